@@ -1,5 +1,5 @@
-//! Backups of real stores, in a directory, and in an object store where `TORC_TEST_S3` names one: written, gone on with,
-//! read, pruned; and every damage is found.
+//! Backups of real stores, in a directory, and in an object store if `TORC_TEST_S3` names one:
+//! written, resumed, read and pruned; and all damage is detected.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -48,14 +48,15 @@ fn partition_of(record: &Record) -> Partition {
     partitions().of(Token::of(&record.digest))
 }
 
-/// A node's store, and where backups of it go.
+/// A node's store, and the destination of its backups.
 struct Fixture {
     dir: TempDir,
     store: Store,
     location: Location,
 }
 
-/// Where backups lie: a directory, or a prefix of its own in the object store that a test is given.
+/// The location of backups: a directory, or a separate prefix in the object store given to the
+/// test.
 fn url(dir: &Path, name: &str) -> String {
     match std::env::var("TORC_TEST_S3") {
         Ok(bucket) => {
@@ -105,7 +106,7 @@ impl Fixture {
         )
     }
 
-    /// Writes what the store has of some partitions, and `extra`.
+    /// Backs up some partitions of the store, and `extra`.
     async fn write_part(
         &self,
         plan: &Plan,
@@ -334,7 +335,8 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
     node.back_up("a", None).await;
     let check = async || verify(&node.location, "a", Depth::Bytes, || {}).await;
     check().await.unwrap();
-    // The plan is in the manifest again, and nobody reads it once that is there but to list backups.
+    // The manifest contains the plan again, and once there is a manifest, only listings read the
+    // plan.
     let dir = node.dir.path().join("backups");
     let objects: Vec<_> = files(&dir)
         .into_iter()

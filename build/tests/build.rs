@@ -1,5 +1,5 @@
-//! What is built is what was given: every key, no other, the same bytes in any order and after any
-//! interruption; and what is wrong is named.
+//! A build contains exactly the given keys, with the same bytes in any order and after any
+//! interruption; and it reports every problem.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -113,7 +113,7 @@ fn a_build_that_is_interrupted_anywhere_goes_on_and_makes_the_same_files() {
         let taken = build.rows_taken() as usize;
         from.push(taken);
         assert!(taken <= pushed, "no row is there that was not given");
-        // Farther each time; what was not durable is lost, as by a kill.
+        // Stops later each time; what was not durable is lost, as after a kill.
         let stop = (taken + 700).min(rows.len());
         for (key, value) in &rows[taken..stop] {
             build
@@ -216,7 +216,7 @@ fn a_bucket_that_does_not_fit_into_memory_becomes_several_files() {
         .map(|number| (number.to_le_bytes().to_vec(), value.clone()))
         .collect();
     let options = BuildOptions {
-        // 70 MB in one bucket, of which a worker may hold 32 MiB.
+        // 70 MB in one bucket, although a worker may hold only 32 MiB.
         expected_bytes: Some(1),
         memory: 64 << 20,
         workers: 1,
@@ -298,7 +298,7 @@ fn a_keyless_generation_finds_every_key_and_few_others_and_numbers_each() {
             "its own number"
         );
     }
-    // 20,000 strangers at 1 in 256: 78 expected, five standard deviations are 44.
+    // 20,000 other keys at 1 in 256: 78 expected, and five standard deviations are 44.
     let strangers = (count..2 * count)
         .filter(|number| !matches!(generation.get(&key(*number)).unwrap(), Answer::Absent));
     let strangers = strangers.count();
@@ -340,7 +340,7 @@ fn damage_of_a_keyless_file_is_named() {
             let mut bad = bytes.clone();
             bad[at] ^= 0x40;
             std::fs::write(&path, bad).unwrap();
-            // Without the digest of the file: by what the file itself says.
+            // Without the digest of the file: checks only what the file contains.
             let opened = Generation::open(dir.path());
             let found = opened.is_err() || Generation::verify(dir.path(), Depth::Records).is_err();
             assert!(found, "byte {at} of {name}");

@@ -1,5 +1,5 @@
-//! Tasks that each have some buckets make what one build makes, however often they are run; and what is
-//! not partitioned, missing or of another job is refused before a manifest is written.
+//! Tasks for some buckets each give the same result as a single build, however often they run. Data
+//! that is not partitioned, missing, or of another job is refused before a manifest is written.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn rows(count: u32) -> Rows {
     (0..count).map(row).collect()
 }
 
-/// What an engine does: all rows of a bucket in one task, a few buckets in each.
+/// The partitioning of an engine: all rows of a bucket in one task, a few buckets in each.
 fn partitioned(plan: &Plan, rows: &Rows, tasks: u32) -> Vec<Rows> {
     let mut shares = vec![Rows::new(); tasks as usize];
     for row in rows {
@@ -69,7 +69,7 @@ fn is_part(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|it| it == "part")
 }
 
-/// Everything that lies in a directory.
+/// Everything in a directory.
 fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     let bytes = |path: &Path| std::fs::read(path).unwrap_or_default();
@@ -83,7 +83,7 @@ fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn alone(dir: &Path, rows: &Rows) -> Manifest {
     let options = BuildOptions {
-        // Of 512 MiB each.
+        // Buckets of 512 MiB each.
         expected_bytes: Some(u64::from(BUCKETS - 1) << 29),
         ..options()
     };
@@ -171,7 +171,7 @@ fn a_task_that_is_run_again_harms_nothing() {
         "what the lost attempt left: {lost:?}"
     );
     assert!(!lies.contains_key("runs"));
-    // A driver that does not know that it has committed does it again.
+    // A driver that does not know that it has committed repeats the commit.
     assert_eq!(plan.commit(dir.path(), &receipts, false).unwrap(), manifest);
 }
 
@@ -251,7 +251,7 @@ fn a_commit_of_other_receipts_or_without_a_file_writes_no_manifest() {
     let other = Plan::for_tasks(Target::offline([8; 32]), &options(), BUCKETS).unwrap();
     let refused = other.commit(dir.path(), &receipts, false).unwrap_err();
     assert!(matches!(refused, BuildError::OtherReceipt), "{refused}");
-    // As when machines do not see one directory.
+    // As if machines did not share a directory.
     let lies = content(dir.path());
     let part = lies.keys().find(|name| is_part(name)).unwrap();
     std::fs::remove_file(dir.path().join(part)).unwrap();

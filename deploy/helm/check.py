@@ -19,7 +19,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "deploy/helm/torc"
 MANIFEST = REPOSITORY / "deploy/kubernetes/torc.yaml"
-# A file that holds in any namespace cannot bind a ClusterRole, which names one.
+# A file for any namespace cannot bind a ClusterRole, because such a binding names a namespace.
 MANIFEST_VALUES = ["zones.fromNodes=false"]
 MONITORING = [f"{name}.enabled=true" for name in ("serviceMonitor", "prometheusRule", "dashboard")]
 CASES = {
@@ -34,7 +34,7 @@ CASES = {
     "placed": ["spread.zone=DoNotSchedule", "nodeSelector.disk=ssd", "persistence.storageClass=fast",
                "tolerations[0].operator=Exists", "networkPolicy.enabled=false"],
 }
-# The oldest release that the chart allows, one between, and the newest that the schemas know.
+# The oldest release that the chart allows, one in between, and the newest one with a schema.
 RELEASES = ["1.28", "1.32", None]
 
 
@@ -106,14 +106,14 @@ def check(case, objects, known):
     assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
-    # What is mounted is there, and nothing else is writable.
+    # All mounts have a volume, and only the data directory is writable.
     volumes = {it["name"] for it in pod["spec"].get("volumes", [])}
     volumes |= {it["metadata"]["name"] for it in nodes["volumeClaimTemplates"]}
     assert {it["name"] for it in container["volumeMounts"]} == volumes
     assert [it["mountPath"] for it in container["volumeMounts"] if not it.get("readOnly")] == [env["TORC_DATA_DIR"]]
     assert nodes["persistentVolumeClaimRetentionPolicy"] == {"whenScaled": "Retain", "whenDeleted": "Retain"}
 
-    # The question that `kvctl pod` asks, and the rights to ask it.
+    # The request that `kvctl pod` makes, and the rights for it.
     account = one(objects, "ServiceAccount")["metadata"]["name"]
     assert pod["spec"]["serviceAccountName"] == account
     (rule,) = one(objects, "Role")["rules"]

@@ -1,9 +1,10 @@
-//! A table of a known set of keys that does not hold the keys.
+//! A table of a known set of keys that does not store the keys.
 //!
-//! What the discussion of D. Lemire's essay ("hash tables without storing the keys") comes to: if the set is given in advance, a perfect hash function
-//! gives each key a slot of its own, and a few bits of another hash in that slot tell members from strangers. A member is always found; a
-//! stranger is taken for one with probability 2^-f for f bits. It takes 2.1 + f bits a key: at 1/256 that is 10.1, where a Bloom filter takes
-//! 11.5, and each member has a number to keep something under.
+//! The conclusion of the discussion of D. Lemire's essay ("hash tables without storing the keys"):
+//! if the set is known in advance, a perfect hash function gives each key its own slot, and a few
+//! bits of another hash in that slot tell members from others. A member is always found; f bits
+//! give a false positive rate of 2^-f. That takes 2.1 + f bits per key: at 1/256, 10.1 bits, where
+//! a Bloom filter takes 11.5, and each member also has a number that can index data.
 //!
 //! # Bytes
 //! All numbers are little-endian.
@@ -16,7 +17,7 @@
 //!          the fingerprints in the order of slots, f bits each, lowest bit first, without gaps
 //! ```
 //!
-//! Invariants: no member is missed; any bytes are refused or answer without panic.
+//! Invariants: every member is found; any bytes are refused or answer without panic.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -32,44 +33,44 @@ const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 10;
 const MAX_FINGERPRINT_BITS: u32 = 32;
 
-/// Why no set was built. Nothing was changed.
+/// Why a set was not built. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeylessError {
-    /// The digests have no function.
+    /// The function of the digests could not be built.
     #[error(transparent)]
     Function(#[from] BuildError),
-    /// No bit, or too many.
+    /// No bits per fingerprint, or too many.
     #[error("fingerprints of {bits} bits, 1 to {MAX_FINGERPRINT_BITS} are possible")]
     Bits {
-        /// Asked for.
+        /// The requested number of bits.
         bits: u32,
     },
 }
 
-/// Why bytes are no set. Nothing was changed.
+/// Why bytes are not a set. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeylessViewError {
-    /// Made by another version, or no set at all.
+    /// Made by another version, or not a set.
     #[error("the bytes are no keyless set of format {FORMAT}")]
     Format,
-    /// The function in it cannot be read.
+    /// The function in it is not readable.
     #[error(transparent)]
     Function(#[from] ViewError),
-    /// The fingerprints do not fit the function.
+    /// The fingerprints do not match the function.
     #[error("{found} bytes of fingerprints, {expected} belong to the function")]
     Fingerprints {
-        /// Bytes that the function's keys take.
+        /// Bytes for the function's keys.
         expected: u64,
-        /// Bytes there are.
+        /// Actual bytes.
         found: usize,
     },
 }
 
 /// A set of digests over borrowed bytes; see the [crate's](crate) examples `boilerplate` and `dense_ids`.
 ///
-/// Building: [`KeylessSet::build`]. Asking: [`KeylessSet::find`], [`KeylessSet::contains`].
+/// Building: [`KeylessSet::build`]. Queries: [`KeylessSet::find`], [`KeylessSet::contains`].
 #[derive(Debug, Clone, Copy)]
 pub struct KeylessSet<'a> {
     function: Mphf<'a>,
@@ -77,7 +78,7 @@ pub struct KeylessSet<'a> {
     bits: u32,
 }
 
-/// Bits of a digest that the function's slot tells nothing of.
+/// Bits of a digest that are independent of the function's slot.
 fn fingerprint(digest: &Digest, bits: u32) -> u32 {
     let mixed = mix(digest.high().rotate_left(32) ^ digest.low());
     (mixed >> (u64::BITS - bits)) as u32
@@ -88,11 +89,12 @@ const fn fingerprint_bytes(keys: usize, bits: u32) -> u64 {
 }
 
 impl<'a> KeylessSet<'a> {
-    /// Encodes the set of some digests, which are in ascending order, with fingerprints of `bits` bits: a stranger is taken for a
-    /// member with probability 2^-`bits`. About 150 ns a key. The same digests, bits and seed give the same bytes on every host.
+    /// Encodes the set of some digests in ascending order, with fingerprints of `bits` bits: the
+    /// false positive rate is 2^-`bits`. Takes about 150 ns per key. The same digests, bits and
+    /// seed give the same bytes on every host.
     ///
     /// # Errors
-    /// [`KeylessError`]: as [`Mphf::build`], or there are no such fingerprints.
+    /// [`KeylessError`]: as [`Mphf::build`], or the number of bits is out of range.
     pub fn build(digests: &[Digest], bits: u32, seed: u64) -> Result<Vec<u8>, KeylessError> {
         if !(1..=MAX_FINGERPRINT_BITS).contains(&bits) {
             return Err(KeylessError::Bits { bits });
@@ -103,7 +105,7 @@ impl<'a> KeylessSet<'a> {
         out.extend_from_slice(&function);
         let start = out.len();
         out.resize(start + fingerprint_bytes(digests.len(), bits) as usize, 0);
-        // What was built can be viewed.
+        // Always succeeds for a function that was just built.
         if let Ok(function) = Mphf::view(&function) {
             for digest in digests {
                 let fingerprint = fingerprint(digest, bits);
@@ -113,10 +115,10 @@ impl<'a> KeylessSet<'a> {
         Ok(out)
     }
 
-    /// Looks at bytes as a set; all of `bytes`. Constant time; nothing is parsed or copied.
+    /// Views all of `bytes` as a set. Constant time; parses and copies nothing.
     ///
     /// # Errors
-    /// [`KeylessViewError`] when no [`KeylessSet::build`] can have made these bytes.
+    /// [`KeylessViewError`] if no [`KeylessSet::build`] can have made these bytes.
     pub fn view(bytes: &'a [u8]) -> Result<Self, KeylessViewError> {
         let header = bytes.split_first_chunk::<HEADER_BYTES>();
         let (header, rest) = header.ok_or(KeylessViewError::Format)?;
@@ -141,26 +143,26 @@ impl<'a> KeylessSet<'a> {
         })
     }
 
-    /// Members.
+    /// Number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.function.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.function.is_empty()
     }
 
-    /// The probability that a stranger is taken for a member: 2^-f.
+    /// The false positive rate, 2^-f.
     #[must_use]
     pub fn rate(&self) -> f64 {
         0.5_f64.powi(self.bits.cast_signed())
     }
 
-    /// The member's number, below [`KeylessSet::len`] and its own: where what belongs to it may be kept. None for a stranger, but for a few.
-    /// Two cache misses.
+    /// The member's own number below [`KeylessSet::len`], which can index data about it. `None` for
+    /// other digests, except for false positives. Takes two cache misses.
     #[must_use]
     pub fn find(&self, digest: &Digest) -> Option<usize> {
         if self.is_empty() {
@@ -171,14 +173,15 @@ impl<'a> KeylessSet<'a> {
         is_same.then_some(slot)
     }
 
-    /// Whether the digest is a member: certainly not, or with a doubt of [`KeylessSet::rate`].
+    /// Whether the digest is a member. `false` is certain; `true` is wrong at the rate
+    /// [`KeylessSet::rate`].
     #[must_use]
     pub fn contains(&self, digest: &Digest) -> bool {
         self.find(digest).is_some()
     }
 }
 
-/// Writes field `index` of `bits` bits over zeros.
+/// Writes field `index` of `bits` bits, whose old value must be zero.
 fn write(fields: &mut [u8], index: usize, bits: u32, value: u32) {
     for bit in 0..bits {
         let at = index * bits as usize + bit as usize;
@@ -188,7 +191,7 @@ fn write(fields: &mut [u8], index: usize, bits: u32, value: u32) {
     }
 }
 
-/// Reads field `index` of `bits` bits; zeros behind the end.
+/// Reads field `index` of `bits` bits; zeros after the end.
 fn read(fields: &[u8], index: usize, bits: u32) -> u32 {
     let at = index * bits as usize;
     let mut word = [0; 8];

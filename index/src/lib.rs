@@ -1,21 +1,22 @@
-//! Finding a sealed record with a few bits of memory a key.
+//! Finds a sealed record with a few bits of memory per key.
 //!
-//! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to
-//! its own slot, in about two bits a key; it is closed over its partition, so that it
-//! travels with it. [`Stitched`] makes one function of many partitions. [`KeylessSet`] adds fingerprints: a table of a known set
-//! without its keys.
+//! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to its
+//! own slot, in about two bits per key. It covers exactly one partition, so it travels with that
+//! partition. [`Stitched`] combines the functions of many partitions. [`KeylessSet`] adds
+//! fingerprints: a table of a known set without its keys.
 //!
-//! Programs that do this with lines of text, `cargo run --release -p torc-index --example NAME`: `urls_to_mphf` makes a function of your
-//! URLs and looks them up, `dense_ids` numbers the pages of a web graph and ranks them, `boilerplate` drops known lines from a text.
+//! Examples with lines of text, `cargo run --release -p torc-index --example NAME`: `urls_to_mphf`
+//! builds a function of your URLs and looks them up, `dense_ids` numbers the pages of a web graph
+//! and ranks them, `boilerplate` removes known lines from a text.
 //!
 //! Invariants:
-//! * Everything is read in place from borrowed bytes: a view parses nothing and allocates
-//!   nothing, and no bytes, however hostile, make it panic or answer beyond its slots.
-//! * What is built depends on the digests and the seed alone, byte for byte, on every host.
-//! * A key is never hashed here: digests come in, and all else derives from them.
+//! * Everything is read in place from borrowed bytes: a view parses and allocates nothing, and no
+//!   bytes, however hostile, make it panic or answer outside its slots.
+//! * The result of a build depends on the digests and the seed alone, byte for byte, on every host.
+//! * No key is hashed here: digests come in, and everything else derives from them.
 //!
-//! Absent on purpose: where slices lie and how they are checked (`torc-store`), threads,
-//! files, clocks and randomness.
+//! Absent on purpose: the storage and checking of slices (`torc-store`), threads, files, clocks and
+//! randomness.
 
 #![cfg_attr(
     test,

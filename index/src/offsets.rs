@@ -1,10 +1,9 @@
-//! Where the records of a slice start, packed.
+//! The packed offsets of a slice's records.
 //!
-//! The records lie in the order of their slots, so their offsets rise, and a rising sequence
-//! of `n` numbers below `u` needs about `2 + log2(u / n)` bits a number (Elias 1974, Fano
-//! 1971): the lower bits of each as they are, the upper ones as a unary bit vector. One very
-//! long record costs nothing extra, as it would where every offset has the width that the
-//! last one needs.
+//! The records are stored in slot order, so their offsets ascend. An ascending sequence of `n`
+//! numbers below `u` needs about `2 + log2(u / n)` bits per number (Elias 1974, Fano 1971): the
+//! lower bits of each unchanged, the upper ones as a unary bit vector. A single very long record
+//! costs nothing extra, as it would if every offset had the width of the last one.
 //!
 //! Layout, little-endian:
 //!
@@ -16,47 +15,47 @@
 //! | 4 + 8·l each | a block of 64 offsets: the position of its first one in the bit vector (4 bytes), then their lower bits; the last block has as many bytes as it needs |
 //! | the rest | the bit vector: for each offset as many zeros as its upper part exceeds the one before, then a one |
 //!
-//! A lookup touches one place in the blocks and one in the bit vector. Beyond the bits above,
-//! the positions cost half a bit a number.
+//! A lookup reads one place in the blocks and one in the bit vector. In addition to the bits above,
+//! the positions cost half a bit per number.
 
 #![expect(
     clippy::cast_possible_truncation,
     reason = "a table has at most MAX_LEN offsets, positions fit 32 bits, and usize has 64"
 )]
 
-/// Offsets to a block.
+/// Offsets per block.
 const BLOCK: usize = 64;
 const HEAD_LEN: usize = 8;
 const POSITION_LEN: usize = 4;
 const MAX_LOW_BITS: usize = 56;
-/// Most offsets: their positions must fit 32 bits.
+/// Limit on the number of offsets: their positions must fit 32 bits.
 const MAX_LEN: usize = 1 << 30;
 
-/// Why there is no table of these offsets, or these bytes are none.
+/// Why there is no table of these offsets, or why these bytes are not a table.
 ///
 /// Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OffsetsError {
-    /// Give them in rising order, all below the end.
+    /// The offsets do not ascend, or one is not below the end.
     #[error("offset {at} is not above the one before it, or not below the end")]
     NotRising {
         /// Its index.
         at: usize,
     },
-    /// Build several tables.
+    /// There are too many offsets: build several tables.
     #[error("{len} offsets are more than a table can hold")]
     TooMany {
-        /// How many there were.
+        /// Number of offsets.
         len: usize,
     },
-    /// The bytes are damaged: get them anew.
+    /// The bytes are damaged: fetch them again.
     #[error("not a table of offsets: {0}")]
     Malformed(&'static str),
 }
 
-/// A table of rising offsets in borrowed bytes. Any bytes are safe: what they answer is a
-/// number or nothing.
+/// A table of ascending offsets in borrowed bytes. Any bytes are safe: they give some number or
+/// `None`.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
     len: usize,
@@ -66,7 +65,7 @@ pub struct Offsets<'a> {
 }
 
 impl<'a> Offsets<'a> {
-    /// Packs offsets that rise and stay below `end`. About 5 ns an offset.
+    /// Packs offsets that ascend and stay below `end`. Takes about 5 ns per offset.
     ///
     /// # Errors
     /// [`OffsetsError::NotRising`], [`OffsetsError::TooMany`].
@@ -126,8 +125,8 @@ impl<'a> Offsets<'a> {
         })
     }
 
-    /// Reads a table without its head, for a reader who knows what the head says. Constant
-    /// time; `None` if there are fewer bytes than [`body_len`](Self::body_len).
+    /// Reads a table without its head, if the caller knows the head's content. Constant time;
+    /// `None` if there are fewer bytes than [`body_len`](Self::body_len).
     #[inline]
     pub(crate) fn view_body(len: usize, low_bits: u8, body: &'a [u8]) -> Option<Self> {
         let low_bits = usize::from(low_bits);
@@ -140,7 +139,7 @@ impl<'a> Offsets<'a> {
         })
     }
 
-    /// Bytes of a table of `len` offsets below `end`, without its head, and its number of
+    /// Length in bytes of a table of `len` offsets below `end` without its head, and its number of
     /// lower bits.
     pub(crate) fn body_len(len: usize, end: u64) -> (usize, u8) {
         let low_bits = low_bits(len, end);
@@ -148,22 +147,21 @@ impl<'a> Offsets<'a> {
         (blocks_len(len, low_bits) + high, low_bits as u8)
     }
 
-    /// The part of a built table behind its head.
+    /// The part of a built table after its head.
     pub(crate) fn body(table: &[u8]) -> &[u8] {
         table.get(HEAD_LEN..).unwrap_or_default()
     }
 
-    /// Reads a table again whose first [`view`](Self::view) had so many offsets, with so many
-    /// [`low_bits`](Self::low_bits): its head is not read. Constant time; `None` if the bytes
-    /// are too few. Over any other bytes it is safe, and its answers mean nothing.
+    /// Reads a table again without its head. `len` and [`low_bits`](Self::low_bits) are those of
+    /// its first [`view`](Self::view). Constant time; `None` if there are too few bytes. Safe over
+    /// any other bytes, but then the answers mean nothing.
     #[must_use]
     #[inline]
     pub fn view_again(bytes: &'a [u8], len: usize, low_bits: u8) -> Option<Self> {
         Self::view_body(len, low_bits, Self::body(bytes))
     }
 
-    /// Bits of an offset that are kept as they are: what [`view_again`](Self::view_again) asks
-    /// for.
+    /// Bits of an offset that are stored unchanged, which [`view_again`](Self::view_again) needs.
     #[must_use]
     pub fn low_bits(&self) -> u8 {
         self.low_bits as u8
@@ -181,8 +179,8 @@ impl<'a> Offsets<'a> {
         self.len == 0
     }
 
-    /// The offset of this index; `None` beyond the last one (or if the bytes were damaged
-    /// after they were written). About 5 ns in cache.
+    /// The offset at this index; `None` after the last one (or if the bytes are damaged). Takes
+    /// about 5 ns in cache.
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> Option<u64> {
@@ -200,16 +198,16 @@ impl<'a> Offsets<'a> {
         Some(upper << self.low_bits | low)
     }
 
-    /// Asks the processor to load what [`get`](Self::get) will read first.
+    /// Prefetches what [`get`](Self::get) will read first.
     #[inline]
     pub fn prefetch(&self, index: usize) {
-        // The vector has two to three bits an offset.
+        // The vector has two to three bits per offset.
         let high = index.saturating_mul(self.high.len()) / self.len.max(1);
         self.prefetch_both(index, high);
     }
 
-    /// The same for an index that is so far along all of them, as a fraction of 2^64: without
-    /// a division.
+    /// The same, given also the index's position among all as a fraction of 2^64, which saves a
+    /// division.
     #[inline]
     pub(crate) fn prefetch_along(&self, index: usize, along: u64) {
         let high = (u128::from(along) * self.high.len() as u128) >> 64;
@@ -224,7 +222,7 @@ impl<'a> Offsets<'a> {
     }
 }
 
-/// The lower bits that make a table of `len` offsets below `end` small.
+/// The number of lower bits that minimises a table of `len` offsets below `end`.
 fn low_bits(len: usize, end: u64) -> usize {
     match end.checked_div(len as u64) {
         Some(mean) if mean > 0 => (mean.ilog2() as usize).min(MAX_LOW_BITS),
@@ -250,12 +248,12 @@ const fn blocks_len(len: usize, low_bits: usize) -> usize {
     len / BLOCK * block_len(low_bits) + last
 }
 
-/// Up to 57 bits from a bit position on; zeros behind the end.
+/// Up to 57 bits from a bit position on; zeros after the end.
 #[inline]
 fn bits(bytes: &[u8], at: usize) -> u64 {
     let byte = at / 8;
-    // Near the end the last eight bytes, shifted: who asks is anywhere, and a branch on it would
-    // be guessed wrongly.
+    // Near the end, reads the last eight bytes and shifts. Positions are random, so a branch would
+    // be mispredicted.
     let from = byte.min(bytes.len().wrapping_sub(8));
     let Some(word) = bytes.get(from..).and_then(<[u8]>::first_chunk) else {
         return few_bits(bytes, at);
@@ -265,7 +263,7 @@ fn bits(bytes: &[u8], at: usize) -> u64 {
     if shift < 64 { word } else { 0 }
 }
 
-/// The same in fewer than eight bytes.
+/// The same for fewer than eight bytes.
 #[cold]
 fn few_bits(bytes: &[u8], at: usize) -> u64 {
     let byte = |place: usize| bytes.get(at / 8 + place).copied().unwrap_or(0);
@@ -279,13 +277,13 @@ fn put_bits(bytes: &mut [u8], at: usize, value: u64) {
     }
 }
 
-/// The position of the `n`-th one (from 0) at or behind `from`.
+/// The position of the `n`-th one (from 0) at or after `from`.
 #[inline]
 fn nth_one(bytes: &[u8], from: usize, mut n: usize) -> Option<usize> {
     let mut at = from / 8 * 8;
     let mut word = bits(bytes, at) & (u64::MAX << (from % 8));
-    // Which of the first words it is in is anyone's guess, the processor's too: so the
-    // next two are looked at without asking, and no branch depends on it.
+    // Which of the first words holds it is unpredictable, so the next two are counted
+    // unconditionally, without a branch.
     for _ in 0..2 {
         let ones = word.count_ones() as usize;
         let next = bits(bytes, at + 64);
@@ -312,19 +310,19 @@ fn nth_one(bytes: &[u8], from: usize, mut n: usize) -> Option<usize> {
 const LOWEST: u64 = 0x0101_0101_0101_0101;
 const HIGHEST: u64 = 0x8080_8080_8080_8080;
 
-/// The position of the `n`-th one of a word, `n` below 64, and how many ones it has; if that
-/// are not more than `n`, any position. All bytes at once and without a branch (Vigna 2008,
+/// The position of the `n`-th one of a word, `n` less than 64, and the number of its ones; any
+/// position if there are at most `n`. Handles all bytes at once, without a branch (Vigna 2008,
 /// broadword selection).
 #[inline]
 fn nth_one_of(word: u64, n: usize) -> (usize, usize) {
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
     let eights = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-    // In each byte, the ones up to its end.
+    // In each byte, the number of ones up to its end.
     let up_to = eights.wrapping_mul(LOWEST);
     let at = (8 * bytes_not_above(up_to, n as u64)) & 0x38;
     let before = up_to << 8 >> at & 0xff;
-    // Each bit of that byte in a byte of its own, and again the ones up to each.
+    // Each bit of that byte in a separate byte, then the number of ones up to each.
     let apart = (word >> at & 0xff).wrapping_mul(LOWEST) & 0x8040_2010_0804_0201;
     let ones = (apart | ((apart | HIGHEST) - LOWEST)) >> 7 & LOWEST;
     let within = ones.wrapping_mul(LOWEST);
@@ -332,7 +330,7 @@ fn nth_one_of(word: u64, n: usize) -> (usize, usize) {
     (place as usize, (up_to >> 56) as usize)
 }
 
-/// How many bytes of a word are at most `limit`; they and the limit are below 128.
+/// Number of bytes of a word that are at most `limit`; both are less than 128.
 #[inline]
 const fn bytes_not_above(word: u64, limit: u64) -> u64 {
     let not_above = (((limit * LOWEST) | HIGHEST) - word) & HIGHEST;
@@ -359,7 +357,7 @@ mod tests {
         (offsets.collect(), end)
     }
 
-    /// Found by the fuzzer of slices.
+    /// Found by the slice fuzzer.
     #[test]
     fn an_index_beyond_all_can_be_prefetched() {
         let (offsets, end) = rising(&[1 << 40; 200]);
@@ -395,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_layout_does_not_change() {
-        // 3 offsets below 30: 10 a record, 3 lower bits; uppers 0, 1, 2 are 1, 01, 01.
+        // 3 offsets below 30: 10 per record, 3 lower bits; the upper parts 0, 1, 2 are 1, 01, 01.
         let bytes = Offsets::build(&[0, 10, 20], 30).unwrap();
         let golden = [
             3,

@@ -1,7 +1,7 @@
-//! The one place of this crate that says something to the processor beyond Rust.
+//! The only code of this crate that uses processor intrinsics.
 
-/// Asks the processor to load the cache line of `bytes[at]`, and does not wait for it. A
-/// position outside is no harm: nothing happens.
+/// Prefetches the cache line of `bytes[at]`, without waiting for it. Does nothing for a position
+/// outside.
 #[inline]
 pub fn prefetch(bytes: &[u8], at: usize) {
     if let Some(byte) = bytes.get(at) {
@@ -13,14 +13,14 @@ pub fn prefetch(bytes: &[u8], at: usize) {
 #[inline]
 pub(crate) fn prefetch_byte(byte: &u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch neither reads nor writes as far as the program can tell, and the
-    // address is that of a byte that may be read.
+    // SAFETY: a prefetch has no effect visible to the program, and the address is that of a
+    // readable byte.
     unsafe { _mm_prefetch(std::ptr::from_ref(byte).cast(), _MM_HINT_T0) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub(crate) fn prefetch_byte(byte: &u8) {
-    // A load that nobody waits for: as near as safe Rust comes.
+    // A load with an unused result: as close as safe Rust comes.
     std::hint::black_box(*byte);
 }

@@ -1,7 +1,8 @@
-//! One function of many partitions: their parts, side by side, and where each begins.
+//! Combines the functions of many partitions into one.
 //!
-//! Partition `p` of 2^k is the digests whose token's top `k` bits are `p`. Slots count up
-//! through the partitions, so the slots of one are together, as its records are.
+//! Partition `p` of 2^k has the digests whose token's top `k` bits are `p`. Slots are numbered
+//! through the partitions in order, so the slots of one partition are contiguous, as its records
+//! are.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -14,17 +15,17 @@ use crate::mphf::batch::{self, Parts};
 use crate::mphf::direct::Direct;
 use crate::{Mphf, PerfectHash, ViewError};
 
-/// Why parts do not make one function. Nothing was changed.
+/// Why parts cannot be combined into a function. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StitchError {
-    /// Not a power of two. Give one part for every partition, empty ones too.
+    /// Their number is not a power of two. Give one part for every partition, even empty ones.
     #[error("{parts} parts: there must be one for every partition, a power of two up to 2^24")]
     Count {
         /// Parts given.
         parts: usize,
     },
-    /// More than 2^32 - 1 slots together. Stitch fewer partitions.
+    /// More than 2^32 - 1 slots in total. Stitch fewer partitions.
     #[error("more than 2^32 - 1 slots together: stitch fewer partitions")]
     TooMany,
     /// A part cannot be viewed.
@@ -32,25 +33,25 @@ pub enum StitchError {
     Part {
         /// Index of the part.
         partition: usize,
-        /// What is wrong with it.
+        /// The problem with it.
         source: ViewError,
     },
 }
 
 /// One function of the partitions of a node, over borrowed parts.
-///
-/// It keeps 32 bytes for each partition, all that a lookup needs beside the seeds, and another
+/// Keeps 32 bytes per partition, which is all that a lookup needs beside the seeds, and another 64
+/// for bumped keys, so that no header is read.
 /// 64 for the few keys that were bumped, so that no header is read.
 #[derive(Debug, Clone)]
 pub struct Stitched<'a> {
-    /// What most lookups need of each part, dense.
+    /// The data of each part that most lookups need, contiguous.
     direct: Vec<Direct<'a>>,
     /// The whole of each part.
     parts: Vec<Mphf<'a>>,
     len: u32,
     /// Bits of a token that name its partition.
     bits: u32,
-    /// As many ones.
+    /// A mask of as many ones.
     mask: u64,
 }
 
@@ -58,7 +59,7 @@ impl<'a> Stitched<'a> {
     /// Stitches the encoded functions of partitions `0, 1, …`, empty ones included.
     ///
     /// # Errors
-    /// Their number is not a power of two, one is corrupt, or there are too many slots.
+    /// Their number is not a power of two, one is corrupt, or there are too many slots in total.
     pub fn view(parts: &[&'a [u8]]) -> Result<Self, StitchError> {
         let count = parts.len();
         if !count.is_power_of_two() || count > 1 << 24 {
@@ -81,7 +82,7 @@ impl<'a> Stitched<'a> {
             let len = u32::try_from(part.len()).map_err(|_| StitchError::TooMany)?;
             stitched.len = first.checked_add(len).ok_or(StitchError::TooMany)?;
         }
-        // A stranger of an empty partition, for which nothing is left, gets another's slot.
+        // A digest of an empty last partition gets a slot of another partition.
         let last = stitched.len.saturating_sub(1);
         for part in &mut stitched.parts {
             part.direct.set_first(part.direct.first().min(last));
@@ -99,7 +100,7 @@ impl<'a> Stitched<'a> {
 impl Parts for Stitched<'_> {
     #[inline]
     fn place(&self, digest: Digest) -> (u32, u64) {
-        // The partition comes down from the top, and is cut off.
+        // Rotates the partition's bits to the bottom, then masks them.
         let turned = digest.high().rotate_left(self.bits);
         let partition = turned & self.mask;
         (partition as u32, turned ^ partition)

@@ -1,4 +1,5 @@
-//! Every example that reads something is run, on small inputs of which the output is known. `gate_rates` only measures.
+//! Runs every example that reads input, with small inputs and known output. `gate_rates` only
+//! measures.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failing test")]
 
@@ -12,7 +13,7 @@ fn run(name: &str, args: &[&str], input: &str) -> Output {
     run_example(env!("CARGO_PKG_NAME"), name, args, input).unwrap()
 }
 
-/// What it prints; it must succeed.
+/// The output of an example, which must succeed.
 fn output(name: &str, args: &[&str], input: &str) -> (String, String) {
     example_output(env!("CARGO_PKG_NAME"), name, args, input)
 }
@@ -72,7 +73,7 @@ fn lines_get_slots_of_their_own_from_either_function() {
 
 #[test]
 fn a_web_graph_gets_dense_ids_and_ranks() {
-    // Everybody links to the hub, and the hub to one page.
+    // All pages link to the hub, and the hub to one page.
     let links = lines((0..30).map(|i| format!("page{i}\thub"))) + "hub page7\n";
     let (ids, _) = output("dense_ids", &["--ids"], &links);
     let ids: Vec<(usize, &str)> = ids
@@ -95,7 +96,7 @@ fn a_web_graph_gets_dense_ids_and_ranks() {
         .map(|line| line.split_once(' ').unwrap())
         .collect();
     assert_eq!((ranks[0].1, ranks[1].1), ("hub", "page7"), "{ranks:?}");
-    // Every page but the hub itself leads there: hub = 0.15/31 + 0.85 (1 - hub).
+    // All pages but the hub itself link to it: hub = 0.15/31 + 0.85 (1 - hub).
     assert_eq!(ranks[0].0, "0.4621");
     assert!(!run("dense_ids", &[], "three words here\n").status.success());
 }

@@ -1,5 +1,5 @@
-//! The Bloom gate keeps its promise: nothing given to it is refused, and strangers pass as
-//! rarely as asked for.
+//! The Bloom gate keeps its promises: no false negatives, and false positives at most at the
+//! requested rate.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -13,7 +13,7 @@ use torc_index::gate::sizing::{self, GateSize};
 use torc_index::{Gate, GateError};
 use torc_record::Digest;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words for a seed.
+/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words from a seed.
 struct Words(u64);
 
 impl Words {
@@ -41,7 +41,7 @@ fn digest(high: u64, low: u64) -> Digest {
     Digest(bytes)
 }
 
-/// The share of `strangers` strangers a gate, asked over `gates` gates of `n` keys each.
+/// The false positive rate over `gates` gates of `n` keys each, with `strangers` queries per gate.
 fn measured_rate(n: usize, rate: f64, gates: u64, strangers: u32) -> f64 {
     let mut passed = 0_u64;
     for seed in 0..gates {
@@ -55,8 +55,8 @@ fn measured_rate(n: usize, rate: f64, gates: u64, strangers: u32) -> f64 {
     passed as f64 / (gates * u64::from(strangers)) as f64
 }
 
-/// 300,000 draws at 1 % have a standard deviation of 1.8 % of the rate: 1.1 is five of them
-/// above a filter that is exactly as promised.
+/// 300,000 draws at 1 % have a standard deviation of 1.8 % of the rate: a factor of 1.1 is five of
+/// them above a filter that exactly meets its rate.
 #[test]
 fn at_1_percent_strangers_pass_within_a_tenth_of_the_promise() {
     for (n, gates, strangers) in [
@@ -96,11 +96,11 @@ fn other_rates_are_kept_too() {
     }
 }
 
-/// D. Lemire on hash tables without keys: a good 64-bit hash need not have two good 32-bit
-/// halves. Both families below hold 8 bits in each probe part and a full 32 in the block part. In the one the parts are
-/// independent; in the other the same 8 bits of the key decide both, as when a
-/// multiplicative hash of aligned numbers is cut in halves. Then a block of some 50
-/// keys meets one of 256 sequences, not one of 65,536.
+/// D. Lemire on hash tables without keys: a good 64-bit hash need not have two good 32-bit halves.
+/// Both families below have 8 bits in each probe part, and a full 32 in the block part. In one
+/// family the parts are independent; in the other, the same 8 bits of the key determine both, as
+/// when a multiplicative hash of aligned numbers is split into halves. Then a block of about 50
+/// keys has only 256 sequences, not 65,536.
 #[test]
 fn dependent_halves_break_the_promise_and_independent_ones_of_equal_size_keep_it() {
     let family = |dependent: bool, seed: u64| {
@@ -146,9 +146,9 @@ fn the_gate_of_no_keys_refuses_everything() {
     gate.prefetch(&words.digest());
 }
 
-/// Remade in Python from the table of parts and the byte layout: of `lo`, the upper word w gives
-/// the block's byte `w * len >> 32`, the lower word plus `i` times the lower word of `hi` gives x, and
-/// the bit is `((x ^ x >> 15) * 0x9e3779b9 % 2**32) * bits >> 32`.
+/// Computed in Python from the table of parts and the byte layout: the upper word w of `lo` gives
+/// the block's byte `w * len >> 32`, the lower word plus `i` times the lower word of `hi` gives x,
+/// and the bit is `((x ^ x >> 15) * 0x9e3779b9 % 2**32) * bits >> 32`.
 #[test]
 fn golden_bytes_do_not_change() {
     let keys: Vec<_> = (1..=24_u64)

@@ -1,5 +1,5 @@
-//! GigaHash: every key has its own slot, whatever the sizes, encodings and jobs; hostile bytes
-//! do no harm.
+//! GigaHash: every key has its own slot, whatever the sizes, encodings and jobs; hostile bytes are
+//! harmless.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -21,7 +21,7 @@ const ENCODINGS: [Encoding; 3] = [
     Encoding::BitVectorHuffman,
 ];
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words for a seed.
+/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words from a seed.
 struct Words(u64);
 
 impl Words {
@@ -106,7 +106,7 @@ fn digests_that_differ_in_one_half_only_are_told_apart() {
     }
 }
 
-/// The share of zeros, the vertices, and tries a bucket, of 118 buckets.
+/// The fraction of zeros, the number of vertices, and the tries per bucket, of 118 buckets.
 fn zeros_and_tries(settings: Settings) -> (f64, f64, f64) {
     let keys = digests(20_000, 0, 1);
     let plan = BuildPlan::new(&keys, settings).unwrap();
@@ -116,10 +116,12 @@ fn zeros_and_tries(settings: Settings) -> (f64, f64, f64) {
     (zeros as f64 / vertices as f64, vertices as f64, tries)
 }
 
-/// All six rows of Table 1. The paper does not say which of the possible values a vertex takes, and that moves zeros: we take the smallest that labels its edges,
-/// so that zeros are unused vertices, first vertices of components and lucky others. Ours are 0.3 to 1.6 points below the paper's, most at c = 1.00
-/// (17.0 % beside 18.52 %), and the same in every run of any size (`torc-bench index --gigahash`): "ours" was measured with 10 M keys. A
-/// share of 20,000 vertices strays by 5 standard deviations of 0.28 points at most.
+/// All six rows of Table 1. The paper does not say which of the possible values a vertex takes, and
+/// that affects the zeros: we take the smallest one that labels its edges, so zeros are unused
+/// vertices, first vertices of components, and some others. Our shares are 0.3 to 1.6 points below
+/// the paper's, most at c = 1.00 (17.0 % instead of 18.52 %), and equal in every run of any size
+/// (`torc-bench index --gigahash`): "ours" was measured with 10 M keys. A share of 20,000 vertices
+/// deviates by at most 5 standard deviations of 0.28 points.
 #[test]
 fn zeros_are_as_frequent_as_in_the_paper() {
     let rows = [
@@ -143,7 +145,8 @@ fn zeros_are_as_frequent_as_in_the_paper() {
             (-0.008..0.03).contains(&deviation),
             "c = {c}: {share}, paper {paper}"
         );
-        // Half of all graphs have parallel edges at c = 1.15, and the 2-core is half of the others.
+        // At c = 1.15, half of all graphs have parallel edges, and half of the edges of the others are
+        // in the 2-core.
         assert!(
             (5.0..30.0).contains(&tries),
             "c = {c}: {tries} tries a bucket"
@@ -151,8 +154,8 @@ fn zeros_are_as_frequent_as_in_the_paper() {
     }
 }
 
-/// A random graph of n edges on 2.09 n vertices without loops is acyclic with probability e^(1/c) sqrt(1 - 2/c) = 0.33 for large n, and
-/// more often for 170: some 2 to 3 tries.
+/// A random graph of n edges on 2.09 n vertices without loops is acyclic with probability e^(1/c)
+/// sqrt(1 - 2/c) = 0.33 for large n, and more often for 170: about 2 to 3 tries.
 #[test]
 fn the_acyclic_baseline_is_built() {
     let keys = digests(5_000, 0, 1);
@@ -216,7 +219,8 @@ fn a_lookup_reads_a_few_lines_of_one_bucket() {
         let function = GigaHash::view(&bytes).unwrap();
         for key in keys.iter().step_by(7) {
             let read = function.footprint(key);
-            // Two entries, of which the next may be in a group of its own; 512 bytes hold any bucket of these.
+            // Two entries, of which the next may be in another group; 512 bytes hold any bucket of
+            // these.
             assert!((1..=4).contains(&read.offset_lines), "{read:?}");
             assert!((1..=9).contains(&read.data_lines), "{read:?}");
         }
@@ -232,7 +236,7 @@ fn the_huffman_code_takes_the_bits_that_were_measured() {
             ..Settings::default().with_vertices_per_key(c)
         };
         let bytes = GigaHash::build(&keys, settings).unwrap();
-        // The decoding table is the same 8 KiB for a billion keys.
+        // The decoding table has the same 8 KiB for a billion keys.
         (bytes.len() - 8_192) as f64 * 8.0 / keys.len() as f64
     };
     let smallest = bits(0.89, Encoding::Huffman);
@@ -336,7 +340,7 @@ fn another_seed_is_another_function() {
     );
 }
 
-/// The sum is FNV-1a of all bytes (offset basis and prime of its authors' page).
+/// The sum is FNV-1a of all bytes (offset basis and prime from its authors' page).
 #[test]
 fn golden_bytes_do_not_change() {
     let sum = |bytes: &[u8]| {
@@ -442,7 +446,7 @@ proptest! {
     fn any_bytes_are_refused_or_answer_below_the_number_of_keys(
         mut bytes in proptest::collection::vec(any::<u8>(), 32..400), encoding in 1_u8..4, seed: u64
     ) {
-        // A header that passes, over anything.
+        // A valid header over any bytes.
         bytes[..4].copy_from_slice(&[1, encoding, 0, 3]);
         let buckets = 1 + u32::from(bytes[4]) % 5;
         bytes[4..8].copy_from_slice(&buckets.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Keyless sets: members are found, each at its own number; strangers as rarely as stated; hostile bytes do no harm.
+//! Keyless sets: each member is found at its own number; false positives occur at the stated rate;
+//! hostile bytes are harmless.
 
 #![allow(clippy::cast_precision_loss, reason = "tests count small numbers")]
 
@@ -28,7 +29,8 @@ fn sorted(keys: impl Iterator<Item = u64>) -> Vec<Digest> {
     digests.into_iter().collect()
 }
 
-/// 400,000 strangers are let in with probability 2^-f each: the count strays by 5 standard deviations of the binomial at most.
+/// 400,000 other keys pass with probability 2^-f each: the count deviates by at most 5 standard
+/// deviations of the binomial.
 #[test]
 fn strangers_are_taken_for_members_as_rarely_as_stated() {
     let members = sorted(0..20_000);

@@ -146,7 +146,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     );
 }
 
-/// Made by this program; a change means that functions written before cannot be read.
+/// Created by this program; a change means that functions encoded earlier cannot be read.
 #[test]
 fn golden_bytes_do_not_change() {
     let small = Mphf::build(&digests(40, 12, 1), 0x1234_5678_9abc_def0).unwrap();
@@ -217,7 +217,7 @@ fn no_flipped_bit_makes_a_function_panic_or_answer_beyond_its_slots() {
     }
 }
 
-/// Neither panics nor answers beyond the slots.
+/// Neither panics nor answers outside the slots.
 fn assert_safe(bytes: &[u8], digests: &[Digest]) {
     let Ok(function) = Mphf::view(bytes) else {
         return;
@@ -338,7 +338,7 @@ proptest! {
         assert_safe(&bytes, &digests(20, 0, of));
     }
 
-    /// Headers that pass the checks, over random bytes: any bytes hardly ever do.
+    /// Valid headers over random bytes, because random bytes hardly ever have a valid header.
     #[test]
     fn any_bytes_behind_a_header_are_safe(count in 0_usize..600, shared in 0_u8..64, of in any::<u64>()) {
         let mut bytes = Mphf::build(&digests(count, 12, of), of).unwrap();

@@ -1,4 +1,4 @@
-//! The command line itself, as far as it goes without a cluster.
+//! The command line, as far as it works without a cluster.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write as _;
@@ -61,7 +61,7 @@ fn limits_are_refused_with_exit_code_6_before_anybody_is_asked() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It stops reading when it has seen that it is too much.
+    // kvctl stops reading once it has detected that the value is too long.
     let _ = put.stdin.take().unwrap().write_all(&vec![7; 3 << 20]);
     let refused = put.wait_with_output().unwrap();
     assert_eq!(refused.status.code(), Some(6), "{refused:?}");
@@ -130,7 +130,7 @@ fn where_nothing_runs_that_is_said_soon_with_every_endpoint() {
             assert!(line.contains(address), "{line}");
         }
     }
-    // Not its default timeout, twice.
+    // Less than twice its default timeout.
     assert!(began.elapsed() < std::time::Duration::from_secs(15));
 }
 
@@ -307,7 +307,7 @@ fn a_full_disk_behind_stdout_is_a_failure() {
     assert!(one_line(&output.stderr).contains("cannot write to standard output"));
 }
 
-/// A generation is built from files, killed at random moments on the way, and has every record.
+/// A generation built from files, and killed at random moments, has every record in the end.
 #[test]
 fn a_build_that_is_killed_again_and_again_ends_with_the_same_generation() {
     let dir = tempfile::tempdir().unwrap();
@@ -333,7 +333,8 @@ fn a_build_that_is_killed_again_and_again_ends_with_the_same_generation() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // A little later each time: each stage is met, and the last attempt is left alone.
+        // Kills a little later each time, so that every stage is hit; the last attempt may
+        // complete.
         if attempt < 8 {
             std::thread::sleep(took * (attempt + 1) / 10);
             child.kill().unwrap();

@@ -1,12 +1,12 @@
-//! The cluster of `docker-compose.yml` with `deploy/redis.yml`, run in containers from the image that
+//! The cluster of `docker-compose.yml` with `deploy/redis.yml`, in containers from the image that
 //! `deploy/Dockerfile` makes of the binaries built here.
 //!
-//! Runs where a Docker engine and docker-compose (1.29 or v2) answer; elsewhere it says
-//! why it skips, or fails when `TORC_REQUIRE_CONTAINERS` is set. It pulls nothing, so it
-//! needs no registry. Project, volumes, ports and image are this run's own and are
-//! removed at its end, also after a failure, which prints the nodes' logs first.
+//! Runs if a Docker engine and docker-compose (1.29 or v2) answer. Otherwise it reports why it
+//! skips, or fails if `TORC_REQUIRE_CONTAINERS` is set. It pulls nothing, so it needs no registry.
+//! Project, volumes, ports and image belong to this run and are removed at its end, even after a
+//! failure, which prints the nodes' logs first.
 //!
-//! All waiting is for a condition, with a deadline that only a broken cluster reaches.
+//! All waiting is for a condition, with a deadline that only a broken cluster misses.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,7 +33,7 @@ fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart(
     let engine = match Engine::find() {
         Ok(engine) => engine,
         Err(why) if std::env::var_os("TORC_REQUIRE_CONTAINERS").is_some() => panic!("{why}"),
-        // Past the test harness, which hides what a passing test prints.
+        // Bypasses the test harness, which hides the output of passing tests.
         Err(why) => return writeln!(std::io::stderr(), "containers: skipped: {why}").unwrap(),
     };
     let image = Image::build();
@@ -51,7 +51,7 @@ fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart(
     a_rolling_restart_under_load_fails_no_operation(&cluster);
     records.are_all_there(&cluster);
 
-    // What was acknowledged last is what a kill could lose.
+    // A kill could lose the last acknowledged writes.
     records.load(&cluster, 300..400);
     a_killed_node_comes_back_with_everything(&cluster, &records);
     a_node_cut_off_is_missed_by_nobody(&cluster, &records);
@@ -79,12 +79,12 @@ fn founders_form_a_cluster_by_themselves_and_the_fourth_waits(cluster: &Cluster)
 }
 
 fn the_fourth_joins_and_takes_its_share(cluster: &Cluster) {
-    // From outside, where the name means nothing: it is the nodes that must know it.
+    // From outside, where the name does not resolve: only the nodes must know it.
     cluster
         .kvctl("torc-1", &["join-node", "torc-4:7400", "--parallel", "256"])
         .succeeds();
     cluster.becomes_healthy("torc-4");
-    // The node asked to lead the change knows first that it is done.
+    // The node that leads the change knows first that it is done.
     eventually("torc-4 knows that it has joined", || {
         let node = node_at(&cluster.status("torc-4"), "torc-4:7400").clone();
         (node["state"] == "active")
@@ -145,7 +145,7 @@ fn a_rolling_restart_under_load_fails_no_operation(cluster: &Cluster) {
 }
 
 fn a_killed_node_comes_back_with_everything(cluster: &Cluster, records: &Records) {
-    // The founder: it must come back as a member and not found a second cluster.
+    // The founder: it must return as a member, and not found a second cluster.
     let cluster_id = cluster.status("torc-2")["cluster_id"].clone();
     let elsewhere = records.led_by(cluster, "torc-2", "torc-4:7400");
     docker(&["kill", "--signal", "KILL", cluster.container("torc-1")]).succeeds();
@@ -164,10 +164,11 @@ fn a_node_cut_off_is_missed_by_nobody(cluster: &Cluster, records: &Records) {
     docker(&["network", "disconnect", &cluster.network(), container]).succeeds();
 
     records.is_there(cluster, "torc-1", &elsewhere);
-    // Its lead is cut off: two of its three replicas are not.
+    // Its lead is cut off, but two of its three replicas are not.
     records.is_there(cluster, "torc-1", &cut_off);
     let put = cluster.kvctl("torc-1", &["put", &cut_off, "new", "--if-absent"]);
-    // Before its silence is noticed the write may be on its way to it: then nobody knows.
+    // Before the nodes detect its silence, the write may be on its way to it: then the outcome is
+    // unknown.
     assert!(
         matches!(put.code(), Some(4 | 5)),
         "the others know that the key is there: {put}"
@@ -188,7 +189,7 @@ fn a_node_cut_off_is_missed_by_nobody(cluster: &Cluster, records: &Records) {
     records.are_all_there(cluster);
 }
 
-/// Every counter is there from the start, at zero.
+/// All counters exist from the start, at zero.
 fn alerts_and_dashboard_name_only_what_nodes_report(cluster: &Cluster) {
     let reported = cluster.metrics("torc-1");
     let reported: BTreeSet<_> = metric_names(&reported).collect();
@@ -221,12 +222,12 @@ fn the_whole_cluster_stops_cleanly_and_starts_again(cluster: &Cluster) {
     }
 }
 
-/// What was stored, and must be found.
+/// Records that were stored and must be found.
 #[derive(Default)]
 struct Records(BTreeMap<String, String>);
 
 impl Records {
-    /// Stores records of these numbers through the first node.
+    /// Stores records with these numbers through the first node.
     fn load(&mut self, cluster: &Cluster, numbers: std::ops::Range<u32>) {
         let mut lines = String::new();
         for number in numbers {
@@ -241,8 +242,8 @@ impl Records {
             .succeeds();
     }
 
-    /// Reads everything through the first node until all of it is there. Only a node
-    /// that is unavailable is waited for: a wrong or missing record fails at once.
+    /// Reads everything through the first node until all of it is there. Retries only if a node is
+    /// unavailable: a wrong or missing record fails at once.
     fn are_all_there(&self, cluster: &Cluster) {
         let dump = eventually("everything can be read", || {
             let dump = cluster.kvctl("torc-1", &["dump"]);
@@ -267,7 +268,7 @@ impl Records {
         );
     }
 
-    /// Reads one record from outside through `service`, which need not lead it.
+    /// Reads one record from outside through `service`, which need not be its lead.
     fn is_there(&self, cluster: &Cluster, service: &str, key: &str) {
         assert_eq!(
             cluster.kvctl(service, &["get", key]).succeeds(),
@@ -275,7 +276,7 @@ impl Records {
         );
     }
 
-    /// A key that the node at `address` leads, as told by `service`.
+    /// A key whose lead is the node at `address`, according to `service`.
     fn led_by(&self, cluster: &Cluster, service: &str, address: &str) -> String {
         let status = cluster.status(service);
         let id = node_at(&status, address)["id"].as_u64().unwrap();
@@ -291,7 +292,7 @@ fn node_at<'a>(status: &'a Value, address: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no node at {address}: {status}"))
 }
 
-/// The project of `docker-compose.yml`, running; taken down when dropped.
+/// The running project of `docker-compose.yml`; removed on drop.
 struct Cluster {
     compose: Vec<&'static str>,
     project: String,
@@ -340,7 +341,7 @@ impl Cluster {
         Ended::of(command, &[])
     }
 
-    /// What `kvctl bench` reports from a container of its own, which reaches every node by its name.
+    /// The report of `kvctl bench` from a separate container, which reaches every node by its name.
     fn load_for(&self, time: &str) -> Value {
         let network = self.network();
         let run = [
@@ -375,7 +376,7 @@ impl Cluster {
         format!("{}_default", self.project)
     }
 
-    /// What the engine says of the container's state.
+    /// The engine's description of the container's state.
     fn inspect(&self, service: &str) -> Value {
         let form = [
             "inspect",
@@ -398,15 +399,15 @@ impl Cluster {
         });
     }
 
-    /// Where a port is reached on this machine. To be asked each time: the engine gives
-    /// another address when a container starts again.
+    /// The local address of a port. Query it each time: the engine assigns another address when a
+    /// container restarts.
     fn published(&self, service: &str, port: &str) -> String {
         let addresses = docker(&["port", self.container(service), port]).succeeds();
         let first = addresses.lines().next();
         first.expect("the port is published").to_owned()
     }
 
-    /// What the service's `/metrics` says.
+    /// The service's `/metrics`.
     fn metrics(&self, service: &str) -> String {
         let mut stream = TcpStream::connect(self.published(service, "7480/tcp")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -418,7 +419,7 @@ impl Cluster {
         body.to_owned()
     }
 
-    /// Runs kvctl on this machine against the published port of a service.
+    /// Runs kvctl on this machine against a service's published port.
     fn kvctl(&self, service: &str, arguments: &[&str]) -> Ended {
         self.kvctl_reading(service, arguments, &[])
     }
@@ -457,7 +458,7 @@ impl Drop for Cluster {
     }
 }
 
-/// An image of kvd and kvctl as built here; removed when dropped.
+/// An image of the kvd and kvctl built here; removed on drop.
 struct Image {
     name: String,
 }
@@ -499,8 +500,8 @@ impl Drop for Image {
     }
 }
 
-/// The directory of kvctl and kvd. Cargo has built kvctl for this test; kvd is of
-/// another package, which `cargo test` need not have built, or not lately.
+/// The directory of kvctl and kvd. Cargo has built kvctl for this test; kvd belongs to another
+/// package, which `cargo test` may not have built recently.
 fn build_binaries() -> PathBuf {
     let kvctl = Path::new(env!("CARGO_BIN_EXE_kvctl"));
     let directory = kvctl.parent().unwrap();
@@ -530,7 +531,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// An engine on this machine that runs what is built here, or why there is none.
+    /// An engine on this machine that can run what is built here, or why there is none.
     fn find() -> Result<Self, String> {
         let remote = |host: &String| !host.starts_with("unix://");
         if let Some(host) = std::env::var("DOCKER_HOST").ok().filter(remote) {
@@ -579,7 +580,7 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// A command that has ended.
+/// A command that has exited.
 struct Ended {
     command: String,
     output: Output,
@@ -595,8 +596,8 @@ impl Ended {
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{shown}: {error}"));
-        // Everything given here fits in a pipe, or is read by a command that prints
-        // nothing before it has read it. One that ends without reading says why itself.
+        // The input fits in a pipe, or the command reads it before it prints anything. A command
+        // that exits without reading reports the reason itself.
         let mut pipe = child.stdin.take().unwrap();
         let _ = pipe.write_all(input);
         drop(pipe);
@@ -611,7 +612,7 @@ impl Ended {
         self.output.status.code()
     }
 
-    /// Its output.
+    /// Its output; fails if the command failed.
     #[track_caller]
     fn succeeds(&self) -> String {
         assert!(self.output.status.success(), "{self}");
@@ -631,7 +632,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Looks again and again until there is a result.
+/// Polls until there is a result.
 #[track_caller]
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + TIMEOUT;

@@ -1,5 +1,5 @@
-//! The pictures of the book, drawn from a real ring and a real slice. `TORC_BLESS=1 cargo test -p torc-kvctl --test
-//! pictures` draws them anew; without it, a picture that no longer is what the code gives fails.
+//! The pictures of the book, drawn from a real ring and a real slice. `TORC_BLESS=1 cargo test -p
+//! torc-kvctl --test pictures` redraws them; without it, an outdated picture fails.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -20,9 +20,9 @@ use torc_ring::{
     allocate,
 };
 
-/// Told apart by people who do not see red and green (Okabe and Ito 2008).
+/// Distinguishable without seeing red and green (Okabe and Ito 2008).
 const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7"];
-/// On a ground of its own, so that it can be read on any page.
+/// With its own background, so that it is readable on any page.
 const STYLE: &str = "<style>.g{fill:#fff}.t{fill:#1f2937;font:13px sans-serif}.s{fill:#6b7280}.l{stroke:#1f2937;fill:none}\
     @media (prefers-color-scheme:dark){.g{fill:#161b22}.t{fill:#e6edf3}.s{fill:#8b949e}.l{stroke:#e6edf3}}</style>";
 const REPLICAS: u8 = 3;
@@ -49,7 +49,7 @@ impl Svg {
         ));
     }
 
-    /// A part of a ring, from and to as shares of a turn.
+    /// An arc of the ring; `from` and `to` are fractions of a turn.
     fn arc(&mut self, (from, to): (f64, f64), (inner, outer): (f64, f64), colour: &str) {
         let at = |turn: f64, radius: f64| {
             let (sin, cos) = (turn * TAU).sin_cos();
@@ -84,7 +84,7 @@ fn colour(node: NodeId) -> &'static str {
     COLOURS[node.0 as usize - 1]
 }
 
-/// A ring to which so many nodes have come, one after the other, and where its partitions lie.
+/// A ring to which this many nodes have been added one by one, and its placement.
 fn grown(nodes: u64, partitions: Partitions, positions: u16) -> (Ring, Placement) {
     let (mut ring, mut specs) = (Ring::new(), BTreeMap::new());
     for id in (1..=nodes).map(NodeId) {
@@ -164,7 +164,7 @@ fn what_a_join_moves() {
         250,
         "The replicas of 128 partitions before and after a fourth node joins",
     );
-    // In the row of the node that lost it, so that what stays is seen to stay.
+    // In the row of the node that lost it, so that unchanged parts are visible.
     let row = |nodes: &[NodeId], row: u64| {
         let own = NodeId(row);
         if nodes.contains(&own) { own } else { NodeId(4) }
@@ -213,7 +213,7 @@ fn what_a_join_moves() {
     svg.check("join.svg");
 }
 
-/// The lengths of the parts of a slice, by its header (`store/FORMAT.md`).
+/// The lengths of the parts of a slice, from its header (`store/FORMAT.md`).
 fn parts(slice: &[u8]) -> Vec<(&'static str, u64)> {
     let u32_at = |at: usize| u64::from(u32::from_le_bytes(slice[at..at + 4].try_into().unwrap()));
     let u64_at = |at: usize| u64::from_le_bytes(slice[at..at + 8].try_into().unwrap());

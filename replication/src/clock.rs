@@ -2,7 +2,7 @@
 //!
 //! No reading is ever issued twice, not even after a restart with the wall clock set
 //! back: readings stay below a durable ceiling, and a restarted clock starts above it.
-//! Two writes with the same ballot would make replicas differ for ever.
+//! Two writes with the same ballot would make replicas differ forever.
 
 use torc_record::{ClockError, HybridClock, HybridTime, MAX_CLOCK_SKEW_MS};
 
@@ -14,14 +14,13 @@ pub struct ReservedClock {
     clock: HybridClock,
     ceiling: HybridTime,
     asked: HybridTime,
-    /// When the last reservation became durable.
+    /// Monotonic time at which the last reservation became durable.
     reserved_at_ms: u64,
 }
 
 impl ReservedClock {
-    /// How far ahead the clock reserves readings, milliseconds: one disk write per half
-    /// of it. Less than the skew that peers tolerate, or they would refuse a restarted
-    /// node.
+    /// How far ahead the clock reserves readings, milliseconds: one disk write per half of it. Must
+    /// be less than the skew that peers tolerate, or they would refuse a restarted node.
     pub const AHEAD_MS: u64 = 200;
 
     /// A clock that continues above the ceiling its node had reserved.
@@ -43,7 +42,7 @@ impl ReservedClock {
     pub fn tick(&mut self, now: Now) -> Option<HybridTime> {
         let mut wall_ms = now.unix_ms;
         if wall_ms == self.reserved_at_ms {
-            // 65,536 readings are in a millisecond.
+            // One millisecond has 65,536 readings.
             wall_ms = wall_ms.min(self.ceiling.unix_ms().saturating_sub(1));
         }
         let mut trial = self.clock.clone();
@@ -141,7 +140,8 @@ mod tests {
                 assert!(reading > last && reading > asked && reading <= ceiling);
                 last = reading;
             }
-            // Who comes later did not wait for it: a reading would lie too far behind.
+            // A later caller has not waited for the reservation, and its reading would be too far
+            // in the past.
             now.unix_ms += 1;
             assert_eq!(clock.tick(now), None);
         }

@@ -70,7 +70,7 @@ impl Collector {
             .collect()
     }
 
-    /// Takes a replica's answer; the last one brings the second round.
+    /// Takes a replica's answer. The last answer starts the second round.
     pub fn on_sum(&mut self, from: NodeId, upto: Ballot, sum: u128, collected: Ballot) -> Sends {
         let Some(index) = self.config.index(from).filter(|_| upto == self.upto) else {
             return Vec::new();
@@ -80,7 +80,7 @@ impl Collector {
         if self.agrees() {
             return self.purge(self.upto);
         }
-        // Replicas that missed an earlier watermark differ for that reason alone.
+        // Replicas that missed an earlier watermark may differ only because of that.
         let complete = self.sums.iter().all(Option::is_some);
         if complete && self.collected > Ballot::default() {
             return self.purge(self.collected);

@@ -51,7 +51,7 @@ impl Range {
         self.first <= token && token <= self.last
     }
 
-    /// Sixteen parts that together are this range; whole if it is a point.
+    /// Sixteen parts that make up this range; the range itself if it is a point.
     pub fn split(self) -> impl Iterator<Item = Self> {
         let width = self.last.saturating_sub(self.first);
         let step = width >> FAN_OUT_BITS;
@@ -190,7 +190,7 @@ pub fn list(range: Range, disk: &impl Storage) -> Listing {
 /// The keys of a peer's listing that differ here.
 pub(crate) fn differences(theirs: &Listing, disk: &impl Storage) -> Vec<Locator> {
     let ours = list(theirs.range, disk);
-    // By the whole key: two may share a digest, if a record has a wrong one.
+    // By the whole key, because two keys share a digest if a record has a wrong one.
     let name = |at: &Locator| (at.id(), at.key.clone());
     let mut held: BTreeMap<(KeyId, Key), (Locator, Option<Ballot>)> = ours
         .entries
@@ -222,7 +222,7 @@ impl SumTree {
     /// Levels below the root: ranges down to 2^-24 of the circle.
     pub const DEPTH: u32 = 6;
 
-    /// Records that a key changed its version, appeared or disappeared.
+    /// Notes that a key has changed its version, appeared or disappeared.
     pub fn change(&mut self, key: KeyId, from: Option<Ballot>, to: Option<Ballot>) {
         let gone = from.map_or(0, |ballot| entry_sum(key, ballot));
         let come = to.map_or(0, |ballot| entry_sum(key, ballot));

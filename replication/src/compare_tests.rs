@@ -3,7 +3,7 @@ use crate::{Lookup, Scanned};
 use proptest::prelude::*;
 use torc_record::{Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
 
-/// Spreads small numbers over the circle; one to one.
+/// Spreads small numbers over the circle, one to one.
 const fn mix(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -72,7 +72,7 @@ fn spread(count: u64) -> Disk {
     disk
 }
 
-/// Plays the comparison to its end; the differences and the messages it took.
+/// Runs a comparison to its end; returns the differences and the number of messages.
 fn play(a: &Disk, b: &Disk) -> (Vec<Locator>, usize) {
     let (mut messages, mut found) = (1, Vec::new());
     let mut asked = vec![sum_of(Range::ALL, a)];
@@ -111,7 +111,7 @@ fn equal_copies_cost_one_message_and_one_difference_a_few() {
     assert!(messages <= 6, "{messages} messages for one of 20,000");
 }
 
-/// What a disk has of one digest: of two keys, if a record has a wrong one.
+/// The records of one digest: two keys, if one record has a wrong digest.
 struct Few(Vec<Record>);
 
 impl Storage for Few {
@@ -145,8 +145,8 @@ fn of_two_keys_with_one_digest_each_is_compared_with_itself() {
     assert_eq!(differ(&a, &c), [Locator::of(&foreign(1))]);
 }
 
-/// Made by a second implementation of the definition in Python, with integers masked to
-/// 64 bits: `state = mix(state ^ mix(word + seed))` over the five words, from `seed`.
+/// Computed by a second implementation in Python, with integers masked to 64 bits: `state =
+/// mix(state ^ mix(word + seed))` over the five words, from `seed`.
 #[test]
 fn golden_sums_do_not_change() {
     let sum = |token, time| {

@@ -8,7 +8,7 @@ use crate::{Batch, Envelope, Locator, Milestone, Reading, Seq};
 /// An intention of a replica. The edge performs them in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Make this durable, after all earlier batches, then say
+    /// Make this durable, after all earlier batches, then pass
     /// [`Input::Persisted`](crate::Input::Persisted).
     Persist {
         /// Its number.
@@ -18,19 +18,19 @@ pub enum Effect {
     },
     /// Send, but not before batch `after` is durable. May be lost like any message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
         /// The batch that must be durable first.
         after: Seq,
         /// The message.
         envelope: Envelope,
     },
-    /// There is an epoch of the partition that this replica does not know: fetch the topology.
+    /// The partition has an epoch that this replica does not know: fetch the topology.
     NeedTopology {
-        /// At least this one.
+        /// The lowest epoch that suffices.
         epoch: Epoch,
     },
-    /// Report to the topology group, repeatedly until the epoch is over.
+    /// Report to the topology group. Repeated until the epoch is over.
     Report {
         /// The batch that must be durable first.
         after: Seq,
@@ -38,26 +38,26 @@ pub enum Effect {
         milestone: Milestone,
     },
     /// Copy the sealed slices of a partition from this node, which serves them if its replica
-    /// [may](crate::Replica::serves_slices), and put them in force, if this replica
-    /// [may](crate::Replica::takes_slices) still take them; then say
-    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. A merging
-    /// replica asks several nodes.
+    /// [may](crate::Replica::serves_slices), and put them in force if this replica
+    /// [may](crate::Replica::takes_slices) still take them; then pass
+    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. A merging replica
+    /// asks several nodes.
     CopySlices {
-        /// From whom.
+        /// The source.
         from: NodeId,
-        /// In which epoch.
+        /// The epoch of the copy.
         epoch: Epoch,
     },
     /// A key of this message is not [at hand](crate::Storage::is_at_hand): read its
-    /// [keys](crate::Message::keys) in the background, then say
+    /// [keys](crate::Message::keys) in the background, then pass
     /// [`Input::Fetched`](crate::Input::Fetched). May be lost like any message.
     Fetch {
-        /// From whom the message is.
+        /// The sender of the message.
         from: NodeId,
         /// The message.
         envelope: Envelope,
     },
-    /// Read this in the background, then say [`Input::Read`](crate::Input::Read).
+    /// Read this in the background, then pass [`Input::Read`](crate::Input::Read).
     Read(Reading),
     /// Run an operation that brings all replicas of this key to one version, see
     /// [`Request::Reconcile`](crate::Request::Reconcile).

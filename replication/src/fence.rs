@@ -7,7 +7,7 @@ use torc_record::Epoch;
 pub enum Fence {
     /// Handle it.
     Pass,
-    /// The epoch is over: refuse, and send ours.
+    /// The epoch is over: refuse, and send the current one.
     Refuse,
     /// The epoch is unknown: adopt it durably, then handle the message.
     AdoptFirst,

@@ -29,7 +29,7 @@ pub struct Hints {
     capacity: usize,
     capacity_bytes: usize,
     held: BTreeMap<HintId, Held>,
-    /// By age.
+    /// Oldest first.
     order: BTreeMap<u64, HintId>,
     last: u64,
     bytes: usize,
@@ -43,7 +43,7 @@ struct Held {
 }
 
 impl Hints {
-    /// Empty, with limits on hints and on bytes of keys and values.
+    /// No hints, with limits on their number and on the bytes of keys and values.
     #[must_use]
     pub const fn new(capacity: usize, capacity_bytes: usize) -> Self {
         Self {
@@ -87,14 +87,14 @@ impl Hints {
         changed
     }
 
-    /// A hint.
+    /// The record of a hint.
     #[must_use]
     pub fn get(&self, id: HintId) -> Option<&Record> {
         self.held.get(&id).map(|held| &held.record)
     }
 
     /// Up to `limit` hints for a node that answers again, in key order. They stay until
-    /// [`confirmed`](Self::confirmed).
+    /// [`confirmed`](Self::confirmed) is called.
     pub fn for_node(&self, node: NodeId, limit: usize) -> impl Iterator<Item = &Record> {
         let mine = self.held.range(first_of(node)..);
         mine.take_while(move |((to, _), _)| *to == node)
@@ -137,32 +137,32 @@ impl Hints {
         }
     }
 
-    /// How many are kept.
+    /// The number of hints.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Bytes of keys and values of those that are kept.
+    /// Bytes of keys and values of all hints.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether none is kept.
+    /// Whether there are no hints.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// How many were dropped for lack of room since the start.
+    /// The number of hints dropped for lack of room since the start.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// Before all hints for a node.
+/// Sorts before all hints for a node.
 const fn first_of(node: NodeId) -> HintId {
     let key = KeyId {
         digest: Digest([0; DIGEST_LEN]),

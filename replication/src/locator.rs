@@ -17,7 +17,7 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// Of a record's key.
+    /// The locator of a record's key.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         Self {
@@ -27,12 +27,12 @@ impl Locator {
         }
     }
 
-    /// With its own copy of the key's bytes.
+    /// A copy with its own key bytes.
     #[must_use]
     pub(crate) fn detached(&self) -> Self {
         let bytes = Bytes::copy_from_slice(self.key.as_bytes());
         Self {
-            // Of the same length: there is no error.
+            // Cannot fail: the length is the same.
             key: Key::new(bytes).unwrap_or_else(|_| self.key.clone()),
             ..*self
         }
@@ -59,7 +59,7 @@ pub struct KeyId {
 }
 
 impl KeyId {
-    /// Of a record's key.
+    /// The id of a record's key.
     #[must_use]
     pub const fn of(record: &Record) -> Self {
         Self {
@@ -109,12 +109,12 @@ pub(crate) type LocatorTable<V> =
 /// A table of registers whose order does not depend on the process.
 pub(crate) type KeyTable<V> = std::collections::HashMap<KeyId, V, BuildHasherDefault<DigestHasher>>;
 
-/// Hashes numbers that no outsider chooses.
+/// A hasher for numbers that no outsider can choose.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
-    /// The high bits, which depend on all bits of the number, come first.
+    /// Moves the high bits, which depend on all bits of the number, to the front.
     fn finish(&self) -> u64 {
         self.0.rotate_left(32)
     }

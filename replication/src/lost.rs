@@ -26,17 +26,17 @@ use crate::{Config, Envelope, KeyId, Locator, Message, Mutations, ScanPage, Send
 /// A part of a partition, between two known digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// That of the partition.
+    /// The partition's layer.
     pub layer: Layer,
-    /// Lost keys come after this one; `None` if unknown.
+    /// Lost keys are after this digest; `None` if unknown.
     pub after: Option<Digest>,
-    /// Lost keys come before this one; `None` if unknown.
+    /// Lost keys are before this digest; `None` if unknown.
     pub before: Option<Digest>,
 }
 
 impl Stretch {
-    /// The position before its first key; `None` at the start of the partition. It lies in
-    /// the partition, like every key in a message.
+    /// The position before its first key; `None` at the start of the partition. It is within the
+    /// partition, like every key in a message.
     #[must_use]
     pub fn start(&self) -> Option<KeyId> {
         self.after.map(|digest| KeyId {
@@ -69,15 +69,15 @@ pub struct LostStretch {
     upto: Ballot,
     tag: Tag,
     stretch: Stretch,
-    /// By index of the member.
+    /// By member index.
     asks: Vec<Ask>,
     listed: BTreeMap<(KeyId, Key), Ballot>,
 }
 
 impl LostStretch {
-    /// An inquiry of `me` about what it lost at or below `highest`; `recent` is a time that
-    /// what is under way now is above. `tag` is that of the pages. None unless the partition is
-    /// stable, `me` is a replica, and `highest` is of no later epoch.
+    /// An inquiry of `me` about records lost at or below `highest`. `recent` is a time below all
+    /// writes under way, `tag` the tag of the pages. `None` unless the partition is stable, `me` is
+    /// a replica, and `highest` is not of a later epoch.
     #[must_use]
     pub fn new(
         config: Arc<Config>,
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// An inquiry of node 1 among so many.
+    /// An inquiry of node 1 among `count` nodes.
     fn inquiry(count: u64, highest: Ballot, stretch: Stretch) -> Option<LostStretch> {
         let config = Config::founded(Partition(0), EPOCH, &nodes(count));
         LostStretch::new(

@@ -59,11 +59,11 @@ pub enum Recall {
     Unsure,
     /// None was ever stored here.
     Never,
-    /// This one was accepted here, the highest one that was.
+    /// This version was accepted here; it is the highest such version.
     Accepted(Ballot),
 }
 
-/// Most claims of one message.
+/// Limit on the claims of a message.
 pub const MAX_CLAIMS: usize = 256;
 
 /// The sender's version of a key.
@@ -98,7 +98,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Of a version, with or without the bytes.
+    /// The content of a version, with or without the value's bytes.
     #[must_use]
     pub fn of(state: &State, with_value: bool) -> Self {
         match state {
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// The state without the value's bytes; none if there is no entry.
+    /// The state without the value's bytes; `None` if there is no entry.
     pub(crate) fn to_state_head(&self) -> Option<State> {
         match self {
             Self::Absent => None,
@@ -125,8 +125,7 @@ impl Content {
         }
     }
 
-    /// As a state to be accepted; none while the bytes are missing. Absence is written
-    /// as a tombstone.
+    /// The state to accept; `None` while the bytes are missing. Absence becomes a tombstone.
     #[must_use]
     pub fn to_state(&self) -> Option<State> {
         match self {
@@ -170,7 +169,7 @@ impl Message {
         }
     }
 
-    /// The keys that a replica looks up to handle this.
+    /// The keys that a replica looks up to handle this message.
     #[must_use]
     pub fn keys(&self) -> Vec<Locator> {
         match self {
@@ -184,7 +183,7 @@ impl Message {
         }
     }
 
-    /// The round that this answers, if it is an answer to a coordinator.
+    /// The round that this message answers, if it answers a coordinator.
     #[must_use]
     pub const fn answers(&self) -> Option<Tag> {
         match self {
@@ -211,15 +210,15 @@ pub enum Message {
         at: Locator,
         /// Whether the value's bytes are wanted.
         want_value: bool,
-        /// Before answering, stop storing versions at or below this that no replica has. Zero:
-        /// do not close. `eventual` namespaces only.
+        /// Before answering, close up to this ballot: do not store versions at or below it that no
+        /// replica has. Zero for none. Only in `eventual` namespaces.
         closes: Ballot,
     },
     /// Answers `Read`.
     Holding {
         /// The round asked.
         tag: Tag,
-        /// What is held.
+        /// The replica's record.
         held: Held,
     },
     /// Asks whether the receiver holds exactly these versions, for keys of any
@@ -227,14 +226,14 @@ pub enum Message {
     Confirm {
         /// The asking round.
         tag: Tag,
-        /// What the sender holds, at most [`MAX_CLAIMS`].
+        /// The sender's versions, at most [`MAX_CLAIMS`].
         claims: Vec<Claim>,
     },
     /// Answers `Confirm`.
     Confirmed {
         /// The round asked.
         tag: Tag,
-        /// For each claim, whether it holds here; false if unknown at once.
+        /// For each claim, whether it holds here; false if that is not known at once.
         confirmed: Vec<bool>,
     },
     /// Asks to refuse lower ballots, and for the replica's record.
@@ -245,15 +244,15 @@ pub enum Message {
         at: Locator,
         /// The ballot.
         ballot: Ballot,
-        /// The lowest ballot under which the sender's node may have had the key's versions
-        /// accepted in this epoch, where it doubts that one was (R7).
+        /// If the sender doubts an earlier write of the key (R7): the lowest ballot under which its
+        /// node may have had a version accepted in this epoch.
         doubted: Option<Ballot>,
     },
     /// Answers `Prepare`.
     Promised {
         /// The round asked.
         tag: Tag,
-        /// What is held, with the value.
+        /// The replica's record, with the value.
         held: Held,
         /// The memory of the doubted versions.
         recall: Recall,
@@ -276,16 +275,16 @@ pub enum Message {
     Nack {
         /// The round refused.
         tag: Tag,
-        /// The highest ballot this replica knows of for the key (R10). To `Store`: the ballot up
-        /// to where it is closed, or the record's own if it may hold that record.
+        /// The highest ballot that this replica knows for the key (R10). For `Store`: the ballot up
+        /// to which it is closed, or the record's own ballot if it may hold that record.
         highest: Ballot,
     },
-    /// The record fails its checksum: this replica has no say on the key (R9). Or it cannot
+    /// The record fails its checksum, so this replica has no say on the key (R9); or it cannot
     /// store anything now.
     Abstain {
         /// The round asked.
         tag: Tag,
-        /// Its disk is full.
+        /// Whether its disk is full.
         is_full: bool,
     },
     /// A proven version (R8). Has no answer.
@@ -329,21 +328,21 @@ pub enum Message {
         /// The source's last started collection.
         collecting: Ballot,
     },
-    /// Asks to raise the floor to this, then for the sum of the records at or below.
+    /// Asks to raise the floor to this ballot, then for the sum of the records at or below it.
     GcFloor {
         /// The new watermark.
         upto: Ballot,
     },
     /// Answers `GcFloor`.
     GcSum {
-        /// The watermark asked.
+        /// The requested watermark.
         upto: Ballot,
         /// Sum over the entries at or below it.
         sum: u128,
         /// The replica's present watermark.
         collected: Ballot,
     },
-    /// Every replica held the same: asks to drop tombstones at or below.
+    /// Every replica held the same: asks to drop tombstones at or below the watermark.
     GcPurge {
         /// The new watermark.
         upto: Ballot,
@@ -374,10 +373,10 @@ pub enum Message {
         record: Record,
         /// The watermark of the replica that holds it.
         collected: Ballot,
-        /// A majority was closed up to this before it answered (R9); zero if not.
+        /// The ballot up to which a majority was closed before it answered (R9); zero if not.
         closed: Ballot,
     },
-    /// The sender is in a later epoch, the envelope's; it did nothing (R1).
+    /// The sender is in the envelope's later epoch, and did nothing (R1).
     Epoch {
         /// The round refused, if the message had one.
         tag: Tag,

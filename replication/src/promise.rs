@@ -15,7 +15,7 @@ use crate::locator::KeyTable;
 #[derive(Debug, Clone)]
 pub(crate) struct Promises {
     held: KeyTable<Ballot>,
-    /// In order of issue; entries replaced since are skipped.
+    /// In order of issue; entries that were replaced since are skipped.
     order: VecDeque<(KeyId, Ballot)>,
     capacity: usize,
 }

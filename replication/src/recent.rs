@@ -17,7 +17,7 @@ struct Stored {
     slot: NodeSlot,
     /// Whether it was stored under its own version, not accepted again by another coordinator.
     is_accepted: bool,
-    /// Of the key's digest.
+    /// Half of the key's digest.
     word: u64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// For a starting replica: everything that it stored in its epoch lies at or below the ceiling.
+    /// For a starting replica: everything that it stored in its epoch is at or below the ceiling.
     pub(crate) fn resume(epoch: Epoch, ceiling: HybridTime, capacity: usize) -> Self {
         Self {
             epoch,
@@ -47,13 +47,13 @@ impl Recent {
         *self = Self::resume(epoch, HybridTime::default(), self.capacity);
     }
 
-    /// Denies nothing of this epoch any more, because records may now arrive in bulk.
+    /// Stops denying versions of this epoch, because records may now arrive in bulk.
     pub(crate) fn give_up(&mut self) {
         self.forgotten = HybridTime(u64::MAX);
         self.last = VecDeque::new();
     }
 
-    /// A record is stored.
+    /// Notes a stored record.
     pub(crate) fn note(&mut self, record: &Record) {
         let version = record.version();
         if version.epoch != self.epoch || version.time <= self.forgotten {
@@ -72,7 +72,7 @@ impl Recent {
         });
     }
 
-    /// The memory of the key's versions from the same node at or above this one.
+    /// Its memory of versions of the key from the same node at or above `doubted`.
     pub(crate) fn recall(&self, key: KeyId, doubted: Ballot) -> Recall {
         if doubted.epoch != self.epoch || doubted.time <= self.forgotten {
             return Recall::Unsure;
@@ -90,7 +90,7 @@ impl Recent {
         })
     }
 
-    /// Breaks R7 on purpose: what is forgotten was never there.
+    /// Breaks R7 on purpose: treats forgotten versions as never stored.
     pub(crate) fn recall_carelessly(&self, key: KeyId, doubted: Ballot) -> Recall {
         let all = Self {
             forgotten: HybridTime::default(),

@@ -1,9 +1,10 @@
 //! Checks whether a replica holds exactly the same records of a partition as a quorum.
 //!
-//! All that read are asked to compare the partition with a sum that the replica took of its own before. If a quorum
-//! holds the same, then every write that was acknowledged before the round is in the replica's store: a quorum that
-//! knew of it has nothing that the replica lacks. What else is there need not be chosen: a quorum that reads is
-//! no quorum that wrote while a partition moves. A store keeps the sum of a partition, so no record is read.
+//! All readers are asked to compare the partition with a sum that the replica took of its own
+//! records before. If a quorum holds the same, then every write acknowledged before the round is in
+//! the replica's store: a quorum that knew of it has nothing that the replica lacks. Other records
+//! there need not be chosen: while a partition moves, a read quorum is not a quorum that wrote. A
+//! store keeps the sum of a partition, so no record is read.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub struct SameRound {
 }
 
 impl SameRound {
-    /// A round about what is known of the whole partition; nothing was asked yet.
+    /// A round about the sum `known` of the whole partition; no replica was asked yet.
     #[must_use]
     pub const fn new(
         config: Arc<Config>,
@@ -53,13 +54,14 @@ impl SameRound {
         asked.map(|node| (node, pull(&self.config, self.tag, None, Some(self.known))))
     }
 
-    /// The replicas that hold the same, so far.
+    /// The replicas that have answered that they hold the same.
     #[must_use]
     pub const fn holders(&self) -> Votes {
         self.same
     }
 
-    /// Takes an answer that carries this round's tag; whether a quorum holds the same, once that is known.
+    /// Takes an answer with this round's tag. Returns whether a quorum holds the same, once that is
+    /// decided.
     pub fn on_answer(&mut self, from: NodeId, answer: &ScanAnswer) -> Option<bool> {
         let index = self.config.index(from)?;
         match answer {

@@ -1,19 +1,19 @@
-//! What a quorum holds of a stretch of a partition, for scans.
+//! What a quorum holds in a stretch of a partition, for scans.
 //!
-//! A replica that scans begins with its own page, and asks the others whether they hold the same:
-//! with the sum of its entries, so that only a replica that differs sends a page. With a quorum of answers each key up
-//! to where the shortest page ends is known. A version that is proven chosen is taken as
-//! it is (R5); any other key is to be read by an operation of its own, and so is a value that
-//! has expired, because only that makes its absence last. So a scan is linearizable per key,
-//! and no snapshot. A scan that filters keeps only some values of its own page and the sum of all records.
-//! If a quorum holds the same, the records that the filter dropped need no read, provided that they are
-//! proven chosen too; otherwise the scan begins anew without a filter. Of a key of an `eventual` namespace the newest version is taken, unless it
-//! has expired.
+//! A scanning replica begins with its own page, and asks the others whether they hold the same. It
+//! sends the sum of its entries, so only a replica that differs sends a page. A quorum of answers
+//! determines each key up to the end of the shortest page. A version that is proven chosen is taken
+//! as it is (R5). Any other key must be read by a separate operation, and so must an expired value,
+//! because only that makes its absence last. So a scan is linearizable per key, but not a snapshot.
 //!
-//! Invariant: a page counts only for the round that asked for it, and so does the answer that it is
-//! held elsewhere. One that was asked for earlier
-//! may lack what was written since. The round's epoch is the page's: replicas answer in the
-//! epoch in which they were asked, or not at all (R1).
+//! A filtering scan keeps only some values of its own page, and the sum of all records. If a quorum
+//! holds the same, the dropped records need no read, provided that they are also proven chosen;
+//! otherwise the scan starts over without a filter. For a key of an `eventual` namespace, the
+//! newest version is taken, unless it has expired.
+//!
+//! Invariant: a page counts only for the round that requested it, and so does the answer that
+//! another replica holds the same. A page requested earlier may lack later writes. The round's
+//! epoch is the page's: replicas answer in the epoch of the request, or not at all (R1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use torc_ring::NodeId;
 
 use crate::{Config, Envelope, KeyId, Locator, Message, Mutation, Mutations, Tag, Votes};
 
-/// One round of asking for a page.
+/// One round of requests for a page.
 #[derive(Debug)]
 pub struct ScanRound {
     config: Arc<Config>,
@@ -35,35 +35,35 @@ pub struct ScanRound {
     known: Option<KnownPage>,
     filter: Option<Filter>,
     pages: Vec<HeldPage>,
-    /// Who answered, with its collection watermark.
+    /// The replicas that answered, with their collection watermarks.
     answered: Vec<(usize, Ballot)>,
     votes: Votes,
     collecting: HybridTime,
 }
 
-/// A page of the asker's own store, of which it kept only some values.
+/// A page of the requester's own store, of which it kept only some values.
 #[derive(Debug, Clone)]
 pub struct FilteredPage {
-    /// What it kept, in ring order.
+    /// The kept records, in ring order.
     pub records: Vec<Record>,
     /// The page with all its records.
     pub known: KnownPage,
-    /// The last key of the page; none at the end of the partition.
+    /// The last key of the page; `None` at the end of the partition.
     pub last: Option<Locator>,
     /// The epochs in whose ballots the dropped records were written.
     pub left_out: BTreeSet<Epoch>,
 }
 
-/// What a round about a filtered page knows beside it.
+/// Additional state of a round with a filtered page.
 #[derive(Debug)]
 struct Filter {
     last: Option<Locator>,
     left_out: BTreeSet<Epoch>,
-    /// Whose pages differ.
+    /// The replicas whose pages differ.
     different: Votes,
 }
 
-/// A page, and who has it.
+/// A page, and the replicas that hold it.
 #[derive(Debug)]
 struct HeldPage {
     records: Vec<Record>,
@@ -71,12 +71,12 @@ struct HeldPage {
     holders: Votes,
 }
 
-/// What the asker of a page holds of it.
+/// The requester's version of a page, as a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownPage {
-    /// Its last entry; none if the partition ends with it.
+    /// Its last entry; `None` if the partition ends with it.
     pub next: Option<KeyId>,
-    /// Its entries.
+    /// Number of its entries.
     pub count: u64,
     /// Their sum, see [`entry_sum`](crate::compare::entry_sum).
     pub sum: u128,
@@ -87,11 +87,11 @@ pub struct KnownPage {
 pub enum ScanAnswer {
     /// Its page.
     Page(ScanPage),
-    /// It holds the page that it was told of.
+    /// It holds the page in the request.
     Same {
         /// Its collection watermark.
         collected: Ballot,
-        /// The collection it begun last.
+        /// Its last started collection.
         collecting: Ballot,
     },
 }
@@ -101,16 +101,16 @@ pub enum ScanAnswer {
 pub struct ScanPage {
     /// Its entries in ring order, tombstones included.
     pub records: Vec<Record>,
-    /// Where its next page begins; none at the end of the partition.
+    /// Start of its next page; `None` at the end of the partition.
     pub next: Option<KeyId>,
     /// Its replica's collection watermark.
     pub collected: Ballot,
-    /// The collection its replica begun last.
+    /// Its replica's last started collection.
     pub collecting: Ballot,
 }
 
 impl ScanAnswer {
-    /// The answer that a message holds, and to which round; none for one that answers no scan.
+    /// The answer in a message and its round; `None` for a message that answers no scan.
     #[must_use]
     pub fn of(message: &Message) -> Option<(Tag, Self)> {
         let (tag, answer) = match message {
@@ -148,25 +148,26 @@ impl ScanAnswer {
     }
 }
 
-/// What is to be done after an answer.
+/// The next step after an answer.
 #[derive(Debug)]
 pub enum ScanStep {
     /// Wait for more answers.
     Wait,
-    /// Send what [`ScanRound::asks`] says now.
+    /// Send the current [`ScanRound::asks`].
     Ask,
     /// A quorum has answered.
     Listed(Listed),
-    /// A filtered page is not what a quorum holds, or does not prove what it leaves out: scan without a filter.
+    /// A quorum does not hold the filtered page, or does not prove the dropped records: scan
+    /// without a filter.
     Differs,
 }
 
-/// What the pages of a quorum say together.
+/// The combined pages of a quorum.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// Values, in ring order, and keys that must be read by an operation of their own.
+    /// Values, in ring order, and keys that a separate operation must read.
     pub entries: Vec<ListedEntry>,
-    /// After which key to go on; none at the end of the partition.
+    /// The key to continue after; `None` at the end of the partition.
     pub next: Option<Locator>,
 }
 
@@ -175,13 +176,13 @@ pub struct Listed {
 pub enum ListedEntry {
     /// This value may be returned.
     Value(Record),
-    /// What the key holds only a get can tell.
+    /// Only a get can tell what this key holds.
     Ask(Locator),
 }
 
 impl ScanRound {
-    /// A round in a partition's present configuration; nothing was asked yet. It begins with the page of
-    /// `first`, if that node reads, and asks all for their pages otherwise.
+    /// A round in a partition's present configuration; no replica was asked yet. Begins with the
+    /// page of `first`, if that node serves reads; otherwise requests pages from all.
     #[must_use]
     pub fn new(
         config: Arc<Config>,
@@ -207,7 +208,8 @@ impl ScanRound {
         }
     }
 
-    /// A round that asks all replicas whether they hold what the store of this node held when it made a filtered page.
+    /// A round that asks all replicas whether they hold what this node's store held when it made a
+    /// filtered page.
     #[must_use]
     pub fn of_filtered(
         config: Arc<Config>,
@@ -246,8 +248,8 @@ impl ScanRound {
         asked.map(|node| (node, pull(&self.config, self.tag, self.after, self.known)))
     }
 
-    /// Takes an answer that carries this round's tag. `is_eventual` tells the mode of a
-    /// namespace; none if it is not known here, so that nobody can ask for its keys.
+    /// Takes an answer with this round's tag. `is_eventual` returns the mode of a namespace; `None`
+    /// if this node does not know it, so no client can ask for its keys.
     pub fn on_answer(
         &mut self,
         from: NodeId,
@@ -285,7 +287,7 @@ impl ScanRound {
                 collected,
                 collecting,
             } => {
-                // It was compared with the first page, if with any.
+                // The replica compared its page with the first one, if there was one.
                 let Some(same) = self.pages.first_mut().filter(|_| self.known.is_some()) else {
                     return ScanStep::Wait;
                 };
@@ -299,7 +301,7 @@ impl ScanRound {
         let enough = self.config.may_read(self.votes, self.mutations)
             || self.mutations.has(Mutation::ScanOnePage);
         if enough && !self.proves_left_out() {
-            // Another answer may prove them, but while a partition moves that is unlikely.
+            // Another answer may prove them, but that is unlikely while a partition moves.
             return ScanStep::Differs;
         }
         if enough {
@@ -312,7 +314,8 @@ impl ScanRound {
         ScanStep::Wait
     }
 
-    /// Whether the records that a filter dropped are proven chosen, so that nobody can read an earlier value any more.
+    /// Whether the dropped records are proven chosen, so that no reader can see an earlier value
+    /// any more.
     fn proves_left_out(&self) -> bool {
         let (Some(filter), Some(page)) = (&self.filter, self.pages.first()) else {
             return true;
@@ -342,7 +345,7 @@ impl ScanRound {
             let within = keys.partition_point(|(record, _)| KeyId::of(record) <= next);
             keys.truncate(within);
         }
-        // The page that ends first has it as its last key, unless a filter dropped it.
+        // The shortest page has it as its last key, unless a filter dropped it.
         let next = match self.filter.take() {
             Some(filter) => filter.last,
             None => next.and_then(|next| {
@@ -356,8 +359,8 @@ impl ScanRound {
             let is_value = matches!(record.state, State::Value { .. });
             let settled = !has_expired || self.mutations.has(Mutation::ScanExpiredAsIs);
             if is_eventual(&record)? {
-                // One replica may have answered before the key was deleted, and another after its
-                // tombstone was collected.
+                // One replica may have answered before the key was deleted, and another one after
+                // its tombstone was collected.
                 let newest = |holds: bool| {
                     let of = collected
                         .iter()
@@ -390,7 +393,7 @@ impl ScanRound {
             next,
         }
     }
-    /// The newest version of each key that pages have, in ring order, with those who hold it.
+    /// The newest version of each key in the pages, in ring order, with its holders.
     fn newest(&self, pages: Vec<HeldPage>) -> Vec<(Record, Votes)> {
         let is_one = pages.len() == 1;
         let mut held: Vec<(Record, Votes)> = Vec::new();
@@ -400,10 +403,10 @@ impl ScanRound {
         if is_one {
             return held;
         }
-        // Two keys may share a digest, if a record has a wrong one.
+        // Two keys share a digest if a record has a wrong one.
         let by_digest = self.mutations.has(Mutation::ScanByDigest);
         let name = |record: &Record| (!by_digest).then(|| record.key.clone());
-        // The pages are runs in order already, which is what this sort is quick at.
+        // The pages are sorted runs, which this sort exploits.
         held.sort_by(|(a, _), (b, _)| (KeyId::of(a), &a.key).cmp(&(KeyId::of(b), &b.key)));
         let mut keys: Vec<(Record, Votes)> = Vec::with_capacity(held.len());
         for (record, holders) in held {
@@ -424,7 +427,7 @@ impl ScanRound {
     }
 }
 
-/// Asks a replica for a page, or whether it holds what is known of it.
+/// Requests a page from a replica, or asks whether it holds the known one.
 pub(crate) fn pull(
     config: &Config,
     tag: Tag,
@@ -444,7 +447,7 @@ pub(crate) fn pull(
 }
 
 impl HeldPage {
-    /// What the others need to compare; none if a sum would not tell.
+    /// The sum for the others to compare; `None` if a sum would not suffice.
     fn known(&self) -> Option<KnownPage> {
         let mut held = PageSum::default();
         let mut records = self.records.iter();
@@ -567,7 +570,7 @@ mod tests {
         assert_eq!(listed.entries.len(), 3);
     }
 
-    /// A page of three records, of which a filter dropped the middle one; it was written in this epoch.
+    /// A page of three records, written in this epoch, of which a filter dropped the middle one.
     fn filtered(left_out: Epoch) -> (Record, ScanRound) {
         let all = records(&[1, 2, 3]);
         let page = FilteredPage {
@@ -608,7 +611,7 @@ mod tests {
         drop(round.on_answer(NodeId(1), page(&[1]), NOW, |_| Some(false)));
         let step = round.on_answer(NodeId(2), page(&[1]), NOW, |_| Some(false));
         assert!(matches!(step, ScanStep::Differs), "{step:?}");
-        // A version of an epoch in which the partition moved may be chosen or not.
+        // A version of an epoch in which the partition moved may or may not be chosen.
         let (_, mut round) = filtered(Epoch(3));
         let settled = torc_ring::replicas::Settled::unknown_before(Epoch(4));
         round.config = Arc::new(Config {

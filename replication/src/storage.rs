@@ -5,9 +5,9 @@
 //! * A batch is visible through [`Storage`] only once it is durable. The replica
 //!   remembers batches on their way.
 //! * After a crash, any prefix of the batches not reported as durable may exist.
-//! * A page of a scan never ends between two entries of one (digest, namespace): who goes on
-//!   after the last one would pass over the others. There are two only where a record has the
-//!   digest of another key.
+//! * A page of a scan never ends between two entries of one (digest, namespace): continuing after
+//!   the last one would skip the others. There are two only if a record has the digest of another
+//!   key.
 
 use torc_record::{Ballot, Epoch, HybridTime, PageSum, Record, State};
 
@@ -83,63 +83,64 @@ pub trait Storage {
     /// The entry of a key.
     fn get(&self, at: &Locator) -> Lookup;
 
-    /// Whether [`get`](Self::get) of this key does not block on the disk. True if the store
-    /// cannot tell.
+    /// Whether [`get`](Self::get) of this key does not block on the disk. True if the store cannot
+    /// tell.
     fn is_at_hand(&self, at: &Locator) -> bool {
         let _ = at;
         true
     }
 
-    /// Up to `limit` entries after `after`, in ring order; fewer only at the end, or where
-    /// more would be too many bytes. Beyond the limit go only those that have the last one's
-    /// digest and namespace.
+    /// Up to `limit` entries after `after`, in ring order; fewer only at the end, or where more
+    /// would be too many bytes. Exceeds the limit only for entries with the last one's digest and
+    /// namespace.
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned;
 
-    /// As [`scan`](Self::scan), but of what was stored up to `since` it may leave out all
-    /// that was not replaced later: the tail of a copy that has the slices up to there. What
-    /// was collected since then is still in it, for it hides what those slices have.
+    /// As [`scan`](Self::scan), but may leave out records stored up to `since`, unless they were
+    /// replaced later: the tail of a copy that has the slices up to there. Includes records
+    /// collected since then, because they hide versions in those slices.
     fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
         let _ = since;
         self.scan(after, limit)
     }
 
-    /// What the page after `after` comes to if it ends with `last`, or with the partition; none
-    /// if this is not as many as `most` entries or fewer, each readable and of a key id of its own.
+    /// The sum of the page after `after`, if it ends with `last` or with the partition. `None` if
+    /// it has more than `most` entries, or if an entry is unreadable or shares its key id with
+    /// another.
     fn sum_between(&self, after: Option<KeyId>, last: Option<KeyId>, most: u64) -> Option<PageSum> {
         crate::compare::sum_between(self, after, last, most)
     }
 
-    /// The sum of all entries, if it is kept: told at once, without reading one.
+    /// The sum of all entries, if it is kept up to date: returned at once, without reading.
     fn kept_sum(&self) -> Option<PageSum> {
         None
     }
 
-    /// Whether a scan, now or before, met a place that cannot be read and of which nobody
-    /// knows the key. Such a copy must not pass for a complete one.
+    /// Whether a scan, now or earlier, met an unreadable place with an unknown key. Such a copy
+    /// must not be mistaken for a complete one.
     fn is_partial(&self) -> bool {
         false
     }
 
-    /// The sum of a range if it is kept, see [`SumTree`](crate::compare::SumTree); a
-    /// store that does not keep sums is read instead.
+    /// The sum of a range if it is kept up to date, see [`SumTree`](crate::compare::SumTree);
+    /// otherwise the range is read.
     fn range_sum(&self, range: crate::compare::Range) -> Option<crate::compare::RangeSum> {
         let _ = range;
         None
     }
 }
 
-/// The durable facts of a replica beside its records. About 50 bytes a partition.
+/// The durable facts of a replica beside its records. About 50 bytes per partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Adopted epoch (R1).
     pub epoch: Epoch,
-    /// Epoch in which the present membership began; zero: no member.
+    /// Epoch in which the present membership began; zero if it is not a member.
     pub since: Epoch,
     /// Promises and accepts of the adopted epoch lie below this time (R3).
     pub ceiling: HybridTime,
-    /// Everything at or below was identical on all replicas, its tombstones are dropped.
+    /// Everything at or below was identical on all replicas, and its tombstones are dropped.
     pub collected: Ballot,
-    /// A collection up to here was begun: values that expired by its time are absent.
+    /// A collection up to here has begun: values that had expired by its time are absent.
     pub collecting: Ballot,
 }
 
@@ -148,9 +149,9 @@ pub struct Meta {
 pub struct Batch {
     /// Drop all records first.
     pub wipe: bool,
-    /// Records that replace what is there for their keys, whatever that is.
+    /// Records that replace the present ones of their keys, whatever these are.
     pub records: Vec<Record>,
-    /// Drop every record of which [`is_collected`] holds.
+    /// Drop every record for which [`is_collected`] is true.
     pub purge: Option<Ballot>,
     /// The new facts.
     pub meta: Option<Meta>,

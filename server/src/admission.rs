@@ -1,8 +1,8 @@
-//! Limits the operations that a node carries out at a time.
+//! Limits the operations that a node runs at a time.
 //!
-//! A node refuses further operations at once. A refusal costs a few microseconds; an
-//! operation that waits in a queue until its caller gives up costs all of its work and is
-//! useless. So an overloaded node still does most of the work that it can do.
+//! A node refuses further operations at once. A refusal costs a few microseconds; an operation that
+//! waits in a queue until its caller gives up costs all of its work and is useless. So an
+//! overloaded node keeps most of its useful throughput.
 //!
 //! A batch counts as its items. A batch larger than the limit is accepted when the node is
 //! idle.
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use torc_proto::{Fault, Reason};
 
-/// What a refused caller is advised to wait, at least.
+/// Minimum wait that a refused caller is advised to take.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 const IDLE_EVERY: Duration = Duration::from_millis(5);
 
@@ -43,7 +43,7 @@ impl Admission {
         }
     }
 
-    /// Takes on so many operations, or none of them.
+    /// Admits `count` operations, or none of them.
     pub(crate) fn admit(&self, count: usize) -> Result<Admitted<'_>, Fault> {
         self.enter(count)?;
         Ok(Admitted {
@@ -52,7 +52,7 @@ impl Admission {
         })
     }
 
-    /// As [`admit`](Self::admit); the caller says when they [`leave`](Self::leave).
+    /// As [`admit`](Self::admit), but the caller must [`leave`](Self::leave).
     pub(crate) fn enter(&self, count: usize) -> Result<(), Fault> {
         let before = self.under_way.fetch_add(count, Ordering::SeqCst);
         if self.is_closed.load(Ordering::SeqCst) {
@@ -68,7 +68,7 @@ impl Admission {
         Err(Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER))
     }
 
-    /// So many operations have ended.
+    /// Releases `count` operations that have ended.
     pub(crate) fn leave(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::SeqCst);
     }
@@ -80,7 +80,7 @@ impl Admission {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    /// Returns when no operation is under way. Once closed, none will be.
+    /// Waits until no operation is under way. After `close`, none will start again.
     pub(crate) async fn idle(&self) {
         while self.under_way.load(Ordering::SeqCst) > 0 {
             tokio::time::sleep(IDLE_EVERY).await;
@@ -88,7 +88,7 @@ impl Admission {
     }
 }
 
-/// The node takes on nothing more.
+/// The fault of a node that accepts no more operations.
 pub(crate) fn stopping() -> Fault {
     let message = "the node is stopping, and nothing was changed: use another node";
     Fault::new(Reason::NotServing, message)

@@ -1,8 +1,7 @@
 //! Adopts committed topologies.
 //!
-//! The topology group publishes a topology once it is durable here. Then this node
-//! replaces its routing table, and after that it gives each changed partition's replica
-//! its new configuration.
+//! The topology group publishes a topology once it is durable here. This node then replaces its
+//! routing table, and after that gives the replica of each changed partition its new configuration.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
-    // First: who hears that an epoch was adopted knows that its tokens count.
+    // Must come first: a caller that sees the epoch as adopted may rely on its tokens.
     shared.bearers.renew(topology);
     let known = shared.routing.load_full();
     let is_known = known
@@ -52,8 +51,8 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
             .and_then(|table| table.state(partition))
             .map(|state| state.epoch)
     };
-    // What begins now has not heard of any partition, although this node may know them: as long as it
-    // has no place in the topology there are no registers.
+    // New registers have not heard of any partition, even if this node's table has: without a place
+    // in the topology, a node has no registers.
     let begins = shared.registers.get().is_none();
     let registers = registers::begin(shared, &table, tasks);
     let begins = begins && registers.is_some();
@@ -79,8 +78,8 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     }
 }
 
-/// Logs what this node is in the first topology that it knows, and which of its settings that one
-/// overrules.
+/// Logs this node's role in the first topology that it knows, and the settings that the topology
+/// overrides.
 fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
     let Some(member) = table.members.get(&me) else {
         tracing::warn!(node = %me, "the cluster has removed this node: stop it");

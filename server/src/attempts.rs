@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// At once, and then for how many there is room again a second.
+/// Attempts allowed at once, and then per second.
 const BURST: f64 = 20.0;
 const A_SECOND: f64 = 1.0;
-/// Most addresses that are remembered.
+/// Limit on the addresses remembered.
 const MOST: usize = 1_024;
 
-/// What is left for each address.
+/// The remaining attempts of each address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<IpAddr, (f64, Instant)>>);
 
 impl Attempts {
-    /// Whether one more attempt may be made from there. O(1), but for O(addresses) where they are many.
+    /// Whether `from` may make another attempt. O(1); O(addresses) when the table is full.
     pub(crate) fn may(&self, from: IpAddr, now: Instant) -> bool {
         let room = |(room, at): (f64, Instant)| {
             let since = now.saturating_duration_since(at).as_secs_f64();
@@ -39,7 +39,7 @@ impl Attempts {
     }
 }
 
-/// Whoever has one address of IPv6 has 2^64 of them.
+/// An IPv6 host commonly has a /64 network, so the limit applies to its prefix.
 fn subject(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64)).into(),

@@ -1,6 +1,6 @@
 //! The audit log: changes of the cluster and denied requests, with their callers.
 //!
-//! A thread of its own appends one JSON object per line, so no request waits for the log. Waiting
+//! A separate thread appends one JSON object per line, so no request waits for the log. Waiting
 //! lines are bounded, and so are denials per second, because strangers can cause them; the next
 //! line counts the lines left out. A full file is renamed to `….1`, the former `….1` to `….2`, and
 //! so on; the oldest is deleted. Lines are not synced.
@@ -27,17 +27,17 @@ use torc_ring::NodeId;
 use crate::caller::Caller;
 use crate::clock::unix_ms;
 
-/// Lines that wait to be written.
+/// Capacity of the queue of lines.
 const MOST_WAITING: usize = 1_024;
-/// Denials that are written at once, and for how many there is room again a second.
+/// Denials written at once, and then per second.
 const BURST: f64 = 100.0;
 const A_SECOND: f64 = 10.0;
-/// How much is written of what somebody else said.
+/// Limit on the bytes written of a text that a caller sent.
 const MOST_TOLD: usize = 512;
 const FILE_BYTES: u64 = 16 << 20;
 const FILES: usize = 8;
 
-/// What is counted of the audit log.
+/// Metrics of the audit log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AuditMetrics {
     denied: Counter,
@@ -66,7 +66,7 @@ impl AuditMetrics {
     }
 }
 
-/// A line.
+/// A line of the log.
 #[derive(Debug, Default, Serialize)]
 struct Line {
     /// Unix milliseconds.
@@ -83,7 +83,7 @@ struct Line {
     reason: Option<&'static str>,
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
-    /// Lines before this one that were not written.
+    /// Lines dropped before this one.
     #[serde(skip_serializing_if = "is_zero")]
     left_out: u64,
 }
@@ -93,7 +93,7 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Room for denials.
+/// A token bucket that limits denials.
 #[derive(Debug)]
 struct Bucket {
     room: f64,
@@ -117,7 +117,7 @@ impl Bucket {
 pub(crate) struct Audit {
     metrics: AuditMetrics,
     bucket: Mutex<Bucket>,
-    /// None once it is closed.
+    /// `None` once it is closed.
     writer: Mutex<Option<(SyncSender<Line>, JoinHandle<()>)>>,
 }
 
@@ -128,11 +128,11 @@ impl fmt::Debug for Audit {
 }
 
 impl Audit {
-    /// Begins to write to a file, which is made with its directory once there is a line. What cannot be written is
-    /// counted and told in the log.
+    /// Begins to write to a file. The first line creates the file and its directory. Failed writes
+    /// are counted and logged.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system's error if it cannot start a thread.
     pub(crate) fn begin(path: PathBuf, metrics: AuditMetrics) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(MOST_WAITING);
         let mut log = Log::new(path, FILE_BYTES, FILES);
@@ -149,7 +149,7 @@ impl Audit {
         })
     }
 
-    /// Somebody was refused.
+    /// Records a denied request.
     pub(crate) fn denied(&self, node: Option<NodeId>, caller: &Caller, call: &str, fault: &Fault) {
         self.metrics.denied.inc();
         if !self.bucket.lock().take(Instant::now()) {
@@ -174,12 +174,12 @@ impl Audit {
         }
     }
 
-    /// Writes what waits, and no more. Blocks for the disk.
+    /// Writes the waiting lines, and accepts no more. Blocks on the disk.
     pub(crate) fn close(&self) {
         let writer = self.writer.lock().take();
         if let Some((lines, thread)) = writer {
             drop(lines);
-            // It ends otherwise only by a panic, which the log has.
+            // Fails only if the thread panicked, which the log shows.
             let _ = thread.join();
         }
     }
@@ -207,16 +207,15 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// Something that an administrator asks for. If it is dropped before its outcome is told, the caller has gone away
-/// meanwhile.
+/// An administrator's request. Dropping it before `ends` records that the caller disconnected.
 pub(crate) struct Act {
     audit: Arc<Audit>,
-    /// None: it is written elsewhere, or was.
+    /// `None` if another node records it, or once it is recorded.
     line: Option<Line>,
 }
 
 impl Act {
-    /// What nodes pass on is written by the node that was asked first.
+    /// For a forwarded request, only the node that the administrator called writes a line.
     pub(crate) fn begin(
         audit: &Arc<Audit>,
         node: Option<NodeId>,
@@ -236,7 +235,7 @@ impl Act {
         }
     }
 
-    /// What came of it.
+    /// Records the outcome.
     pub(crate) fn ends(mut self, fault: Option<&Fault>) {
         if let Some(line) = self.line.take() {
             let outcome = match fault {
@@ -266,7 +265,7 @@ impl Drop for Act {
     }
 }
 
-/// Writes lines until no more come.
+/// Writes lines until the queue is closed.
 fn write_all(waiting: &Receiver<Line>, log: &mut Log, metrics: &AuditMetrics) {
     let mut told = 0;
     while let Ok(mut line) = waiting.recv() {
@@ -298,15 +297,15 @@ fn write_all(waiting: &Receiver<Line>, log: &mut Log, metrics: &AuditMetrics) {
     }
 }
 
-/// The files.
+/// The files of the log.
 struct Log {
     path: PathBuf,
-    /// The bytes after which a file is renamed, and how many files there are.
+    /// Size in bytes at which a file is renamed, and the number of files.
     most: u64,
     files: usize,
-    /// None: to be opened.
+    /// `None` if the file must be opened.
     open: Option<(File, u64)>,
-    /// A line was written in part.
+    /// The last line was written only in part.
     is_torn: bool,
 }
 
@@ -321,7 +320,7 @@ impl Log {
         }
     }
 
-    /// Appends a line. After a failure the file is opened again for the next one.
+    /// Appends a line. After a failure, the next call opens the file again.
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let len = line.len() as u64;
         let (mut file, at) = match self.open.take() {
@@ -476,7 +475,7 @@ mod tests {
         for number in 0..100 {
             log.write(format!("{number:029}\n").as_bytes()).unwrap();
         }
-        // It goes on where it was.
+        // A new process continues where the last one stopped.
         let mut log = Log::new(path, 100, 3);
         log.write(&[b'x'; 300]).unwrap();
         let mut files: Vec<_> = fs::read_dir(dir.path())

@@ -1,9 +1,9 @@
 //! The bearer tokens that this node accepts.
 //!
 //! They are part of the topology, which reaches every node, voter or not: a revocation takes effect
-//! here once this node has adopted it. Each second the node checks expiries by its wall clock, so
-//! it is as early or late as its clock is wrong. A node that is cut off from the topology group
-//! learns of revocations only when it reconnects.
+//! here once this node has adopted it. Once per second the node checks expiries by its wall clock,
+//! so an error of the clock makes it early or late by as much. A node that is cut off from the
+//! topology group learns of revocations only when it reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::caller::Caller;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// How often expiries are looked at.
+/// Interval of the check for expired tokens.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Bearers {
     holders: ArcSwap<Holders>,
-    /// Of the topology that they are from.
+    /// The epoch of the topology that they come from.
     epoch: Mutex<Epoch>,
 }
 
@@ -47,10 +47,10 @@ impl Bearers {
         }
     }
 
-    /// Who holds the token `id.secret`.
+    /// The holder of the token `id.secret`.
     ///
     /// # Errors
-    /// UNAUTHENTICATED.
+    /// `UNAUTHENTICATED`.
     pub(crate) fn find(&self, text: &str) -> Result<Arc<Holder>, Fault> {
         let found = self.holders.load().find(text).map(Arc::clone);
         found.ok_or_else(|| {
@@ -60,7 +60,7 @@ impl Bearers {
     }
 }
 
-/// Ends tokens that expire, until the node stops.
+/// Removes expired tokens, until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         if let Some(topology) = shared.group.topology() {
@@ -70,11 +70,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Who sent a request: the holder of the token in its headers; none if there is no token, and on a connection in
-/// the clear, where tokens mean nothing.
+/// The holder of the token in a request's headers. `None` without a token, and on a connection
+/// without TLS, where tokens have no meaning.
 ///
 /// # Errors
-/// UNAUTHENTICATED.
+/// `UNAUTHENTICATED`.
 pub(crate) fn holder_of(
     shared: &Shared,
     caller: &Caller,

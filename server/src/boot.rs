@@ -25,14 +25,14 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A start, as written down.
+/// A start, as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Taken {
     boot: Boot,
     confirmed: bool,
 }
 
-/// The start that this process is to take: nothing is written yet.
+/// The start that this process will take; writes nothing.
 pub(crate) fn next(store: &Store) -> Result<Boot, IdentityError> {
     let Some(bytes) = store.meta_get(BOOT)? else {
         return Ok(after(0));
@@ -53,7 +53,7 @@ fn after(number: u64) -> Boot {
     }
 }
 
-/// Takes a start, durably. Costs nothing where it was taken before.
+/// Durably takes a start. Writes nothing if it was taken before.
 pub(crate) fn take(store: &Store, boot: Boot) -> Result<(), StoreError> {
     write(store, boot, false)
 }
@@ -66,8 +66,8 @@ fn write(store: &Store, boot: Boot, confirmed: bool) -> Result<(), StoreError> {
     store.meta_set(BOOT, &json)
 }
 
-/// Refuses to take part in a cluster whose feature level this release does not work at, as far
-/// as this node knows it.
+/// Refuses to join a cluster whose feature level this release does not support, as far as this node
+/// knows that level.
 pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), TopologyError> {
     let Some(topology) = shared.group.topology() else {
         return Ok(());
@@ -77,8 +77,8 @@ pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), Topolog
     release.check_works_at(topology.feature_level(), who)
 }
 
-/// Refuses to go on beside a process that runs with a copy of this data directory at the
-/// address that the topology has for this node.
+/// Refuses to run beside another process with a copy of this data directory, found at the address
+/// that the topology has for this node.
 pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), Fault> {
     let topology = shared.group.topology();
     let member = topology.as_ref().and_then(|it| it.members().get(&me.node));
@@ -104,7 +104,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
     Err(Fault::new(Reason::Superseded, message))
 }
 
-/// Has the topology group confirm this start, however long that takes. A refusal ends the node.
+/// Waits until the topology group has confirmed this start. A refusal stops the node.
 pub(crate) async fn confirm(shared: Arc<Shared>) {
     let mut topologies = shared.group.watch();
     loop {
@@ -140,9 +140,9 @@ pub(crate) async fn confirm(shared: Arc<Shared>) {
 
 /// Why a start is not confirmed.
 enum Unconfirmed {
-    /// It never will be: the node must end.
+    /// The group will never confirm it: the node must stop.
     ForEver(String),
-    /// Asking again may help.
+    /// A retry may succeed.
     Yet(Fault),
 }
 

@@ -27,17 +27,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use torc_proto::{Fault, Reason};
 
-/// What is no larger may use the last quarter.
+/// Requests up to this size may use the last quarter.
 pub(crate) const SMALL: usize = 64 << 10;
-/// A value that is no longer costs more to charge than to hold.
+/// Charging a value of up to this size would cost more than holding it.
 pub(crate) const TINY: usize = 4 << 10;
 /// Bytes of a value that a get may read for each of its places.
 const PLACE_BYTES: usize = 64 << 10;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often what waits looks for room.
+/// Interval at which waiters look for room.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Counts the bytes.
+/// Counts the bytes held for clients.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bound: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Budget {
     longest: AtomicUsize,
 }
 
-/// Bytes that are held, given back when dropped.
+/// Charged bytes, released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -72,12 +72,12 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// How often something was refused.
+    /// Number of refusals.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// What may be held once something of this size is.
+    /// The limit that applies to a charge of this size.
     const fn bound_of(&self, bytes: usize) -> usize {
         if bytes <= SMALL {
             self.bound
@@ -86,12 +86,12 @@ impl Budget {
         }
     }
 
-    /// Whether a request that has so many bytes already may send more.
+    /// Whether a request that already has this many bytes may send more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.held() < self.bound_of(bytes)
     }
 
-    /// Charges all of it or nothing.
+    /// Charges all bytes or none.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Charge, Fault> {
         self.try_take(bytes).ok_or_else(|| self.refuse())
     }
@@ -101,7 +101,7 @@ impl Budget {
         (self.held() <= self.bound_of(bytes)).then_some(charge)
     }
 
-    /// Charges what is held already.
+    /// Charges bytes that are held already, without a limit.
     pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Charge {
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Charge {
@@ -110,7 +110,7 @@ impl Budget {
         }
     }
 
-    /// Waits for room until then.
+    /// Waits for room until `until`.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         bytes: usize,
@@ -127,14 +127,15 @@ impl Budget {
         }
     }
 
-    /// The places that a get takes, where no record of the store is longer than `stored`. Other
-    /// nodes may hold longer values: those that they answered with count too.
+    /// The places that a get takes if no record of the store is longer than `stored`. Other nodes
+    /// may hold longer values: the values that they have returned count too.
     pub(crate) fn places_of_get(&self, stored: usize) -> usize {
         let longest = stored.max(self.longest.load(Ordering::Relaxed));
         longest.div_ceil(PLACE_BYTES).max(1)
     }
 
-    /// The same value, charged for as long as it is held. Not for what the store keeps.
+    /// Returns the value, charged while it is referenced. Not for values that the store keeps in
+    /// memory.
     pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Result<Bytes, Fault> {
         if value.len() <= TINY {
             return Ok(value);
@@ -154,12 +155,12 @@ impl Budget {
 }
 
 impl Charge {
-    /// What is charged.
+    /// The bytes charged.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Charges so many bytes instead, without asking. One caller at a time.
+    /// Changes the charge without checking the limit. Callers must not call this concurrently.
     pub(crate) fn set(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         if bytes >= before {
@@ -173,7 +174,7 @@ impl Charge {
         }
     }
 
-    /// Bytes that keep the charge until nobody holds them.
+    /// Returns the bytes, which keep the charge while they are referenced.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Charged {
             bytes,

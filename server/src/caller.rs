@@ -19,7 +19,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, Holder, Role};
 use torc_tls::Identity;
 
-/// Who is at the other end of a connection, or sent a request.
+/// The peer of a connection, or the sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     who: Who,
@@ -31,26 +31,26 @@ pub(crate) struct Caller {
 
 #[derive(Debug, Clone)]
 enum Who {
-    /// The connection is not encrypted: nobody is told apart.
+    /// The connection is not encrypted, so callers have no identity.
     Anyone,
-    /// It showed no certificate.
+    /// The peer presented no certificate.
     Unknown,
-    /// It showed this one.
+    /// The certificate that the peer presented.
     Certificate(Arc<Known>),
-    /// The request has its token.
+    /// The holder of the request's token.
     Bearer(Arc<Holder>),
 }
 
-/// A certificate that an authority of this node vouches for.
+/// A certificate that one of this node's authorities has signed.
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    /// None: any.
+    /// `None` if it is valid for any cluster.
     cluster: Option<ClusterId>,
 }
 
 impl Caller {
-    /// Of a request that came by no connection.
+    /// The caller of a request without a connection.
     pub(crate) const fn nobody() -> Self {
         Self {
             who: Who::Unknown,
@@ -59,7 +59,7 @@ impl Caller {
         }
     }
 
-    /// By a connection in the clear.
+    /// The caller on a connection without TLS.
     pub(crate) const fn anyone(from: IpAddr) -> Self {
         Self {
             who: Who::Anyone,
@@ -68,10 +68,10 @@ impl Caller {
         }
     }
 
-    /// By the certificate that a TLS connection showed.
+    /// The caller by its TLS certificate.
     ///
     /// # Errors
-    /// When it is for a cluster whose name is none.
+    /// A message if the certificate names a malformed cluster id.
     pub(crate) fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
         let of = |who| Self {
             who,
@@ -95,7 +95,7 @@ impl Caller {
         }
     }
 
-    /// Whether nobody is told apart: tokens mean nothing then.
+    /// Whether callers have no identity; tokens have no meaning then.
     pub(crate) const fn is_anyone(&self) -> bool {
         matches!(self.who, Who::Anyone)
     }
@@ -105,15 +105,15 @@ impl Caller {
         matches!(&self.who, Who::Certificate(known) if matches!(known.identity, Identity::Node { .. }))
     }
 
-    /// Whether some keys of a namespace may be out of its reach and others not.
+    /// Whether the caller may reach some keys of a namespace and not others.
     pub(crate) const fn is_scoped(&self) -> bool {
         matches!(self.who, Who::Bearer(_))
     }
 
-    /// Refuses whoever may not do this in this cluster to any key.
+    /// Refuses a caller that may not do this to any key of the cluster.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, PERMISSION_DENIED; nothing was looked up.
+    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn check(&self, needed: Access, cluster: Option<ClusterId>) -> Result<(), Fault> {
         if needed == Access::Anyone {
             return Ok(());
@@ -164,10 +164,11 @@ impl Caller {
         })
     }
 
-    /// Refuses whoever has the role for other keys only. With an empty key: for all keys of the namespace.
+    /// Refuses a caller whose role covers other keys only. An empty key stands for all keys of the
+    /// namespace.
     ///
     /// # Errors
-    /// PERMISSION_DENIED; nothing was looked up.
+    /// `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn check_reach(&self, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
         let Who::Bearer(holder) = &self.who else {
             return Ok(());
@@ -182,10 +183,10 @@ impl Caller {
         ))
     }
 
-    /// Refuses the holder of a token that was revoked or has expired since.
+    /// Refuses the holder of a token that was revoked or has expired meanwhile.
     ///
     /// # Errors
-    /// UNAUTHENTICATED.
+    /// `UNAUTHENTICATED`.
     pub(crate) fn check_counts(&self) -> Result<(), Fault> {
         match &self.who {
             Who::Bearer(holder) if holder.has_ended() => {
@@ -210,12 +211,12 @@ impl Caller {
         }
     }
 
-    /// Whether it is told the key of the digests.
+    /// Whether it may learn the key of the digests.
     pub(crate) fn may_learn_digests(&self) -> bool {
         self.has_somewhere(Role::Read)
     }
 
-    /// Whether it is told that there is a namespace of this name.
+    /// Whether it may learn that a namespace of this name exists.
     pub(crate) fn may_know_of(&self, namespace: &str) -> bool {
         match &self.who {
             Who::Bearer(holder) => holder.grants.know_of(namespace),
@@ -223,7 +224,7 @@ impl Caller {
         }
     }
 
-    /// Whether it may be this node.
+    /// Whether its identity allows it to act as this node.
     pub(crate) fn may_be(&self, node: NodeId) -> bool {
         match &self.who {
             Who::Anyone => true,
@@ -233,7 +234,7 @@ impl Caller {
     }
 }
 
-/// Requests name the default namespace by no name, too.
+/// Requests may name the default namespace by the empty string.
 fn namespace_of(name: &str) -> &str {
     if name.is_empty() { "default" } else { name }
 }

@@ -1,8 +1,8 @@
-//! Limits requests that cost more than an operation on a key. Each class has its own places, so no
+//! Limits requests that cost more than an operation on a key. Each class has its own permits, so no
 //! class can crowd out another, or operations.
 //!
-//! A request without a place is refused, with nothing done. In classes with short bursts, such as
-//! the status, it first waits briefly.
+//! A request without a permit is refused, and nothing is done. In classes with short bursts, such
+//! as the status, it first waits briefly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use torc_proto::{Fault, Reason};
 
-/// What a refused caller is advised to wait, at least.
+/// Minimum wait that a refused caller is advised to take.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long a request waits where its class lets it.
+/// Longest wait for a permit in the classes that wait.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// The classes, each with how many requests of it a node takes on.
+/// The classes, each with the number of its requests that may run at a time.
 pub(crate) struct Classes {
-    /// Scans: each holds pages for as long as its reader likes.
+    /// Scans: a slow reader makes its scan hold pages for long.
     pub(crate) scans: Class,
-    /// Sketches of keys, made or waited for: each holds megabytes.
+    /// Sketches of keys, computed here or awaited from another node: each holds megabytes.
     pub(crate) sketches: Class,
-    /// What writes to a backup.
+    /// Writes to a backup.
     #[cfg(feature = "backup")]
     pub(crate) backups: Class,
-    /// Those that ask all members how they are.
+    /// Requests that ask all members for their status.
     pub(crate) statuses: Class,
     /// Explanations of a key, which ask all of its replicas.
     pub(crate) explanations: Class,
-    /// What this node holds of a key: reads every slice of its partition.
+    /// What this node holds for a key: reads every slice of its partition.
     pub(crate) holdings: Class,
 }
 
@@ -49,7 +49,7 @@ impl Default for Classes {
 /// Held while a request is under way.
 pub(crate) type Place = OwnedSemaphorePermit;
 
-/// The places of one class.
+/// The permits of one class.
 pub(crate) struct Class {
     places: Arc<Semaphore>,
     what: &'static str,
@@ -63,29 +63,29 @@ impl Class {
         }
     }
 
-    /// Whether there is no place left.
+    /// Whether no permit is left.
     #[cfg(feature = "backup")]
     pub(crate) fn is_full(&self) -> bool {
         self.places.available_permits() == 0
     }
 
-    /// A place at once.
+    /// Acquires a permit without waiting.
     ///
     /// # Errors
-    /// OVERLOADED; nothing was done.
+    /// `OVERLOADED`; nothing was done.
     pub(crate) fn enter(&self) -> Result<Place, Fault> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| self.full())
     }
 
-    /// A place now or in a moment.
+    /// Acquires a permit, waiting up to `WAIT`.
     ///
     /// # Errors
-    /// OVERLOADED; nothing was done.
+    /// `OVERLOADED`; nothing was done.
     pub(crate) async fn enter_soon(&self) -> Result<Place, Fault> {
         let waiting = Arc::clone(&self.places).acquire_owned();
         let place = tokio::time::timeout(WAIT, waiting).await;
-        // Places are never closed.
+        // The semaphore is never closed.
         place.ok().and_then(Result::ok).ok_or_else(|| self.full())
     }
 

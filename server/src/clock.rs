@@ -24,7 +24,7 @@ pub(crate) fn unix_ms() -> u64 {
         .saturating_add_signed(SHIFT_MS.load(Ordering::Relaxed))
 }
 
-/// Unix nanoseconds of a moment that was, by the clock as it is now.
+/// Unix nanoseconds of a past moment, by the current wall clock.
 #[cfg(feature = "otlp")]
 pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -35,8 +35,7 @@ pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
         .saturating_add_signed(shift_ns)
 }
 
-/// Reads the file now, so that a node begins with the clock it is to have, and then again
-/// and again.
+/// Reads the file now, so that the node starts with the shifted clock, and again periodically.
 pub(crate) fn watch_shift(file: PathBuf) -> impl Future<Output = ()> {
     tracing::warn!(file = %file.display(), "the wall clock follows this file");
     read_shift(&file);

@@ -1,10 +1,11 @@
-//! Limits connections and their silence.
+//! Limits the number of connections and the time that they may be silent.
 //!
 //! A connection takes a file descriptor. Without a limit, silent strangers could take all of them,
-//! and the store could not open files. So the number of places for connections is limited, in all
-//! and per address; a connection without a place is closed at once. A connection loses its place if
-//! its greeting does not come in time, or if it is HTTP/1 and does not read its answers. Other
-//! members of the cluster need no place at the peer port: they are few, and replication needs them.
+//! and the store could not open files. So the number of permits for connections is limited, in
+//! total and per address; a connection without a permit is closed at once. A connection loses its
+//! permit if its greeting does not arrive in time, or if it is HTTP/1 and the client does not read
+//! its answers. Other members of the cluster need no permit on the peer port: they are few, and
+//! replication needs them.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -32,21 +33,21 @@ use torc_tls::{Door, NodeTls, TlsStream};
 use crate::caller::Caller;
 use crate::shared::Shared;
 
-/// How long the greeting may take.
+/// Time limit for the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(5);
-/// How long it may still take when the node closes.
+/// Time limit for the greeting once the node is closing.
 const LAST_GREETING_TIME: Duration = Duration::from_millis(300);
-/// How long whoever is at the other end of HTTP/1 may read nothing.
+/// Time for which an HTTP/1 client may read nothing.
 const READ_NOTHING_TIME: Duration = Duration::from_secs(20);
-/// What HTTP/2 begins with: the preface and the head of the first frame.
+/// HTTP/2 begins with the preface and the head of the first frame.
 const GREETING_LEN: usize = 24 + 9;
-/// Then those have their turn who take what was read, and count it: else HTTP/2 would read a whole
-/// window ahead of them.
+/// A task yields after reading this many bytes, so that the services take and charge what was read.
+/// Otherwise HTTP/2 would read a whole window ahead of them.
 const READ_AT_ONCE: usize = 128 << 10;
-/// The part of the places that one address may have.
+/// The fraction of the permits that one address may hold.
 const OF_ONE_ADDRESS: f64 = 0.75;
 
-/// Places for connections.
+/// Permits for connections.
 #[derive(Debug)]
 pub(crate) struct Places {
     most: usize,
@@ -54,7 +55,7 @@ pub(crate) struct Places {
     taken: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A place of a connection, given back when dropped.
+/// The permit of a connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -70,7 +71,7 @@ impl Places {
         })
     }
 
-    /// A place for a connection from there, if there is one. O(addresses).
+    /// A permit for a connection from this address, if there is one. O(addresses).
     pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         let mut taken = self.taken.lock();
         let all: usize = taken.values().sum();
@@ -103,31 +104,31 @@ impl Drop for Place {
     }
 }
 
-/// What a connection reads from and writes to.
+/// The socket of a connection, plain or with TLS.
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection that has a place, or needs none.
+/// A connection that has a permit or needs none.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
     caller: Caller,
     _place: Option<Place>,
-    /// Bytes read since others had their turn.
+    /// Bytes read since the task last yielded.
     read_at_once: usize,
-    /// Until the greeting has come.
+    /// Timer and bytes read so far, until the greeting is complete.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
-    /// How long the other end may read nothing; none: HTTP/2 asks it by itself.
+    /// Time for which the client may read nothing. `None` for HTTP/2, which has its own keepalive.
     read_nothing_time: Option<Duration>,
-    /// While it reads nothing.
+    /// Runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
-    /// Shakes hands where that is asked for. None: it did not come about.
+    /// Completes the TLS handshake, if TLS is on. `None` if it fails.
     pub(crate) async fn begin(
         stream: TcpStream,
         place: Option<Place>,
@@ -166,7 +167,7 @@ impl Connection {
         place: Option<Place>,
         door: Door,
     ) -> Self {
-        // The server of HTTP/1 has a timer of its own.
+        // The HTTP/1 server has its own timer.
         let greeting = matches!(door, Door::Grpc | Door::Peer).then(|| (Box::pin(sleep(time)), 0));
         Self {
             stream,
@@ -179,7 +180,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection if the other end has read nothing for long.
+    /// Fails the connection if the client has read nothing for long.
     fn unless_stalled(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -199,13 +200,14 @@ impl Connection {
         }
     }
 
-    /// Who is at its other end.
+    /// The caller at the other end.
     pub(crate) const fn caller(&self) -> &Caller {
         &self.caller
     }
 }
 
-/// At the peer port only a node of this cluster gets further: nothing of HTTP/2 is read from anyone else.
+/// On the peer port, closes connections from all but nodes of this cluster before it reads any
+/// HTTP/2.
 async fn shake_hands(
     tls: &NodeTls,
     stream: TcpStream,
@@ -224,8 +226,8 @@ async fn shake_hands(
     Ok((Stream::Tls(Box::new(stream)), caller))
 }
 
-/// The node closes: who was accepted before may still shake hands, so that nothing that it sent with
-/// that is in doubt, but not for long, for others wait to be told.
+/// Resolves shortly after the node starts to close. Until then, accepted connections may finish
+/// their handshake, so that requests already sent on them are not left in doubt.
 async fn closes(shared: &Shared) {
     shared.cancel.cancelled().await;
     sleep(LAST_GREETING_TIME).await;
@@ -427,7 +429,7 @@ mod tests {
     async fn who_reads_nothing_for_long_loses_the_connection_and_who_reads_slowly_does_not() {
         let (mut client, mut connection) = pair().await;
         connection.read_nothing_time = Some(TIME);
-        // More than the system takes on the way.
+        // More than the system's socket buffers hold.
         let much = vec![7; 64 << 20];
         let stalled = connection.write_all(&much).await.unwrap_err();
         assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);

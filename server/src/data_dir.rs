@@ -25,26 +25,26 @@ use torc_store::{Store, StoreError};
 
 use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
 
-/// Why a node does not go on with a data directory. Nothing was changed.
+/// Why a node refuses a data directory. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
-    /// One part is there and another that was made before it is not.
+    /// One part exists, but a part that is created before it is missing.
     #[error("{} is missing, although {} exists: a part of the data directory was lost. {DATA_DIR_ADVICE}",
         .missing.display(), .beside.display())]
     Missing {
-        /// What is not there.
+        /// The missing part.
         missing: PathBuf,
-        /// What shows that it was.
+        /// The part that shows that it existed.
         beside: PathBuf,
     },
     /// The parts are of two data directories.
     #[error("{} and {} come from different data directories. {DATA_DIR_ADVICE}",
         .one.display(), .other.display())]
     Mixed {
-        /// A part.
+        /// The first part.
         one: PathBuf,
-        /// The other one.
+        /// The second part.
         other: PathBuf,
     },
     /// The store could not be read.
@@ -78,7 +78,7 @@ impl DataDir {
         }
     }
 
-    /// To be called before the store is opened, which would make one.
+    /// Must be called before the store is opened, because opening creates one.
     pub(crate) fn check_store(&self) -> Result<(), DataDirError> {
         let redb = TopologyGroup::file(&self.topology);
         let first = Store::format_file(&self.store);
@@ -88,8 +88,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// To be called before an incarnation is drawn and the topology group's store is opened,
-    /// which would make one.
+    /// Must be called before the node draws an incarnation and opens the topology group's store,
+    /// because opening creates one.
     pub(crate) fn check_identity(&self, store: &Store) -> Result<(), DataDirError> {
         let redb = TopologyGroup::file(&self.topology);
         let is_there = redb.exists();
@@ -102,7 +102,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// To be called before Raft starts.
+    /// Must be called before Raft starts.
     pub(crate) fn check_group(
         &self,
         identity: &Identity,

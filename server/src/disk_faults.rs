@@ -35,7 +35,7 @@ impl Plan {
     }
 }
 
-/// The file system of the machine, with the faults that a file names.
+/// The machine's file system, with the faults that the file requests.
 #[derive(Debug)]
 pub(crate) struct FaultyFs {
     plan: Arc<Path>,
@@ -98,7 +98,7 @@ impl Fs for FaultyFs {
 struct FaultyFile {
     file: Box<dyn FsFile>,
     plan: Arc<Path>,
-    /// What was written since the last sync: from where, and how many bytes.
+    /// Writes since the last sync: offset and number of bytes.
     unsynced: Mutex<Vec<(u64, usize)>>,
 }
 

@@ -1,9 +1,9 @@
 //! Joins a secure cluster with a join token: the new node's side.
 //!
 //! The new node first verifies that the other node presents the authority whose digest is in the
-//! token, and a certificate of it. Its own private key never leaves it. It stores the answer before
-//! it does anything else; if it is killed earlier, it asks again with the same token and key, and
-//! gets the same answer.
+//! token, and a certificate of that authority. Its own private key never leaves it. It stores the
+//! answer before it does anything else; if it is killed earlier, it asks again with the same token
+//! and key, and gets the same answer.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,27 @@ use crate::tls_dir::{Admitted, TlsDir, TlsDirError};
 
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long a cluster that cannot answer now is asked again.
+/// Time for which a cluster that cannot answer is asked again.
 const TRY_FOR: Duration = Duration::from_secs(20);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
-/// Why a node was not let into a cluster. Nothing was changed, unless a variant says otherwise.
+/// Why a node was not admitted to a cluster. Nothing was changed, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrolError {
-    /// Nobody could be asked, or somebody else answers.
+    /// No node answered, or the answer came from another cluster.
     #[error(transparent)]
     Introduction(#[from] IntroductionError),
-    /// The cluster refuses.
+    /// The cluster refused.
     #[error("the cluster at {address} refused this node: {fault}")]
     Refused {
-        /// Who was asked.
+        /// Address of the node that refused.
         address: String,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
-    /// The cluster's answer cannot be written or used. The token was used: start again with it, and this node gets in.
+    /// The cluster's answer cannot be stored or used. The token has been used: restart the node
+    /// with the same token to be admitted.
     #[error(transparent)]
     Directory(#[from] TlsDirError),
     /// The node's key cannot be used.
@@ -43,7 +44,7 @@ pub enum EnrolError {
     Tls(String),
 }
 
-/// Asks to be let in, and writes down what it gets.
+/// Requests admission, and stores the answer.
 pub(crate) async fn enrol(
     dir: &TlsDir,
     token: &JoinToken,
@@ -76,7 +77,7 @@ pub(crate) async fn enrol(
     Ok(())
 }
 
-/// Asking again is harmless, whatever became of it the first time.
+/// Retrying is harmless, whatever the first attempt did.
 fn may_pass(error: &EnrolError) -> bool {
     match error {
         EnrolError::Introduction(error) => matches!(error, IntroductionError::Unreachable { .. }),
@@ -100,7 +101,7 @@ async fn ask(
         fault: Fault::from_status(&status),
     })?;
     let answer = answer.into_inner();
-    // The authority vouched for this connection; what it carries is still looked at when it is written down.
+    // The authority has authenticated this connection; the content is checked when it is stored.
     let is_told = [
         &answer.certificate,
         &answer.authority,

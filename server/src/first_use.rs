@@ -16,15 +16,15 @@ use crate::tls_dir::OwnAuthority;
 
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How long the first join token counts.
+/// Lifetime of the first join token.
 const JOIN_TIME: Duration = Duration::from_secs(3_600);
 
-/// What an administrator needs to begin with a secure cluster. `Debug` does not show the secrets.
+/// The credentials for a new secure cluster. `Debug` does not show the secrets.
 #[derive(Debug, Clone)]
 pub struct FirstUse {
-    /// Allows everything, until it is revoked.
+    /// Grants everything, until it is revoked.
     pub admin: PinnedToken,
-    /// Lets one node in.
+    /// Admits one node.
     pub join: JoinToken,
 }
 

@@ -16,21 +16,20 @@ use crate::peers::within;
 use crate::shared::Shared;
 
 const RETRY: Duration = Duration::from_millis(200);
-/// Nodes that start together may take this long until all of them listen: no reason to warn.
+/// Nodes that start together may need this long until all of them listen, so no warning before.
 const START_TOGETHER: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The founder is the first member.
 const FOUNDER: NodeId = NodeId(1);
 
-/// Whether this node is to found a cluster and has not finished doing so.
+/// Whether this node must found a cluster and has not finished doing so.
 pub(crate) fn is_due(shared: &Shared) -> bool {
     let may = shared.identity.node().is_none_or(|node| node == FOUNDER);
     shared.settings.bootstrap && may && shared.group.topology().is_none()
 }
 
-/// Founds the cluster if this node is to and it has not happened; repeats whatever a
-/// crash left undone.
+/// Founds the cluster if this node must and has not. Repeats the steps that a crash left undone.
 pub(crate) async fn found(shared: Arc<Shared>) {
     if !is_due(&shared) {
         return;
@@ -102,8 +101,8 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
         .await;
     let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
     let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));
-    // Members learn of their cluster only once it is founded: whoever belongs to one
-    // shows that this founding is not the first.
+    // A node learns of its cluster only once that is founded, so a peer that belongs to one shows
+    // that another founding came first.
     if !peer.cluster_id.is_empty() {
         return Err(refuse(
             "already belongs to a cluster: join this node to it instead",
@@ -131,7 +130,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
     })
 }
 
-/// Tells the cluster where this node is reachable now, if that has changed.
+/// Announces this node's current address to the cluster, if it has changed.
 pub(crate) async fn announce_address(shared: Arc<Shared>) {
     let mut changes = shared.adopted.subscribe();
     loop {
@@ -168,7 +167,7 @@ pub(crate) async fn announce_address(shared: Arc<Shared>) {
     }
 }
 
-/// Gives new members their place, for the leader of the topology group.
+/// Enlists new members by RPC, for the leader of the topology group.
 pub(crate) struct EnlistByRpc(pub(crate) Arc<Shared>);
 
 impl Enlister for EnlistByRpc {

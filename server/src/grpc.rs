@@ -1,9 +1,8 @@
 //! Serves gRPC: one task accepts, and each worker serves its connections on its own
 //! thread and runtime.
 //!
-//! A connection stays on one thread. This costs less processor time per request than a
-//! work-stealing runtime (5.7 against 9.6 us where we measured it). Workers get
-//! connections in turn.
+//! A connection stays on one thread. This costs less CPU time per request than a work-stealing
+//! runtime: 5.7 against 9.6 us in our measurement. Workers get connections in turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,28 +31,28 @@ use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;
 
-/// After this a connection is closed in order, so that clients spread anew.
+/// A connection is closed gracefully at this age, so that clients spread over the nodes again.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// What a client may send before it is taken, held beside the budget: 2 GB/s for each connection
-/// with a round trip of 0.25 ms.
+/// Bytes that a client may send on a stream, and on a connection, before the service takes them. Not
+/// charged to the budget. Enough for 2 GB/s on a connection with a round trip of 0.25 ms.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Accepted connections that wait for a worker to take them.
 const BACKLOG: usize = 64;
 const HEALTH_EVERY: Duration = Duration::from_millis(200);
-/// Pause after the system refused a connection (too many open files, say).
+/// Pause after the system failed to accept a connection (for example, too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An accepted connection, its place, and the port that it came to.
+/// An accepted connection, its permit, and the port at which it arrived.
 type Accepted = (std::net::TcpStream, Option<Place>, Door);
 type Connections = mpsc::Receiver<Accepted>;
 
 /// Starts the workers and the accepting tasks; all end when the node has closed.
 ///
 /// # Errors
-/// [`NodeError::Reflection`] or [`NodeError::Thread`]; what was started then ends by itself.
+/// [`NodeError::Reflection`] or [`NodeError::Thread`]; tasks already started then end on their own.
 pub(crate) fn serve(
     shared: &Arc<Shared>,
     clients: TcpListener,
@@ -68,12 +67,12 @@ pub(crate) fn serve(
         let (runtime, ended) = start_worker(shared, number, routes.clone(), receiver)?;
         runtimes.push(runtime);
         tasks.spawn(async move {
-            // A worker that panicked has ended as well.
+            // A worker that panicked has also ended.
             let _ = ended.await;
         });
         workers.push(connections);
     }
-    // Serving begins once.
+    // `serve` is called once.
     let _ = shared.workers.set(runtimes);
     for (listener, door) in [(clients, Door::Grpc), (peers, Door::Peer)] {
         tasks.spawn(accept(Arc::clone(shared), listener, door, workers.clone()));
@@ -89,7 +88,7 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
     };
     let failed = |error: tonic_reflection::server::Error| NodeError::Reflection(error.to_string());
     let reflection_v1 = reflection().build_v1().map_err(failed)?;
-    // What Python's grpcio-reflection asks.
+    // Python's grpcio-reflection uses this version.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(failed)?;
     let (health, health_service) = tonic_health::server::health_reporter();
     let kv = KvServer::new(KvService::new(Arc::clone(shared)))
@@ -124,7 +123,7 @@ fn start_worker(
         runtime.block_on(work(&shared, routes, connections));
         hot::hand_over_at_last(&shared);
         runtime.shutdown_background();
-        // Nobody waits any more when the node was dropped.
+        // Fails if the node was dropped, and nothing waits.
         let _ = done.send(());
     };
     let thread = std::thread::Builder::new().name(format!("torc-grpc-{number}"));
@@ -132,11 +131,11 @@ fn start_worker(
     Ok((handle, ended))
 }
 
-/// Serves connections until no more come, then lets requests under way end.
+/// Serves connections until the queue ends, then lets requests under way end.
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
     tokio::spawn(hot::track(Arc::clone(shared)));
-    // A handshake waits for nobody else's.
+    // Handshakes run concurrently, so a slow one delays no other.
     let most = 2 * shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
         .map(|(stream, place, door)| async move {
@@ -150,8 +149,9 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let incoming = std::pin::pin!(incoming);
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(Some(shared.settings.max_streams))
-        // A node that gives up many operations at a time resets their streams. That closes no
-        // connection, on which others go on; more than these streams there are not.
+        // A node that abandons many operations at a time resets their streams, at most this many.
+        // h2 must not treat that as an attack and close the connection, which other operations
+        // still use.
         .http2_max_pending_accept_reset_streams(Some(shared.settings.max_streams as usize))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .max_connection_age(MAX_CONNECTION_AGE)
@@ -162,8 +162,8 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .layer(CheckRecipient(Arc::clone(shared)))
         .layer(Meter(Arc::clone(&shared.budget)))
         .add_routes(routes)
-        // Ends with the accepted ones, all of which it has served then: one that was dropped after
-        // its handshake would leave in doubt what came on it.
+        // Ends when the accepted connections have been served: dropping one after its handshake
+        // would leave its requests in doubt.
         .serve_with_incoming_shutdown(incoming, std::future::pending());
     let drained = async {
         cancel.cancelled().await;
@@ -178,7 +178,7 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     }
 }
 
-/// Deals accepted connections of a port out to the workers in turn.
+/// Assigns the accepted connections of a port to the workers in turn.
 async fn accept(
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -190,9 +190,9 @@ async fn accept(
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            // While operations end, nodes may link anew, and bring the answers that these wait for.
-            // What the system has accepted before is served: else it would be reset, and what
-            // came on it would be in doubt.
+            // Keeps accepting while operations end: peers may reconnect and bring the answers that
+            // these operations wait for. `accept` is polled first, to serve connections in the
+            // system's queue: a reset would leave their requests in doubt.
             () = shared.cancel.cancelled() => return,
         };
         let handed_over = accepted.and_then(|(stream, from)| {
@@ -211,7 +211,7 @@ async fn accept(
                     return;
                 }
             }
-            // Hung up on.
+            // No permit: dropped, which closes it.
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -221,7 +221,7 @@ async fn accept(
     }
 }
 
-/// Keeps the standard health service equal to `/readyz`.
+/// Keeps the standard health service in step with `/readyz`.
 async fn report_health(shared: Arc<Shared>, health: HealthReporter) {
     use tonic_health::ServingStatus::{NotServing, Serving};
     let mut shown = None;

@@ -34,7 +34,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Lets those pass who may see the cluster's state. Health is for everybody.
+/// Admits callers that may see the cluster's state. Anyone may read the health.
 async fn may_observe(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -99,11 +99,11 @@ async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-/// What may be asked of `/hot-keys`.
+/// The query parameters of `/hot-keys`.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HotQuery {
-    /// As in `60s`, `10m`, `24h`.
+    /// For example `60s`, `10m`, `24h`.
     window: Option<String>,
     top: Option<u32>,
     node: Option<u64>,
@@ -140,7 +140,7 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
     }
 }
 
-/// A span of time in milliseconds: a number and its unit, seconds if there is none.
+/// Parses a duration into milliseconds: a number and its unit, seconds by default.
 fn window_ms(text: &str) -> Option<u64> {
     let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     let of_unit = |(unit, ms): &(&str, u64)| Some((text.strip_suffix(unit)?, *ms));

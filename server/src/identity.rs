@@ -18,7 +18,7 @@ pub(crate) struct Membership {
     pub(crate) node: NodeId,
 }
 
-/// Why a node does not know who it is.
+/// Why the identity of a node is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The store could not be read or written.
@@ -29,7 +29,7 @@ pub enum IdentityError {
         "`{name}` in the data directory does not hold an identity: restore it, or start with an empty directory"
     )]
     Malformed {
-        /// Which part.
+        /// The name of the file.
         name: &'static str,
     },
     /// The node belongs to another cluster, or has another id in this one.
@@ -84,7 +84,7 @@ impl Identity {
         self.membership().map(|membership| membership.node)
     }
 
-    /// Makes the node a member, durably. Repeating it with the same is harmless.
+    /// Durably makes the node a member. Repeating it with the same membership is harmless.
     pub(crate) fn enlist(&self, store: &Store, new: Membership) -> Result<(), IdentityError> {
         let taken = |m: Membership| IdentityError::Taken {
             cluster: m.cluster,

@@ -23,7 +23,7 @@ struct Counts {
 
 impl Latencies {
     pub(crate) fn observe(&self, elapsed: Duration) {
-        // Rounded up: a time is at most the bound of its bucket.
+        // Rounded up, so that each time is at most the bound of its bucket.
         let bucket =
             bucket_of(u64::try_from(elapsed.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
         self.0.buckets[bucket].fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ impl Latencies {
         self.0.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// By bucket, since the start.
+    /// Counts by bucket, since the start.
     pub(crate) fn counts(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|bucket| self.0.buckets[bucket].load(Ordering::Relaxed))
     }

@@ -108,12 +108,12 @@ fn line_of(error: &anyhow::Error) -> String {
     line
 }
 
-/// Every segment of the store and every connection is an open file.
+/// Every segment of the store and every connection takes a file descriptor.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused: the node runs with the limit that it has.
+    // On failure, the node runs with its current limit.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -197,7 +197,7 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
     Ok(stopped?)
 }
 
-/// Prints the first tokens of a secure cluster, once, and never to the log.
+/// Prints the first tokens of a secure cluster once, never to the log.
 async fn tell_first_use(node: &Node, data_dir: &Path) -> Infallible {
     if let Some(first) = node.first_use().await {
         let told = write_first_use(&first).map_err(anyhow::Error::from);
@@ -261,13 +261,13 @@ Done. Now:
      `kvctl leave-node ID --dead --force`. If it was joining, run `kvctl abort` before.",
         recovery.node
     );
-    // It is done, whether or not anybody reads that.
+    // The recovery is done, so a reader that has closed stdout is no failure.
     told.or(Ok(()))
 }
 
 async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {
     let playground = Playground::start(options).await?;
-    // The welcome is what the command is for; nobody may be reading it.
+    // A closed stdout is no failure, but then the tokens were not shown.
     let mut out = std::io::stdout();
     let told = out.write_all(playground.welcome().as_bytes());
     if told.and_then(|()| out.flush()).is_ok() {
@@ -277,7 +277,7 @@ async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {
     Ok(playground.stop().await?)
 }
 
-/// Waits for Ctrl-C, or for the signal of service managers and container engines.
+/// Waits for Ctrl-C or SIGTERM.
 async fn stop_signal() {
     let interrupted = tokio::signal::ctrl_c();
     let Ok(mut terminated) = signal(SignalKind::terminate()) else {

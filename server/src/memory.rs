@@ -5,8 +5,8 @@
 
 use mimalloc as _;
 
-/// Gives what the allocator holds for this thread, and every free page of the process, back to
-/// the system. Takes some milliseconds.
+/// Returns this thread's free memory and every free page of the process to the system. Takes some
+/// milliseconds.
 pub(crate) fn release() {
     unsafe extern "C" {
         fn mi_collect(force: bool);

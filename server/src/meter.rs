@@ -32,20 +32,20 @@ use tower_service::Service;
 
 use crate::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
 
-/// How long a message may take to come: 16 MiB need 5 Mbit/s.
+/// Time limit for receiving a message: 16 MiB need about 5 Mbit/s.
 const MESSAGE_TIME: Duration = Duration::from_secs(30);
-/// The buffers of a request and its answer, and what HTTP/2 knows of its stream.
+/// The buffers of a request and its answer, and the HTTP/2 state of its stream.
 const OF_A_REQUEST: usize = 16 << 10;
-/// What else is asked: answers about the whole cluster, which take some memory to make.
+/// A request about the whole cluster, whose answer takes memory to compose.
 const OF_A_QUESTION: usize = SMALL;
-/// What a caller may say of whom nothing is known.
+/// Limit on a message from an unknown caller.
 const OF_A_STRANGER: usize = 16 << 10;
-/// A short answer lies in a buffer of this size.
+/// Size of the buffer of a short answer.
 const LEAST_FRAME: usize = 8 << 10;
-/// Compressed or not, and the length.
+/// The compression flag and the length.
 const HEAD_LEN: usize = 5;
 
-/// Puts [`Metered`] before the services.
+/// A layer that wraps the services in [`Metered`].
 #[derive(Debug, Clone)]
 pub(crate) struct Meter(pub(crate) Arc<Budget>);
 
@@ -67,18 +67,18 @@ pub(crate) struct Metered<S> {
     inner: S,
 }
 
-/// Who asks, and how.
+/// The kind of a request, which decides how it is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Other nodes ask: not charged.
+    /// A request of another node: not charged.
     Node,
     /// One message.
     Operation,
     /// One message about the cluster.
     Question,
-    /// One short message, of anybody.
+    /// One short message, from any caller.
     Stranger,
-    /// Many messages, one after the other.
+    /// A stream of messages.
     Stream,
 }
 
@@ -153,7 +153,7 @@ where
                 _held: held,
             };
             if kind == Kind::Question {
-                // Encoded at once: until then nobody knows how long the answer is.
+                // Encoded at once, because the length of the answer is unknown before.
                 poll_fn(|context| leaving.poll_first(context)).await;
             }
             Ok(Response::from_parts(head, Body::new(leaving)))
@@ -168,11 +168,11 @@ struct Arriving {
     held: Arc<Charge>,
     kind: Kind,
     messages: Messages,
-    /// Bytes that were taken and are still held: of a stream, those of the message that comes.
+    /// Bytes received and still held; for a stream, those of the incomplete message.
     taken: usize,
-    /// Until the message that comes must be there.
+    /// Deadline for the incomplete message.
     time: Option<Pin<Box<Sleep>>>,
-    /// Until a stream looks for room again.
+    /// Until a stream checks for room again.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -190,7 +190,7 @@ impl Arriving {
         }
     }
 
-    /// Room for more. A stream waits for it, others are refused.
+    /// Checks for room for more bytes. A stream waits for room; other requests are refused.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while !self.budget.has_room(self.taken) {
             if self.kind != Kind::Stream {
@@ -207,7 +207,7 @@ impl Arriving {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether a message that has begun takes too long.
+    /// Whether the incomplete message has exceeded its time limit.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         if self.kind == Kind::Stream && self.messages.open == 0 {
             return false;
@@ -236,7 +236,7 @@ impl HttpBody for Arriving {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        // Whole messages have been decoded: a frame is asked for when there is none.
+        // tonic asks for a frame only after it has decoded all complete messages.
         if this.kind == Kind::Stream && this.taken != this.messages.open {
             this.taken = this.messages.open;
             this.held.set(this.kind.bytes() + this.taken);
@@ -282,21 +282,21 @@ fn late() -> Fault {
     Fault::new(Reason::Deadline, message)
 }
 
-/// Where messages begin and end: a head with the length, and so many bytes.
+/// Tracks message boundaries: each message has a head with its length, then its bytes.
 #[derive(Debug, Default)]
 struct Messages {
-    /// Bytes of the message that comes, with its head; 0 between messages.
+    /// Bytes so far of the incomplete message, with its head; 0 between messages.
     open: usize,
     len: usize,
 }
 
 impl Messages {
-    /// Goes over bytes; whether a message has ended in them.
+    /// Advances over `data`; returns whether a message ended in it.
     fn take(&mut self, mut data: &[u8]) -> bool {
         let mut has_ended = false;
         while let Some((first, rest)) = data.split_first() {
             if self.open < HEAD_LEN {
-                // The first byte is pushed out by the fourth after it.
+                // The first byte is the compression flag, which is not part of the length.
                 let len = if self.open == 0 {
                     0
                 } else {
@@ -317,7 +317,7 @@ impl Messages {
 
 /// An answer's body.
 struct Leaving {
-    /// A frame that was encoded before it was asked for.
+    /// A frame encoded before hyper asked for it.
     first: Option<Result<Frame<Bytes>, Status>>,
     body: Body,
     budget: Arc<Budget>,
@@ -325,7 +325,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Ready in any case: what is not there yet is asked for later.
+    /// Always ready: a frame that is not available yet is polled later.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Poll::Ready(frame) = self.poll_next(context) {
             self.first = frame;

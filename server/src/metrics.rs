@@ -58,7 +58,7 @@ impl Operation {
         }
     }
 
-    /// The name of its spans: that of its call.
+    /// The name of its spans: the name of its call.
     pub(crate) const fn span(self) -> &'static str {
         match self {
             Self::Get => "torc.v1.Kv/Get",
@@ -90,7 +90,7 @@ struct FaultLabels {
 
 type Histograms = Family<OperationLabels, Latencies>;
 
-/// All counters of a node.
+/// All metrics of a node.
 pub(crate) struct Metrics {
     registry: Registry,
     /// By operation.
@@ -125,16 +125,16 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Figures that others keep, read when the metrics are asked for.
+/// Figures kept elsewhere, read whenever the metrics are rendered.
 #[derive(Default)]
 struct Readouts {
     gauges: Vec<(Gauge, Read)>,
-    /// Behind a lock, so that two readers at once do not count the same twice.
+    /// Behind a lock, so that two concurrent readers do not add the same increase twice.
     counters: Mutex<Vec<(Counter, Read)>>,
     seconds: Mutex<Vec<(Counter<f64, AtomicU64>, ReadSeconds)>>,
 }
 
-/// What the gauges show.
+/// The values of the gauges.
 pub(crate) struct Readings {
     pub(crate) store: torc_store::StoreStats,
     pub(crate) scratch_losses: u64,
@@ -147,17 +147,18 @@ pub(crate) struct Readings {
     pub(crate) in_flight_refused: u64,
 }
 
-/// What was counted of clients' requests since the start.
+/// Totals of clients' requests since the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
-    /// How long requests took, by operation.
+    /// Histograms of request times, by operation.
     pub(crate) times: [[u64; BUCKETS]; Operation::ALL.len()],
     pub(crate) faults: u64,
-    /// Commands of Redis clients.
+    /// Number of commands of Redis clients.
     pub(crate) commands: u64,
 }
 
-/// All of them from the start: a series that begins with its first fault hides that fault from a rate.
+/// Creates all fault counters at the start: `rate()` would miss the first fault of a series that
+/// begins with it.
 fn fault_counters() -> Family<FaultLabels, Counter> {
     let faults = Family::<FaultLabels, Counter>::default();
     for operation in Operation::ALL {
@@ -284,7 +285,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an operation that has ended, and how long it took.
+    /// Counts an operation that has ended, and its duration.
     pub(crate) fn ended(&self, operation: Operation, took: Duration, fault: Option<&Fault>) {
         self.seconds[operation as usize].observe(took);
         if let Some(fault) = fault {
@@ -303,7 +304,7 @@ impl Metrics {
         }
     }
 
-    /// The text that Prometheus reads.
+    /// The metrics in the text format of Prometheus.
     pub(crate) fn render(&self, readings: &Readings) -> Result<String, fmt::Error> {
         self.readouts.set(readings);
         let mut text = String::new();
@@ -372,9 +373,9 @@ impl Readouts {
     }
 }
 
-/// Takes one figure from the readings.
+/// Reads one figure.
 type Read = fn(&Readings) -> u64;
-/// Takes a time from the readings, seconds.
+/// Reads a time, in seconds.
 type ReadSeconds = fn(&Readings) -> f64;
 /// Name, help, figure.
 type Readout = (&'static str, &'static str, Read);

@@ -21,11 +21,10 @@ mod broken {
     #[error("`{0}` is not a rule: use one that `torc-sim mutants` prints")]
     pub struct UnknownMutant(String);
 
-    /// Breaks the rule of this name, from now on and in the whole process. The first call
-    /// decides.
+    /// Breaks the rule of this name in the whole process. Only the first call takes effect.
     ///
     /// # Errors
-    /// [`UnknownMutant`]; every rule holds then.
+    /// [`UnknownMutant`]; no rule is broken.
     pub fn break_rule(name: &str) -> Result<(), UnknownMutant> {
         let unhyphened = name.replace('-', "");
         let is_it = |mutation: &Mutation| format!("{mutation:?}").eq_ignore_ascii_case(&unhyphened);
@@ -46,7 +45,7 @@ mod broken {
 #[cfg(feature = "mutants")]
 pub use broken::{UnknownMutant, break_rule};
 
-/// The rules that this process breaks.
+/// The rules that this process breaks; empty in normal builds.
 pub(crate) fn broken_rules() -> Mutations {
     #[cfg(feature = "mutants")]
     {

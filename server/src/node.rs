@@ -47,17 +47,17 @@ use crate::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
 use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
 use crate::{boot, clock};
 
-/// How long callers have to go to other nodes when the node stops.
+/// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
-/// How long operations under way may take to end then.
+/// Time limit for the operations then under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Stale gets that read the disk at a time: what a disk of today serves at once.
+/// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
 const READERS: usize = 32;
-/// How long the head of a request may take to come.
+/// Time limit for receiving the head of a request.
 const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
-/// Pause after the system refused a connection.
+/// Pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long connections may take to close after that.
+/// Time limit for closing connections after that.
 pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
 
 /// Why a node did not start. Nothing that was stored is lost.
@@ -67,7 +67,7 @@ pub enum NodeError {
     /// The store did not open.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The node does not know who it is.
+    /// The identity of the node is unreadable or contradictory.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The data directory lacks a part, or has one of another.
@@ -91,7 +91,7 @@ pub enum NodeError {
     /// The node's own certificates cannot be used.
     #[error(transparent)]
     TlsDir(#[from] TlsDirError),
-    /// The node was not let into a cluster.
+    /// The node was not admitted to a cluster.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
     /// The data directory was used without TLS. Use certificates from files, or an empty one.
@@ -104,7 +104,7 @@ pub enum NodeError {
         /// The data directory.
         data_dir: PathBuf,
     },
-    /// There is nothing to be secure with yet.
+    /// The node has no certificates yet.
     #[error(
         "{} has no certificates yet: found a cluster with --bootstrap --secure, or join one with --join TOKEN, which \
          `kvctl token create --join` prints",
@@ -114,24 +114,24 @@ pub enum NodeError {
         /// The data directory.
         data_dir: PathBuf,
     },
-    /// An address cannot be served on. Is another process using it?
+    /// The address is unavailable. Is another process using it?
     #[error("cannot serve on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The description of the interface could not be prepared.
     #[error("gRPC reflection: {0}")]
     Reflection(String),
-    /// The system gave no thread.
+    /// The system failed to start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
-/// What [`recover`] would do with this data directory, of whose cluster only its node and `keep`
-/// are left. Changes nothing. Blocks for the disk.
+/// The plan of [`recover`] for this data directory, if only its node and `keep` are left of the
+/// cluster. Changes nothing. Blocks on the disk.
 ///
 /// # Errors
 /// [`NodeError::DataDir`], [`NodeError::Recover`].
@@ -146,8 +146,8 @@ pub fn preview_recovery(data_dir: &Path, keep: &BTreeSet<NodeId>) -> Result<Reco
     )?)
 }
 
-/// Founds the topology group again from a stopped node, as [`preview_recovery`] told, after the
-/// majority of the voters was lost for good. Blocks for the disk.
+/// Founds the topology group again from a stopped node, as [`preview_recovery`] showed, after the
+/// majority of its voters was lost for good. Blocks on the disk.
 ///
 /// # Errors
 /// [`NodeError::Recover`].
@@ -171,12 +171,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens the data directory, binds all addresses and begins to serve. A node that
-    /// belongs to no cluster answers NOT_SERVING until it is bootstrapped or joined.
+    /// Opens the data directory, binds all addresses and begins to serve. A node that belongs to no
+    /// cluster answers `NOT_SERVING` until it is bootstrapped or joined.
     ///
     /// # Errors
-    /// [`NodeError`]; nothing keeps running then.
-    // Boxed here: a program that awaited it as it is would compile the whole server again.
+    /// [`NodeError`]; nothing is left running.
+    // Boxed: otherwise every program that awaits it would compile the whole server again.
     #[must_use = "nothing happens unless it is awaited"]
     pub fn start(settings: Settings) -> BoxFuture<'static, Result<Self, NodeError>> {
         Box::pin(Self::begin(settings))
@@ -261,7 +261,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts this node's part in the topology group, unless it is to be founded or joined.
+    /// Starts this node's part in the topology group, unless the node must first be founded or
+    /// joined.
     async fn take_part(&self) -> Result<(), NodeError> {
         let shared = &self.shared;
         if let Some(membership) = shared.identity.membership()
@@ -279,54 +280,54 @@ impl Node {
         Ok(())
     }
 
-    /// The first tokens of a secure cluster, on its founder, once the cluster serves; none where they were printed.
-    /// The caller prints them and calls [`Node::told_first_use`].
+    /// The first tokens of a secure cluster, on its founder, once the cluster serves; `None` if
+    /// they were shown before. The caller prints them and calls [`Node::told_first_use`].
     pub async fn first_use(&self) -> Option<FirstUse> {
         first_use::tokens(&self.shared).await
     }
 
-    /// The first tokens are not made again.
+    /// Records that the first tokens were shown, so that they are not created again.
     ///
     /// # Errors
-    /// [`NodeError::TlsDir`]: then a restart makes and tells others.
+    /// [`NodeError::TlsDir`]: a restart then creates and shows new tokens.
     pub fn told_first_use(&self) -> Result<(), NodeError> {
         let own = self.shared.own_authority.as_deref();
         Ok(own.map_or(Ok(()), |own| own.dir.end_first_use())?)
     }
 
-    /// Where gRPC is served.
+    /// Address of the gRPC port.
     #[must_use]
     pub const fn grpc_addr(&self) -> SocketAddr {
         self.grpc_addr
     }
 
-    /// Where other nodes are served.
+    /// Address of the port for other nodes.
     #[must_use]
     pub const fn peer_addr(&self) -> SocketAddr {
         self.peer_addr
     }
 
-    /// Where HTTP is served.
+    /// Address of the HTTP port.
     #[must_use]
     pub const fn http_addr(&self) -> SocketAddr {
         self.http_addr
     }
 
-    /// Where Redis clients are served, if they are.
+    /// Address of the port for Redis clients, if it is on.
     #[must_use]
     pub const fn resp_addr(&self) -> Option<SocketAddr> {
         self.resp_addr
     }
 
-    /// Whether the node serves its partitions, or why not.
+    /// Whether the node serves its partitions; if not, the reason.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The reason, in words.
     pub fn ready(&self) -> Result<(), String> {
         self.shared.ready()
     }
 
-    /// Waits until something has failed that the node cannot recover from.
+    /// Waits until the node has failed for good; returns the reason.
     pub async fn failed(&self) -> String {
         loop {
             if let torc_store::StoreHealth::Failed(reason) = self.shared.store.health() {
@@ -339,13 +340,13 @@ impl Node {
         }
     }
 
-    /// Stops in order, so that no operation is left in doubt: callers go to other nodes while
-    /// everything is served; then nothing more is taken on and what was begun ends (at most
-    /// five seconds), for which the other nodes are still spoken to; then connections end, and
-    /// everything is synced and closed.
+    /// Stops in order, so that no operation is left in doubt. First callers move to other nodes
+    /// while everything is still served. Then the node accepts nothing more and lets operations
+    /// under way end (at most five seconds), still connected to the other nodes. Then it closes
+    /// connections, syncs and closes everything.
     ///
     /// # Errors
-    /// [`NodeError::Store`] when the last sync failed.
+    /// [`NodeError::Store`] if the last sync failed.
     #[must_use = "nothing happens unless it is awaited"]
     pub fn stop(self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(self.end())
@@ -377,7 +378,7 @@ impl Node {
         self.shared.group.shutdown().await;
         tracing::debug!("left the topology group");
         let audit = Arc::clone(&self.shared.audit);
-        // Fails only where writing panics.
+        // Fails only if the writer panics.
         let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         self.shared.scratch.clone().close().await;
         self.shared.store.clone().close().await?;
@@ -392,12 +393,12 @@ impl Drop for Node {
     }
 }
 
-/// For tests: the nodes that the file cuts off from the topology group.
+/// For tests: cuts the topology group's links to the nodes that the file names.
 fn group_cuts(file: PathBuf) -> Cuts {
     let faults = Faults::default();
     let watching = AbortOnDropHandle::new(tokio::spawn(faults.clone().watch(file)));
     Cuts::new(move |node| {
-        // The file is read for as long as this closure lives.
+        // Keeps the file watched for as long as this closure lives.
         let _ = &watching;
         faults.cuts_group_to(node)
     })
@@ -410,7 +411,8 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeErro
     Ok((listener, bound))
 }
 
-/// The certificates of a secure node: made, got from its cluster, or there already.
+/// Prepares the certificates of a secure node: existing ones, those of a new authority, or those
+/// that its cluster issues.
 async fn prepare(
     settings: &Settings,
     bound: impl Iterator<Item = SocketAddr>,
@@ -558,7 +560,8 @@ fn open(
     })
 }
 
-/// Nobody is to be sent here before it is known that this node is the member it says.
+/// Confirms first: callers must not be sent here before the group has confirmed that this is the
+/// member.
 async fn confirm_and_announce(shared: Arc<Shared>) {
     boot::confirm(Arc::clone(&shared)).await;
     if *shared.confirmed.borrow() {
@@ -570,7 +573,7 @@ async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = (
     let _ = cancel.run_until_cancelled(task).await;
 }
 
-/// Connections of HTTP/1: bounded in number, and in the time that the head of a request takes.
+/// Serves HTTP/1, with a limit on connections and on the time for the head of a request.
 async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
     let places = Places::new(shared.settings.max_connections);
     let cancel = shared.cancel.clone();
@@ -603,7 +606,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
                     .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
                 let mut connection = std::pin::pin!(connection);
                 tokio::select! {
-                    // Whoever went away needs no answer.
+                    // The client is gone, so the error needs no answer.
                     _ = connection.as_mut() => {}
                     () = cancel.cancelled() => {
                         connection.as_mut().graceful_shutdown();

@@ -16,11 +16,11 @@ use torc_tls::Connector;
 use crate::recipient::Recipient;
 use crate::replica::MESSAGE_BYTES;
 
-/// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
+/// Messages between nodes may be larger than those of clients, because they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 const CHANNELS: usize = 4;
-/// A message with a piece of a slice comes in one frame, not in eight of the usual size: each
-/// costs a system call on either side.
+/// A message with a piece of a slice is sent as one frame instead of eight of the default size:
+/// each frame costs a system call on both sides.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a message is shorter than 4 GiB"
@@ -28,10 +28,10 @@ const CHANNELS: usize = 4;
 const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection whose requests name whom they are for.
+/// A channel whose requests name their recipient.
 pub(crate) type Named = InterceptedService<Channel, Names>;
 
-/// A few channels to each address, connected when first used.
+/// A few channels per address, connected on first use.
 #[derive(Debug)]
 pub(crate) struct Peers {
     tls: Option<Connector>,
@@ -40,7 +40,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// To nodes that are reached in this way; none: in the clear.
+    /// Peers reached with this TLS connector, or in plain text without one.
     pub(crate) fn new(tls: Option<Connector>) -> Self {
         Self {
             tls,
@@ -77,7 +77,7 @@ impl Peers {
         Ok(first)
     }
 
-    /// A node that is not known to be a member: it is asked who it is, or told its place.
+    /// A channel to a node that may not be a member, to identify or enlist it.
     pub(crate) fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
         Ok(ReplicaClient::new(self.channel(address)?))
     }

@@ -62,11 +62,11 @@ const FORMS_WITHIN: Duration = Duration::from_secs(30);
 const FLUSH_AFTER_S: u64 = 5;
 
 impl Playground {
-    /// Starts the nodes and waits until they have formed a cluster.
+    /// Starts the nodes, and waits until they have formed a cluster.
     ///
     /// # Errors
-    /// [`PlaygroundError`]; no node keeps running then.
-    // Boxed for the reason that `Node::start` is.
+    /// [`PlaygroundError`]; no node is left running.
+    // Boxed for the same reason as `Node::start`.
     #[must_use = "nothing happens unless it is awaited"]
     pub fn start(options: PlaygroundOptions) -> BoxFuture<'static, Result<Self, PlaygroundError>> {
         Box::pin(Self::begin(options))
@@ -121,8 +121,8 @@ impl Playground {
         &self.nodes
     }
 
-    /// Call this after showing [`welcome`](Self::welcome): later starts create no first tokens
-    /// again.
+    /// Call this after showing [`welcome`](Self::welcome), so that later starts do not create first
+    /// tokens again.
     ///
     /// # Errors
     /// [`NodeError::TlsDir`].
@@ -189,7 +189,7 @@ impl Playground {
     /// Stops all nodes; removes the data if it was temporary.
     ///
     /// # Errors
-    /// The first node's error, after all were stopped.
+    /// The first node's error, after all nodes were stopped.
     #[must_use = "nothing happens unless it is awaited"]
     pub fn stop(self) -> BoxFuture<'static, Result<(), PlaygroundError>> {
         Box::pin(self.end())
@@ -222,7 +222,7 @@ fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings
     }
 }
 
-/// All nodes start at once, so none can join another.
+/// All nodes start at the same time, so none can enrol at another: they share an authority.
 fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
     let of = |number| TlsDir::of(&dir.join(format!("node-{number}")));
     let founder = of(1);

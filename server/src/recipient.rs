@@ -1,9 +1,9 @@
 //! Refuses requests that are meant for another node or cluster, and callers without permission.
 //!
-//! The check precedes every service and reads only headers. A node's request names
-//! cluster and recipient, the client library's names the cluster; a request that names
-//! neither (any gRPC client) is for any node. Streams are checked once at their start:
-//! their connection ends with the process that it leads to.
+//! The check precedes every service and reads only headers. Requests of nodes name cluster and
+//! recipient, those of the client library name the cluster; a request that names neither (from any
+//! gRPC client) is for any node. Streams are checked once at their start: their connection ends
+//! with the process that it leads to.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::caller::Caller;
 use crate::identity::Membership;
 use crate::shared::Shared;
 
-/// The one call of nodes that the port of clients serves: who knows one address of a node learns the
-/// other from it.
+/// The only call between nodes that the client port also serves: it lets a caller with one address
+/// of a node learn the other.
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 
 /// A member of this node's cluster, to send a request to.
@@ -38,7 +38,7 @@ pub(crate) struct Recipient {
 
 impl Recipient {
     /// # Errors
-    /// OWNER_UNREACHABLE when the node is no member.
+    /// `OWNER_UNREACHABLE` if the node is not a member.
     pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
         let address = table.peer_address(node).ok_or_else(|| {
             let message =
@@ -61,7 +61,7 @@ impl Recipient {
     }
 }
 
-/// Puts [`Checked`] before the services.
+/// A layer that wraps the services in [`Checked`].
 #[derive(Debug, Clone)]
 pub(crate) struct CheckRecipient(pub(crate) Arc<Shared>);
 
@@ -76,7 +76,7 @@ impl<S> Layer<S> for CheckRecipient {
     }
 }
 
-/// Services that answer only what is for this node.
+/// Services that answer only requests meant for this node.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked<S> {
     shared: Arc<Shared>,
@@ -107,7 +107,8 @@ where
 }
 
 impl<S> Checked<S> {
-    /// Finds out who calls, which services then know as well, and refuses who may not.
+    /// Identifies the caller, adds it to the request for the services, and refuses callers without
+    /// permission.
     fn may_call<B>(
         &self,
         request: &mut Request<B>,
@@ -118,7 +119,7 @@ impl<S> Checked<S> {
         if caller.is_on_peer_port {
             check_is_of_nodes(path, request.headers())?;
         }
-        // A node's health is for everybody: what watches it has no certificate.
+        // Health checks are open to all, because probes have no certificate.
         if path.starts_with("/grpc.health.v1.Health/") {
             return Ok(());
         }
@@ -142,7 +143,8 @@ impl<S> Checked<S> {
     }
 }
 
-/// Refuses whatever a client could mean: nodes that pass a client's request on name its recipient.
+/// Refuses requests that a client may have sent: a node that forwards a client's request names its
+/// recipient.
 fn check_is_of_nodes(path: &str, headers: &HeaderMap) -> Result<(), Fault> {
     let names_both = [CLUSTER_HEADER, NODE_HEADER]
         .iter()
@@ -158,10 +160,10 @@ fn check_is_of_nodes(path: &str, headers: &HeaderMap) -> Result<(), Fault> {
     }
 }
 
-/// Who made the connection, or whose token the request has.
+/// The caller by its token or, without one, by its connection.
 pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
     static NOBODY: Caller = Caller::nobody();
-    // Each connection says who made it.
+    // Connections set this before any service runs.
     extensions.get().unwrap_or(&NOBODY)
 }
 
@@ -200,14 +202,14 @@ fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), 
     Ok(())
 }
 
-/// Requests that come from nodes only, but for those that ask who is there, and those that
-/// say whom they are for in their message.
+/// Whether a request comes only from nodes and must name both cluster and recipient. Excludes
+/// requests that ask for a node's identity, and those whose message names the recipient.
 fn must_name_both(path: &str) -> bool {
     let method = path.strip_prefix("/torc.v1.Replica/");
     method.is_some_and(|method| !matches!(method, "Identify" | "Enlist" | "Link"))
 }
 
-/// What a header says, as far as it could be a name.
+/// The value of a header, if it can be a name.
 fn text(value: &HeaderValue) -> &str {
     let text = value.to_str().unwrap_or("?");
     text.get(..64).unwrap_or(text)

@@ -10,14 +10,14 @@ use crate::rotation::Turn;
 use crate::shared::Shared;
 use crate::tls_dir::{OwnAuthority, TlsDirError};
 
-/// How often the files are read.
+/// Interval at which the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long before its end a certificate is warned of.
+/// A warning is logged this long before a certificate expires.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// Renews the node's certificate once it is due. Returns for how long it is not.
+/// Renews the node's certificate if it is due. Returns the time until it is due again.
 fn renew_if_due(own: &OwnAuthority) -> Result<Duration, TlsDirError> {
     let fresh_for = own.fresh_for()?;
     if !fresh_for.is_zero() {
@@ -28,8 +28,8 @@ fn renew_if_due(own: &OwnAuthority) -> Result<Duration, TlsDirError> {
     own.fresh_for()
 }
 
-/// Takes replaced files into use. What cannot be used is told once, and the former files stay in
-/// force.
+/// Puts replaced files into use. Logs files that cannot be used once, and keeps using the former
+/// ones.
 pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
     let (mut told, mut warned): (Option<String>, Option<Instant>) = (None, None);
     loop {
@@ -45,11 +45,11 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
             let is_new = reading.reload().map_err(|error| error.to_string())?;
             Ok((is_new, fresh_for, follows))
         });
-        // Fails only where reading panics.
+        // Fails only if the reader panics.
         let read = read.await.unwrap_or(Ok((false, LOOK_EVERY, None)));
         let mut fresh_for = read.as_ref().map_or(LOOK_EVERY, |(_, time, _)| *time);
         if let Some(turn) = turn {
-            // What was written is in force now, and stands on the disk.
+            // The renewed certificate is on disk and in use.
             if let Ok((_, _, Some(true))) = read {
                 turn.done(&shared).await;
             }

@@ -19,20 +19,20 @@ use crate::tls_dir::{OwnAuthority, TlsDirError};
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
-/// How soon to look again while a rotation is under way, and when none is.
+/// Intervals between checks while a rotation is under way, and while none is.
 const LOOK_SOON: Duration = Duration::from_millis(500);
 const LOOK_LATER: Duration = Duration::from_secs(2);
 
-/// What a node has to do now.
+/// What the current step requires of this node.
 #[derive(Clone)]
 pub(crate) struct Turn {
     authorities: Authorities,
-    /// The keys of authorities that the node had none of.
+    /// The keys of authorities that the node lacked.
     keys: Vec<String>,
 }
 
 impl Turn {
-    /// None where no rotation has ever begun.
+    /// `None` if no rotation has ever begun.
     pub(crate) async fn of(shared: &Shared) -> Option<Self> {
         let own = shared.own_authority.clone()?;
         let authorities = shared.group.topology()?.authorities()?.clone();
@@ -52,13 +52,13 @@ impl Turn {
         Some(Self { authorities, keys })
     }
 
-    /// Whether the directory is as the step asks for.
+    /// Applies the step to the directory; returns whether it has what the step requires.
     pub(crate) fn follow(&self, own: &OwnAuthority) -> Result<bool, TlsDirError> {
         let Authorities { trusted, step, .. } = &self.authorities;
         own.follow(trusted, *step, &self.keys)
     }
 
-    /// Tells the topology group, unless it knows.
+    /// Reports the step to the topology group, unless the group knows already.
     pub(crate) async fn done(&self, shared: &Shared) {
         let (rotation, step) = (self.authorities.rotation, self.authorities.step);
         let Some(node) = shared.identity.node() else {
@@ -94,7 +94,7 @@ impl Turn {
     }
 }
 
-/// The key of an authority, from whichever member has it.
+/// The key of an authority, from any member that has it.
 async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
     let facts = CertificateFacts::of_pem(certificate, "the topology".as_ref()).ok()?;
     let digest = facts.first()?.digest;
@@ -123,7 +123,7 @@ async fn ask(shared: &Shared, node: NodeId, digest: AuthorityDigest) -> Result<S
     Ok(answer.into_inner().key)
 }
 
-/// Answers another member.
+/// Answers another member's request for a key.
 pub(crate) fn give(
     shared: &Shared,
     request: &GiveAuthorityRequest,

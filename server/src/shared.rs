@@ -40,13 +40,13 @@ use crate::slow::SlowLog;
 use crate::spans::Tracer;
 use crate::tls_dir::OwnAuthority;
 
-/// How long an operation may take when its caller set no limit.
+/// Default time limit of an operation.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long an operation may take at the longest.
+/// Upper bound on the time limit of an operation.
 pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
-/// One node's parts. Everything here may be used from any task.
+/// The parts of one node. Any task may use them.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) address: String,
@@ -59,56 +59,57 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     /// This start of the data directory.
     pub(crate) boot: Boot,
-    /// Whether the topology group confirmed it: the node is no replica before.
+    /// Whether the topology group has confirmed it; until then, the node is not a replica.
     pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
     pub(crate) admission: Admission,
     pub(crate) budget: Arc<Budget>,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
-    /// Its epoch, for those who wait for a newer one.
+    /// The epoch of that topology, for tasks that wait for a newer one.
     pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
-    /// None: nothing is encrypted, and nobody is told apart.
+    /// `None`: connections are not encrypted, and callers have no identity.
     pub(crate) tls: Option<Arc<NodeTls>>,
-    /// None: certificates come from files, or there is no TLS.
+    /// `None` if certificates come from files or TLS is off.
     pub(crate) own_authority: Option<Arc<OwnAuthority>>,
-    /// Of strangers to be let in.
+    /// Limits the join attempts of strangers.
     pub(crate) attempts: Attempts,
     pub(crate) bearers: Bearers,
     pub(crate) audit: Arc<Audit>,
-    /// The receiving end of messages between replicas, once there is somebody to take them.
+    /// The receiving end of messages between replicas, once the registers exist.
     pub(crate) link_service: OnceLock<LinkService>,
     /// The replicas and coordinators, once the node has a place in the topology.
     pub(crate) registers: OnceLock<Arc<Registers>>,
     pub(crate) metrics: Metrics,
     pub(crate) slow: SlowLog,
-    /// None: nothing is traced.
+    /// `None` if tracing is off.
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) throttle: Throttle,
     pub(crate) hot: Hot,
     pub(crate) console: Console,
-    /// Places for what costs more than an operation on a key.
+    /// Permits for requests that cost more than an operation on a key.
     pub(crate) classes: Classes,
-    /// Sketches of keys that are made at a time.
+    /// Permits to compute sketches of keys.
     pub(crate) sketchers: Semaphore,
-    /// Pages of scans that are searched at a time, each on a thread.
+    /// Permits to search pages of scans, each on its own thread.
     pub(crate) searchers: Semaphore,
-    /// Places for gets that other nodes carry out for this one, see [`Budget::places_of_get`].
+    /// Permits for gets that other nodes run for this one, see [`Budget::places_of_get`].
     pub(crate) forwards: Semaphore,
-    /// Stale gets that read the disk at a time.
+    /// Permits for stale gets that read the disk.
     pub(crate) readers: Semaphore,
-    /// Ingests that are written and verified at a time, as many as there are threads that
-    /// serve. More would wait for one another's file, each on a thread with memory of its own.
+    /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would
+    /// wait for each other's files, each on a thread with its own memory.
     pub(crate) ingests: Semaphore,
     pub(crate) started: Instant,
-    /// The runtimes of the threads that serve gRPC, from when they do.
+    /// The runtimes of the threads that serve gRPC, set once these run.
     pub(crate) workers: OnceLock<Vec<Handle>>,
-    /// The node is about to stop: everything is served, and callers are asked to go elsewhere.
+    /// Cancelled when the node is about to stop: it still serves everything, and asks callers to
+    /// move.
     pub(crate) leaving: CancellationToken,
-    /// No further operation is taken on; those under way end.
+    /// Cancelled when the node accepts no more operations; those under way end.
     pub(crate) closing: CancellationToken,
-    /// Everything ends.
+    /// Cancelled to end all tasks.
     pub(crate) cancel: CancellationToken,
 }
 
@@ -122,12 +123,13 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Who may do what.
+/// Authorisation.
 impl Shared {
-    /// Refuses a caller that may not do this to a key. With an empty key: to every key of the namespace.
+    /// Refuses a caller that may not do this to a key. An empty key stands for all keys of the
+    /// namespace.
     ///
     /// # Errors
-    /// UNAUTHENTICATED, PERMISSION_DENIED; nothing was looked up.
+    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn may(
         &self,
         caller: &Caller,
@@ -148,17 +150,17 @@ impl Shared {
         let allowed = caller.check(needed, cluster);
         let allowed = allowed.and_then(|()| caller.check_reach(role, namespace, key));
         allowed.inspect_err(|fault| {
-            // No key: keys are in no log.
+            // Without the key: logs never contain keys.
             self.denied(caller, &format!("{role} of a key in `{namespace}`"), fault);
         })
     }
 
-    /// Takes note of a caller that was refused.
+    /// Records a refused caller in the audit log.
     pub(crate) fn denied(&self, caller: &Caller, call: &str, fault: &Fault) {
         self.audit.denied(self.identity.node(), caller, call, fault);
     }
 
-    /// Takes note of what an administrator asks for.
+    /// Records an administrator's request in the audit log.
     pub(crate) fn act(&self, caller: &Caller, call: &str, request: &impl std::fmt::Debug) -> Act {
         Act::begin(&self.audit, self.identity.node(), caller, call, request)
     }
@@ -189,8 +191,8 @@ impl Shared {
         })
     }
 
-    /// Whether operations of a partition that `lead` leads are carried out here: by the lead,
-    /// and by any node while the lead is out of reach.
+    /// Whether this node runs the operations of a partition that `lead` leads: as the lead, or
+    /// while the lead is out of reach.
     pub(crate) fn goes_here(&self, lead: NodeId) -> bool {
         let is_lead = self.identity.node() == Some(lead);
         let registers = self.registers.get();
@@ -251,7 +253,7 @@ impl Shared {
         self.has_quorums(&table, &registers.lost())
     }
 
-    /// Refuses where no operation of this node's partitions can succeed.
+    /// Fails if no operation on this node's partitions can succeed.
     fn has_quorums(&self, table: &RoutingTable, lost: &BTreeSet<NodeId>) -> Result<(), String> {
         let me = self.identity.node();
         let is_mine =
@@ -272,14 +274,14 @@ impl Shared {
     }
 }
 
-/// The partition has moved on to the epoch `adopted`.
+/// The partition has moved in epoch `adopted`.
 pub(crate) fn stale(partition: Partition, adopted: Epoch) -> Fault {
     let message =
         format!("partition {partition} moved in epoch {adopted}: refresh the topology and retry");
     Fault::new(Reason::StaleEpoch, message).at(adopted)
 }
 
-/// A store's error as clients see it.
+/// The fault that clients get for a store's error.
 pub(crate) fn store_fault(error: &StoreError) -> Fault {
     let reason = match error {
         StoreError::OutOfSpace => Reason::OutOfSpace,
@@ -299,7 +301,7 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
     }
 }
 
-/// When a request must be answered: by its `grpc-timeout`, or the default.
+/// The deadline of a request, from its `grpc-timeout` or the default.
 pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
     let stated = request
         .metadata()
@@ -309,22 +311,22 @@ pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
     Instant::now() + stated.unwrap_or(DEFAULT_DEADLINE)
 }
 
-/// Until when an operation must be answered, and on behalf of which span.
+/// The deadline of an operation, and the span that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallContext {
     pub(crate) deadline: Instant,
-    /// None: it is not traced.
+    /// `None` if it is not traced.
     pub(crate) trace: Option<TraceContext>,
 }
 
 impl CallContext {
-    /// How much time is left.
+    /// The time left until the deadline.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 }
 
-/// At most eight digits and a unit, as the gRPC protocol has it.
+/// At most eight digits and a unit, as the gRPC protocol specifies.
 fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 {

@@ -21,7 +21,7 @@ const LINES_A_SECOND: u32 = 20;
 pub(crate) struct Ended<'a> {
     pub(crate) operation: Operation,
     pub(crate) took: Duration,
-    /// None: it succeeded.
+    /// `None` if it succeeded.
     pub(crate) fault: Option<&'a Fault>,
     /// Its trace, whether or not it is sampled.
     pub(crate) trace: Option<TraceContext>,
@@ -30,13 +30,13 @@ pub(crate) struct Ended<'a> {
 /// The log of one node.
 #[derive(Debug)]
 pub(crate) struct SlowLog {
-    /// None: nothing is slow.
+    /// `None` if the log is off.
     limit: Option<Duration>,
     slow: Counter,
     told: Mutex<Told>,
 }
 
-/// Lines of the present second.
+/// The lines of the current second.
 #[derive(Debug)]
 struct Told {
     since: Instant,
@@ -45,7 +45,7 @@ struct Told {
 }
 
 impl Told {
-    /// How many were left out before this line; none: this one is left out.
+    /// Returns the number of lines left out before this one; `None` if this one is left out too.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.lines) = (now, 0);
@@ -77,8 +77,8 @@ impl SlowLog {
         self.limit.is_some()
     }
 
-    /// Writes a line if the operation was slow. The partition is only asked for then; none where
-    /// there are several, or none was found out.
+    /// Logs the operation if it was slow, and only then asks for the partition: `None` for several
+    /// partitions or an unknown one.
     pub(crate) fn note(&self, ended: Ended<'_>, partition: impl FnOnce() -> Option<Partition>) {
         if self.limit.is_none_or(|limit| ended.took < limit) {
             return;

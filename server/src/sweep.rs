@@ -23,12 +23,12 @@ use crate::kv::no_quorum;
 use crate::registers::{NoQuorum, Wanted};
 use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
-/// Between looks where nothing is said to have changed.
+/// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
-/// Tombstones at a time: clients' writes have the other places.
+/// Tombstones written at a time; the other permits remain for clients' writes.
 const TOGETHER: usize = 64;
 
-/// Deletes what was dropped until the node stops.
+/// Deletes the records of dropped namespaces until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut adopted = shared.adopted.subscribe();
     let mut sweeper = Sweeper {
@@ -42,7 +42,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             {
                 tracing::warn!(%fault, "could not delete all records of dropped namespaces yet; retrying");
             }
-            // Fails only when the node stops.
+            // Fails only while the node stops.
             let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
         }
     };
@@ -51,7 +51,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 struct Sweeper {
     shared: Arc<Shared>,
-    /// The dropped namespaces that every member knows of: since when, as far as this node knows, and whether it has
+    /// The dropped namespaces that every member knows of: the time since this node has known that,
+    /// and whether it has completed a pass over its partitions.
     /// passed over its partitions.
     since: BTreeMap<NamespaceId, (Instant, bool)>,
 }
@@ -94,7 +95,7 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Deletes the records in all partitions that this node leads; returns how many there were.
+    /// Deletes the records in all partitions that this node leads; returns their number.
     async fn pass(&self, table: &RoutingTable, me: NodeId, id: NamespaceId) -> Result<u64, Fault> {
         let led = table.states.iter().filter(|state| state.lead == me);
         let led = led.map(|state| state.config.partition);

@@ -14,11 +14,11 @@ pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging: what `RUST_LOG` says, or else `default`.
+/// Starts logging, with the filter from `RUST_LOG` or else `default`.
 ///
 /// # Errors
 /// `RUST_LOG` is malformed, or logging was started before.

@@ -1,4 +1,5 @@
-//! The directory `tls/` of a secure node's data directory, and the authority that nodes of a cluster share.
+//! The directory `tls/` in a secure node's data directory, and the authority that the nodes of a
+//! cluster share.
 //!
 //! | file | holds |
 //! |---|---|
@@ -28,7 +29,7 @@ use torc_tls::{
     blocks,
 };
 
-/// Most keys of authorities that are kept: two, and those of rotations that did not come about.
+/// Limit on the stored keys of authorities: two in use, and those of rotations that did not start.
 const MAX_KEYS: usize = 8;
 
 const CA: &str = "ca.pem";
@@ -37,18 +38,18 @@ const NODE: &str = "node.pem";
 const NODE_KEY: &str = "node-key.pem";
 const FIRST_USE: &str = "first-use";
 
-/// Why the directory cannot be used. What was there still is.
+/// Why the directory cannot be used. Its content was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsDirError {
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file does not hold what it should, or a certificate cannot be issued.
@@ -56,12 +57,12 @@ pub enum TlsDirError {
     Tls {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong.
+        /// The problem.
         source: TlsError,
     },
 }
 
-/// What a node gets that was let in.
+/// The files that an admitted node receives.
 pub(crate) struct Admitted {
     pub(crate) certificate: String,
     pub(crate) authority: String,
@@ -77,7 +78,7 @@ impl TlsDir {
         Self(data_dir.join("tls"))
     }
 
-    /// A directory that has nothing but an authority.
+    /// A directory that contains only an authority.
     pub(crate) fn at(dir: &Path) -> Self {
         Self(dir.to_owned())
     }
@@ -87,7 +88,7 @@ impl TlsDir {
         self.path(CA).exists()
     }
 
-    /// What a node serves with.
+    /// The files that a node serves with.
     pub(crate) fn files(&self) -> Files {
         Files {
             certificate: self.path(NODE),
@@ -96,7 +97,7 @@ impl TlsDir {
         }
     }
 
-    /// Begins a cluster: makes an authority.
+    /// Founds a cluster: creates an authority.
     pub(crate) fn found(&self) -> Result<(), TlsDirError> {
         let authority = Authority::new().map_err(|source| self.failed(source))?;
         self.write(CA_KEY, &authority.key())?;
@@ -104,7 +105,7 @@ impl TlsDir {
         self.write(CA, authority.certificate())
     }
 
-    /// Takes what another node gave, after it is known to fit.
+    /// Stores what another node issued, after checking that certificate, key and authority match.
     pub(crate) fn accept(&self, admitted: &Admitted) -> Result<(), TlsDirError> {
         Authority::open(&admitted.authority, &admitted.authority_key)
             .map_err(|source| self.failed(source))?;
@@ -113,7 +114,8 @@ impl TlsDir {
         self.write(CA, &admitted.authority)
     }
 
-    /// The node's key, drawn if there is none: a node that was killed while it was let in asks again with the same.
+    /// The node's key, generated if there is none. A node that was killed during its admission
+    /// retries with the same key.
     pub(crate) fn key(&self) -> Result<Key, TlsDirError> {
         if let Some(pem) = self.read(NODE_KEY)? {
             return Key::open(&pem).map_err(|source| self.failed(source));
@@ -123,14 +125,14 @@ impl TlsDir {
         Ok(key)
     }
 
-    /// Opens the complete directory; the node's certificate is renewed if it has to be.
+    /// Opens the complete directory, and renews the node's certificate if necessary.
     pub(crate) fn open(
         &self,
         mut names: Vec<String>,
         life: Duration,
     ) -> Result<OwnAuthority, TlsDirError> {
         let (certificates, keys) = (self.required(CA)?, self.required(CA_KEY)?);
-        // Says why, where there is none.
+        // Without one, this returns the reason.
         Authority::open(&certificates, &keys).map_err(|source| self.failed(source))?;
         let authorities = Authority::open_all(&certificates, &keys);
         let shown = self.shown()?;
@@ -155,25 +157,25 @@ impl TlsDir {
         Ok(own)
     }
 
-    /// What stands behind the node's certificate.
+    /// The certificates that follow the node's own in its chain.
     fn shown(&self) -> Result<Vec<String>, TlsDirError> {
         let pem = self.read(NODE)?.unwrap_or_default();
         let behind = blocks(&pem).skip(1);
         Ok(behind.map(|it| format!("{}\n", it.trim_end())).collect())
     }
 
-    /// Whether the first tokens are to be printed.
+    /// Whether the first tokens have not been shown yet.
     pub(crate) fn is_first_use(&self) -> bool {
         self.path(FIRST_USE).exists()
     }
 
-    /// The first tokens were printed.
+    /// Records that the first tokens were shown.
     pub(crate) fn end_first_use(&self) -> Result<(), TlsDirError> {
         let path = self.path(FIRST_USE);
         fs::remove_file(&path).map_err(|source| file("remove", path, source))
     }
 
-    /// Gives this authority to another data directory.
+    /// Copies this authority to another data directory.
     pub(crate) fn share(&self, with: &Self) -> Result<(), TlsDirError> {
         for name in [CA_KEY, CA] {
             with.write(name, &self.required(name)?)?;
@@ -213,7 +215,7 @@ impl TlsDir {
             }
             _ => {}
         }
-        // Readable by its owner alone.
+        // Readable only by its owner.
         let mut written = tempfile::NamedTempFile::new_in(&self.0).map_err(failed)?;
         written.write_all(text.as_bytes()).map_err(failed)?;
         written.as_file().sync_all().map_err(failed)?;
@@ -233,7 +235,7 @@ fn file(action: &'static str, path: PathBuf, source: io::Error) -> TlsDirError {
     }
 }
 
-/// The cluster's authority, as this node has it, and what the node's own certificate is to say.
+/// The cluster's authority as this node has it, and the content of the node's own certificate.
 #[derive(Debug)]
 pub(crate) struct OwnAuthority {
     pub(crate) dir: TlsDir,
@@ -244,14 +246,15 @@ pub(crate) struct OwnAuthority {
 
 #[derive(Debug)]
 struct Held {
-    /// What the node trusts. It issues by the first; while the authority is rotated there are two.
+    /// The authorities that the node trusts. The first issues certificates; during a rotation there
+    /// are two.
     authorities: Vec<Authority>,
-    /// What stands behind each certificate that it issues, in PEM: the authority's own last.
+    /// The certificates in PEM that follow each issued one in its chain, the authority's own last.
     chain: String,
 }
 
 impl Held {
-    /// Opening the directory found one, and following finds as many as are trusted.
+    /// There always is one: opening requires one, and `follow` keeps all trusted ones.
     fn issuer(&self) -> Result<&Authority, TlsError> {
         let none = || TlsError::Issue("this node has no authority".to_owned());
         self.authorities.first().ok_or_else(none)
@@ -276,8 +279,8 @@ fn keys_of(authorities: &[Authority]) -> String {
     authorities.iter().map(Authority::key).collect()
 }
 
-/// What stands behind certificates in a step of a rotation. Who trusts the old authority alone still believes what the new one
-/// issues, by a certificate of the old one that says so.
+/// The chain of issued certificates in a step of a rotation. It cross-signs the new authority, so
+/// nodes that trust only the old one accept what the new one issues.
 fn chain(authorities: &[Authority], step: RotationStep) -> Result<String, TlsError> {
     let Some((issuer, others)) = authorities.split_first() else {
         return Ok(String::new());
@@ -293,18 +296,18 @@ fn chain(authorities: &[Authority], step: RotationStep) -> Result<String, TlsErr
 }
 
 impl OwnAuthority {
-    /// By which newcomers recognise it.
+    /// The digest by which joining nodes recognise the authority.
     pub(crate) fn digest(&self) -> Result<AuthorityDigest, TlsError> {
         self.held.lock().issuer()?.digest()
     }
 
-    /// The certificates of what the node trusts, in PEM. It issues by the first.
+    /// The certificates of the trusted authorities in PEM. The first issues certificates.
     pub(crate) fn trusted(&self) -> Vec<String> {
         let held = self.held.lock();
         held.certificates().map(str::to_owned).collect()
     }
 
-    /// Lets another node in.
+    /// Issues a certificate to another node.
     pub(crate) fn admit(
         &self,
         request: &SigningRequest,
@@ -318,8 +321,8 @@ impl OwnAuthority {
         })
     }
 
-    /// Makes an authority that is to take the place of this one, and keeps its key. Returns its certificate; none where the
-    /// node does not trust exactly `current`.
+    /// Creates an authority to succeed this one, and stores its key. Returns its certificate;
+    /// `None` if the node does not trust exactly `current`.
     pub(crate) fn draft(&self, current: &[String]) -> Result<Option<String>, TlsDirError> {
         let held = self.held.lock();
         if !held.certificates().eq(current.iter().map(String::as_str)) {
@@ -330,7 +333,7 @@ impl OwnAuthority {
         let known = self.dir.required(CA_KEY)?;
         let new_key = new.key();
         let first: Vec<&str> = blocks(&own).chain([&*new_key]).collect();
-        // Of attempts whose outcome is not known.
+        // Keys of earlier attempts whose outcome is unknown.
         let others = blocks(&known).filter(|key| !first.contains(key));
         let keys: String = first.iter().copied().chain(others).take(MAX_KEYS).collect();
         self.dir.write(CA_KEY, &keys)?;
@@ -345,15 +348,16 @@ impl OwnAuthority {
         Some(it.key())
     }
 
-    /// Of some certificates of authorities those whose keys are not here.
+    /// The certificates in `trusted` whose keys this node lacks.
     pub(crate) fn lacking(&self, trusted: &[String]) -> Result<Vec<String>, TlsDirError> {
         let keys = self.dir.required(CA_KEY)?;
         let lacks = |it: &&String| Authority::open_all(it, &keys).is_empty();
         Ok(trusted.iter().filter(lacks).cloned().collect())
     }
 
-    /// Makes the directory what a step of a rotation asks for: these are trusted, and the first issues. `keys` are those that
-    /// the node was given. Whether that is so now; otherwise keys are missing, and nothing was changed.
+    /// Puts a step of a rotation into effect: all of `trusted` are trusted, and the first one
+    /// issues. `keys` are those received from other nodes. Returns false if keys are missing; then
+    /// nothing was changed.
     pub(crate) fn follow(
         &self,
         trusted: &[String],
@@ -374,7 +378,8 @@ impl OwnAuthority {
         }
         let chain = chain(&authorities, step).map_err(failed)?;
         let shown = self.dir.shown()?;
-        // What certifies the new authority is another certificate each time.
+        // The cross-signed certificate differs each time it is issued, so compares only the number
+        // of certificates and the last one.
         let is_shown = shown.len() == blocks(&chain).count()
             && shown.last().map(String::as_str) == authorities.first().map(Authority::certificate);
         let chain = if is_shown { shown.concat() } else { chain };
@@ -385,7 +390,7 @@ impl OwnAuthority {
         Ok(true)
     }
 
-    /// How long the node's certificate need not be renewed.
+    /// The time until the node's certificate must be renewed.
     pub(crate) fn fresh_for(&self) -> Result<Duration, TlsDirError> {
         let renew_at = self.leaf()?.map(|leaf| leaf.renew_at());
         let left = renew_at.and_then(|at| at.duration_since(SystemTime::now()).ok());
@@ -422,7 +427,8 @@ impl OwnAuthority {
     }
 }
 
-/// The authority is the cluster's own, so its nodes need not name it. Their ids are given later, when they join.
+/// The cluster has its own authority, so certificates need not name the cluster. A node gets its id
+/// later, when it joins.
 const fn any_node() -> Identity {
     Identity::Node {
         cluster: None,
@@ -483,7 +489,8 @@ mod tests {
         assert!(lost.contains("ca-key.pem"), "{lost}");
     }
 
-    /// A directory that follows a rotation, and the certificates of the old and the new authority.
+    /// A directory in the middle of a rotation, and the certificates of the old and the new
+    /// authority.
     fn rotating(data: &tempfile::TempDir) -> (OwnAuthority, Vec<String>) {
         let dir = TlsDir::of(data.path());
         dir.found().unwrap();

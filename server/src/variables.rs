@@ -4,25 +4,25 @@
 //! container (`TORC_SERVICE_HOST`, `TORC_PORT_7400_TCP`). So a name unlike any setting only
 //! causes a warning.
 
-/// What tests and the other programs read.
+/// Variables that tests and the other programs read.
 const OTHERS: [&str; 3] = ["TORC_ENDPOINTS", "TORC_NAMESPACE", "TORC_TOKEN"];
 const FOR_TESTS: &str = "TORC_TEST_";
 const PREFIX: &str = "TORC_";
-/// From here on two names are so similar, of 1, that one is taken for the other misspelt.
+/// Similarity, of at most 1, from which a name counts as a misspelling of another.
 const SIMILAR: f64 = 0.6;
 
-/// A variable that is none of ours, and very near to one. Nothing was changed.
+/// An unknown variable whose name is very close to a known one. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no setting `{name}`: did you mean `{nearest}`? Rename the variable or unset it")]
 pub struct MisspeltVariable {
     /// The variable.
     pub name: String,
-    /// The setting's.
+    /// The closest setting's variable.
     pub nearest: String,
 }
 
-/// Compares the names of variables with those of the settings; gives those of the same prefix
-/// that are nobody's.
+/// Compares the names of variables with those of the settings. Returns the unknown names with the
+/// same prefix.
 ///
 /// # Errors
 /// [`MisspeltVariable`].

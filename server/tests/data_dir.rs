@@ -1,4 +1,4 @@
-//! What a node does with a data directory that lost a part, is an older copy, or a clone.
+//! A node's reaction to a data directory that lost a part, is an older copy, or is a clone.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ async fn start(dir: &Path, bootstrap: bool) -> Result<Node, NodeError> {
     Node::start(raw.check().unwrap()).await
 }
 
-/// What a node says that does not start.
+/// The error of a node that does not start.
 async fn refused(dir: &Path, bootstrap: bool) -> String {
     let error = start(dir, bootstrap).await.unwrap_err();
     let said = error.to_string();
@@ -35,7 +35,7 @@ async fn refused(dir: &Path, bootstrap: bool) -> String {
     said
 }
 
-/// Every file with its content, but for what opening a store or a database rewrites.
+/// Every file with its content, except those that opening a store or a database rewrites.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -75,7 +75,7 @@ async fn a_voter_that_lost_a_part_of_its_data_directory_does_not_start() {
     let mut servers = Servers::start().await;
     servers.nodes.remove(2).stop().await.unwrap();
     let whole = servers.dir.path().join("3");
-    // A follower that forgets what it acknowledged is the end of the leader's Raft.
+    // A follower that forgets what it acknowledged breaks the leader's Raft.
     let lost = [
         "topology/topology.redb",
         "topology",
@@ -133,7 +133,7 @@ async fn parts_of_two_data_directories_do_not_make_one() {
     assert!(said.contains("different data directories"), "{said}");
 }
 
-/// What a running node says that found out that it must not go on.
+/// The error of a running node that has detected that it must stop.
 async fn ends(node: Node) -> String {
     let failed = tokio::time::timeout(Duration::from_secs(60), node.failed());
     let said = failed.await.unwrap();
@@ -188,7 +188,7 @@ async fn an_older_copy_of_a_data_directory_does_not_come_back_however_often_it_i
         put(&servers, 2, "k", value).await;
         servers.nodes.pop().unwrap().stop().await.unwrap();
     }
-    // A service manager starts it again and again: it must not count its way up.
+    // A service manager restarts it repeatedly: these starts must not count.
     for _ in 0..3 {
         let said = ends(start(&older, false).await.unwrap()).await;
         assert!(said.contains("node 3"), "{said}");
@@ -206,7 +206,7 @@ fn addresses_of(node: &Node) -> [SocketAddr; 2] {
     [node.grpc_addr(), node.peer_addr()]
 }
 
-/// Starts a node where others expect it.
+/// Starts a node at the addresses where others expect it.
 async fn start_at(dir: &Path, [grpc, peer]: [SocketAddr; 2]) -> Node {
     let raw = RawSettings {
         grpc_addr: Some(grpc),
@@ -226,7 +226,7 @@ async fn an_older_copy_of_a_voter_gets_no_vote_where_the_others_have_no_quorum_y
     copy(&original, &older);
     servers.nodes.push(start_at(&original, addresses[2]).await);
     servers.formed().await;
-    // What node 1 applies after the start of node 3.
+    // Applied by node 1 after the start of node 3.
     let before = epoch(&servers, 0).await;
     let logs = CreateNamespaceRequest {
         name: "logs".into(),
@@ -242,7 +242,7 @@ async fn an_older_copy_of_a_voter_gets_no_vote_where_the_others_have_no_quorum_y
     for node in servers.nodes.drain(..) {
         node.stop().await.unwrap();
     }
-    // Alone with the copy: two of three would elect a leader.
+    // Together with the copy alone: two of three would elect a leader.
     servers.nodes.push(start_at(&first, addresses[0]).await);
     let said = ends(start(&older, false).await.unwrap()).await;
     assert!(said.contains("node 3"), "{said}");
@@ -267,7 +267,7 @@ async fn a_clone_does_not_start_beside_the_running_node() {
     }
     put(&servers, 2, "k", "after").await;
     assert!(servers.nodes[2].ready().is_ok());
-    // The clone is an older copy from the next start of the original on.
+    // From the next start of the original on, the clone is an older copy.
     servers.nodes.pop().unwrap().stop().await.unwrap();
     servers.nodes.push(start(&original, false).await.unwrap());
     servers.formed().await;

@@ -1,5 +1,5 @@
-//! Eventual namespaces of a cluster with three replicas, as a client in any language sees
-//! them: real nodes, real sockets.
+//! Eventual namespaces of a cluster with three replicas, as clients in any language see them: real
+//! nodes, real sockets.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ async fn with_logs() -> Servers {
     servers
 }
 
-/// What these tests ask of the nodes.
+/// Helpers of these tests.
 impl Servers {
     /// A key of `logs` whose partition this node leads.
     async fn key_led_by(&self, index: usize) -> String {
@@ -66,7 +66,7 @@ impl Servers {
         unreachable!("some key is led by each node")
     }
 
-    /// Cuts a node's links to the others, and returns when that is in force.
+    /// Cuts a node's links to the others; returns once that is in effect.
     async fn cut_off(&self, index: usize, key: &str) {
         self.link_faults(index, CUT_OFF);
         let mut kv = self.kv(index).await;
@@ -80,7 +80,7 @@ impl Servers {
         .await;
     }
 
-    /// Waits until every replica holds this value of a key by itself.
+    /// Waits until every replica itself holds this value of a key.
     async fn all_hold(&self, key: &str, value: Option<&str>) {
         for index in 0..3 {
             let mut kv = self.kv(index).await;
@@ -108,7 +108,7 @@ fn get_from(key: &str, quorum: Quorum) -> GetRequest {
     }
 }
 
-/// What the node that is asked has itself, if anything.
+/// Requests what the called node itself holds, if anything.
 fn stale(key: &str) -> GetRequest {
     GetRequest {
         consistency: Consistency::Stale.into(),

@@ -1,4 +1,4 @@
-//! Disks of running nodes that are full: file systems in memory, which only root may mount.
+//! Full disks of running nodes: in-memory file systems, which only root may mount.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -17,10 +17,10 @@ use common::{Servers, timed, until, value_of};
 use torc_proto::v1::{GetRequest, PutRequest, StatusRequest};
 use torc_proto::{Fault, Reason};
 
-/// Of a value: a few fill a segment of the log.
+/// Length of a value: a few fill a segment of the log.
 const VALUE_LEN: usize = 64 << 10;
 
-/// A small file system; unmounted when dropped.
+/// A small file system, unmounted on drop.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -35,7 +35,7 @@ impl SmallDisk {
         Err(String::from_utf8_lossy(&done.stderr).trim().to_owned())
     }
 
-    /// Takes all space that is left.
+    /// Fills the remaining space.
     fn fill(&self) {
         let ballast = File::options()
             .create(true)
@@ -70,7 +70,7 @@ impl Drop for SmallDisk {
 }
 
 impl Servers {
-    /// Puts a value under this number at a node.
+    /// Puts a value under this number through a node.
     async fn put(&self, index: usize, number: u32) -> Result<(), Fault> {
         let request = PutRequest {
             key: number.to_be_bytes().to_vec().into(),
@@ -89,7 +89,7 @@ impl Servers {
         value_of(&mut self.kv(index).await, request).await.is_some()
     }
 
-    /// Which nodes are full, as the last one tells.
+    /// The nodes with full disks, according to the last node.
     async fn full(&self) -> Vec<bool> {
         let mut cluster = self.cluster(2).await;
         let status = cluster.status(StatusRequest::default()).await;
@@ -123,7 +123,7 @@ async fn one_full_disk_of_three_fails_no_put_and_two_are_told_as_such() {
         let number = next();
         match servers.put(2, number).await {
             Ok(()) => stored.push(number),
-            // A slow machine, or the topology group elects another leader.
+            // A slow machine, or the topology group is electing another leader.
             Err(fault) => assert!(fault.reason != Reason::OutOfSpace, "{fault:?}"),
         }
         servers.full().await == [true, false, false]
@@ -150,7 +150,7 @@ async fn one_full_disk_of_three_fails_no_put_and_two_are_told_as_such() {
                 assert!(fault.message.contains("nothing was changed"), "{fault:?}");
                 refused.push(number);
             }
-            // Sent before it was known.
+            // Sent before the node knew that its disk was full.
             Err(_) => {}
         }
         refused.len() >= 5

@@ -1,5 +1,5 @@
-//! Clients that mean harm, against a process of its own: its memory stays where it was, and others
-//! go on being served.
+//! Hostile clients against a separate process: its memory stays bounded, and other clients are
+//! served.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -39,7 +39,7 @@ use tower_service::Service as _;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A cluster of one, as a process.
+/// A cluster of one node, as a process.
 struct Kvd {
     child: Child,
     grpc: SocketAddr,
@@ -58,20 +58,20 @@ impl Kvd {
         Self::start_by(dir, Command::new(env!("CARGO_BIN_EXE_kvd"))).await
     }
 
-    /// A process that may have so many bytes in flight.
+    /// A process with this limit on bytes in flight.
     async fn with_in_flight(dir: &Path, mib: u64) -> (Self, Channel) {
         let mut kvd = Command::new(env!("CARGO_BIN_EXE_kvd"));
         kvd.env("TORC_IN_FLIGHT_MIB", mib.to_string());
         Self::start_by(dir, kvd).await
     }
 
-    /// A connection of its own.
+    /// A separate connection.
     fn connection(&self) -> Channel {
         let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap();
         channel.connect_lazy()
     }
 
-    /// A process that may have so few files open.
+    /// A process with a low limit on open files.
     async fn with_descriptors(dir: &Path, most: u32) -> (Self, Channel) {
         let mut shell = Command::new("sh");
         let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
@@ -102,7 +102,7 @@ impl Kvd {
         (kvd, channel)
     }
 
-    /// The most memory that it has ever had.
+    /// The peak of its memory.
     fn peak_mib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -131,7 +131,7 @@ async fn put(channel: &Channel, key: &str, value: Bytes) -> Result<(), Status> {
     client(channel).put(put).await.map(drop)
 }
 
-/// Sends bytes as they are, and takes no answer.
+/// A codec that sends bytes unchanged, and accepts no answer.
 #[derive(Default)]
 struct Raw;
 
@@ -182,7 +182,7 @@ async fn millions_of_empty_items_are_refused_before_they_take_memory() {
     let dir = tempfile::tempdir().unwrap();
     let (kvd, channel) = Kvd::start(dir.path()).await;
     let before = kvd.peak_mib();
-    // A tag and a length of nothing, again and again.
+    // A tag and a length of zero, repeatedly.
     let of = |tag: u8| Bytes::from([tag, 0].repeat(MAX_MESSAGE_LEN / 2 - 8));
     for (path, tag) in [
         ("/torc.v1.Kv/BatchGet", 0x0a),
@@ -193,7 +193,7 @@ async fn millions_of_empty_items_are_refused_before_they_take_memory() {
         assert_eq!(refused.code(), Code::InvalidArgument, "{path}: {refused}");
         assert_eq!(Fault::from_status(&refused).reason, Reason::Invalid);
     }
-    // Their own 16 MiB, a few times over, and not the gigabytes that they stand for.
+    // The 16 MiB of the message a few times over, and not the gigabytes that it would decode to.
     let grown = kvd.peak_mib() - before;
     assert!(grown < 200, "{grown} MiB");
     put(&channel, "k", Bytes::from_static(b"w")).await.unwrap();
@@ -251,7 +251,7 @@ async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
         let value = vec![7; 100_000].into();
         put(&channel, &format!("k{number}"), value).await.unwrap();
     }
-    // Nobody has hung up but the node.
+    // Only the node has closed connections.
     let newcomer = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
     let newcomer = newcomer.connect_lazy();
     let deadline = Instant::now() + TIMEOUT;
@@ -266,7 +266,7 @@ async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
 async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let (kvd, channel) = Kvd::start(dir.path()).await;
-    // What nobody reads fills the window of its own connection.
+    // Unread data fills the window of its own connection.
     let hoarder = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
     let hoarder = hoarder.connect_lazy();
     for number in 0..40 {
@@ -289,7 +289,7 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     assert_eq!(refused.unwrap().reason, Reason::Overloaded);
     assert!(unread.len() >= 100, "{}", unread.len());
     put(&channel, "k", Bytes::from_static(b"w")).await.unwrap();
-    // Who goes away gives its place back.
+    // A client that disconnects releases its permit.
     drop(unread);
     let deadline = Instant::now() + TIMEOUT;
     while let Err(status) = client(&channel).scan(ScanRequest::default()).await {
@@ -299,12 +299,12 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
 }
 
 const IN_FLIGHT_MIB: u64 = 96;
-/// Beside the budget: the windows of connections, 512 KiB each; what threads decode, read and
-/// encode at the moment; what the allocator keeps.
+/// In addition to the budget: the windows of connections, 512 KiB each; the data that threads are
+/// decoding, reading and encoding; and memory kept by the allocator.
 const MARGIN_MIB: u64 = CONNECTIONS as u64 / 2 + 80;
 const CONNECTIONS: usize = 24;
 
-/// The head of a message of this length, and the first of its bytes; then nothing, for ever.
+/// The head of a message of this length, and its first bytes; then nothing more, forever.
 struct Unfinished {
     head: Option<Bytes>,
     left: usize,
@@ -341,7 +341,7 @@ impl hyper::body::Body for Unfinished {
     }
 }
 
-/// Sends a request whose answer nobody reads; what there is of the answer is kept.
+/// Sends a request without reading the answer, and keeps what has arrived of it.
 async fn send_body(mut channel: Channel, path: &str, body: tonic::body::Body) -> impl Sized {
     let request = http::Request::post(format!("http://torc{path}"))
         .header("content-type", "application/grpc")
@@ -362,8 +362,8 @@ fn whole(message: &impl prost::Message) -> tonic::body::Body {
     tonic::body::Body::new(axum::body::Body::from(bytes))
 }
 
-/// A connection that was greeted. While a slow machine is busy with what has just come, a greeting may be too
-/// late, and the connection is closed: a client connects again.
+/// A connection with a completed greeting. On a slow, busy machine a greeting may be too late, and
+/// the node closes the connection: the client then connects again.
 async fn greeted(kvd: &Kvd) -> Channel {
     let until = Instant::now() + TIMEOUT;
     loop {
@@ -375,7 +375,7 @@ async fn greeted(kvd: &Kvd) -> Channel {
     }
 }
 
-/// Puts and gets of a client that asks for little go on for so long.
+/// Puts and gets of a modest client, for this long.
 async fn honest(kvd: &Kvd, time: Duration) {
     let channel = greeted(kvd).await;
     let until = Instant::now() + time;
@@ -400,7 +400,7 @@ fn check_memory(kvd: &Kvd, before: u64) {
     assert!(grown < IN_FLIGHT_MIB + MARGIN_MIB, "{grown} MiB");
 }
 
-/// Long values, in slices, so that each that is read takes memory.
+/// Stores long values in slices, so that each read takes memory.
 async fn put_long_values(channel: &Channel) {
     for number in 0..16 {
         put(channel, &format!("long-{number}"), vec![7; 1 << 20].into())

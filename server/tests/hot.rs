@@ -1,4 +1,4 @@
-//! Hot keys and searching scans, as any client sees them: real nodes, real sockets.
+//! Hot keys and searching scans, as clients see them: real nodes, real sockets.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
@@ -41,7 +41,7 @@ fn settings(dir: &Path) -> RawSettings {
     }
 }
 
-/// Starts a node, as a founder with these others, and waits until all are ready.
+/// Starts a node that founds a cluster with these others, and waits until all are ready.
 async fn found(settings: RawSettings, others: Vec<Node>) -> Vec<Node> {
     let addresses = others.iter().map(|node| node.grpc_addr().to_string());
     let founder = RawSettings {
@@ -99,7 +99,7 @@ async fn hot(node: &Node, request: HotKeysRequest) -> Result<HotKeysResponse, to
         .map(tonic::Response::into_inner)
 }
 
-/// The answer once so many accesses are counted.
+/// The answer, once this many accesses are counted.
 async fn counted(node: &Node, accesses: u64) -> HotKeysResponse {
     let mut answer = HotKeysResponse::default();
     until("all accesses are counted", async || {
@@ -111,7 +111,7 @@ async fn counted(node: &Node, accesses: u64) -> HotKeysResponse {
     answer
 }
 
-/// A plain HTTP GET: status and body.
+/// A plain HTTP GET; returns status and body.
 async fn http(node: &Node, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(node.http_addr())
@@ -156,7 +156,7 @@ async fn get_all(nodes: &[Node], gets: Vec<GetRequest>) {
     }
 }
 
-/// How often the key of a rank is accessed: Zipf with exponent 1.
+/// The number of accesses to the key of a rank: Zipf with exponent 1.
 fn zipf(rank: u64) -> u64 {
     2_000 / rank
 }
@@ -171,7 +171,7 @@ async fn the_hottest_keys_of_three_nodes_come_in_order_and_within_the_bound() {
         gets.extend((0..zipf(rank)).map(|_| get(&key)));
     }
     let total = gets.len() as u64;
-    // So that every batch has all keys.
+    // Shuffled, so that every batch has all keys.
     let gets = (0..total as usize).map(|at| gets[at * 7_919 % gets.len()].clone());
     get_all(&nodes, gets.collect()).await;
     let answer = counted(&nodes[1], total).await;
@@ -341,7 +341,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
         metric(&nodes[0], "torc_scratch_losses_total").await == 1
     })
     .await;
-    // What was counted before the loss was noticed may be lost with it.
+    // Counts from before the loss was detected may be lost with it.
     until("accesses are counted again", async || {
         assert!(kv.get(get("key")).await.unwrap().into_inner().found);
         let answer = hot(&nodes[0], HotKeysRequest::default()).await;
@@ -350,7 +350,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
     .await;
 }
 
-/// Whether a file below contains these bytes.
+/// Whether a file in this directory contains these bytes.
 fn tells(dir: &Path, needle: &[u8]) -> bool {
     std::fs::read_dir(dir).unwrap().any(|entry| {
         let path = entry.unwrap().path();
@@ -437,7 +437,7 @@ async fn a_scan_finds_exactly_the_values_that_contain_a_pattern() {
     let mut items = Vec::new();
     for number in 0..240 {
         let mut value = vec![b'n'; random(9_000) as usize + 20];
-        // Some lie across the blocks of 4,096 bytes in which values are searched.
+        // Some cross the blocks of 4,096 bytes in which values are searched.
         if number % 3 > 0 {
             let at = match number % 7 {
                 0 => 4_093.min(value.len() - 8),
@@ -510,7 +510,7 @@ async fn a_scan_that_is_dropped_searches_no_further() {
         let value = vec![b'.'; 1 << 20];
         kv.put(put(&format!("k{number}"), value)).await.unwrap();
     }
-    // Each length costs the same again.
+    // Each length has the same additional cost.
     let contains = (1..=64).map(|len| vec![b'x'; len].into()).collect();
     let request = ScanRequest {
         contains,
@@ -530,8 +530,8 @@ async fn a_scan_that_is_dropped_searches_no_further() {
     assert!(before < (VALUES as u64) << 20, "it went on to the end");
 }
 
-/// Whether answers to gets of `busy`, one by one, in a batch and on a session, call it hot; and
-/// one to a get of `calm` that.
+/// Whether answers to gets of `busy` (single, in a batch and on a session) report it as hot; and
+/// whether one to a get of `calm` does.
 async fn hints(node: &Node) -> ([bool; 3], bool) {
     let mut kv = kv(node).await;
     let one = kv.get(get("busy")).await.unwrap().into_inner().hot;

@@ -1,5 +1,5 @@
-//! Namespaces with a number of replicas of their own, beside those of the cluster, as a
-//! client in any language sees them: real nodes, real sockets.
+//! Namespaces with different numbers of replicas than the cluster's, as clients in any language see
+//! them: real nodes, real sockets.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -74,7 +74,7 @@ async fn partition_of(servers: &Servers, namespace: &str, key: &str) -> Partitio
     partition
 }
 
-/// Every node gets and lists everything in every namespace, and nothing else.
+/// Checks that every node gets and lists everything in every namespace, and nothing else.
 async fn check(servers: &Servers, namespaces: &[&str]) {
     for index in 0..servers.nodes.len() {
         let mut kv = servers.kv(index).await;

@@ -1,5 +1,5 @@
-//! The Debian package of `[package.metadata.deb]`, as far as it can be checked without building it: what it names is there, and
-//! fits the unit and the user that it installs.
+//! The Debian package of `[package.metadata.deb]`, as far as it can be checked without building it:
+//! its files exist, and match the unit and the user that it installs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ fn deb() -> Table {
     deb.unwrap().clone()
 }
 
-/// Where each file comes from, by where it goes to.
+/// The source of each file, by its destination.
 fn assets(deb: &Table) -> BTreeMap<PathBuf, String> {
     let assets = deb["assets"].as_array().unwrap().iter();
     assets
@@ -94,7 +94,7 @@ fn the_unit_finds_what_the_package_installs() {
         assert!(assets.contains_key(Path::new(path)), "{path}");
     }
 
-    // The unit's user is made before the unit can start.
+    // The unit's user is created before the unit can start.
     let sysusers = assets
         .iter()
         .find(|(to, _)| to.starts_with("/usr/lib/sysusers.d"));

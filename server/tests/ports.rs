@@ -1,4 +1,4 @@
-//! The port of clients and the peer port: who is served at which.
+//! The client port and the peer port: which callers each of them serves.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use common::office::{Door, Office, calls, connects_as};
 use common::{Servers, settings, until, value_of};
 
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
-/// What a client of HTTP/2 begins with.
+/// The beginning of an HTTP/2 client's connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,13 +95,13 @@ fn founder(dir: &tempfile::TempDir) -> RawSettings {
     }
 }
 
-/// Whether anything of HTTP/2 comes back.
+/// Whether the node sends any HTTP/2.
 async fn answers(to: SocketAddr, tls: &tokio_rustls::TlsConnector) -> bool {
     let stream = TcpStream::connect(to).await.unwrap();
     let Ok(mut stream) = tls.connect(to.ip().into(), stream).await else {
         return false;
     };
-    // Whether it was ended before or after this.
+    // The connection may have been closed before or after this.
     let _ = stream.write_all(PREFACE).await;
     let _ = stream.flush().await;
     matches!(stream.read(&mut [0; 64]).await, Ok(1..))
@@ -148,7 +148,7 @@ async fn the_peer_port_shakes_hands_with_nodes_of_this_cluster_alone() {
     node.stop().await.unwrap();
 }
 
-/// The peer addresses of the members, as a node knows them.
+/// The peer addresses of the members, according to a node.
 async fn known(servers: &Servers, index: usize) -> Vec<String> {
     let mut cluster = servers.cluster(index).await;
     let topology = cluster.get_topology(GetTopologyRequest::default()).await;
@@ -187,7 +187,7 @@ async fn put_and_get(servers: &Servers, value: &str) {
     }
 }
 
-/// Nobody can connect to the addresses that clients are told, as if a firewall kept nodes from them.
+/// The addresses that clients get are unreachable for nodes, as behind a firewall.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_need_only_their_peer_ports() {
     let dir = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ async fn nodes_need_only_their_peer_ports() {
         address: node.peer_addr().to_string(),
         ..JoinRequest::default()
     };
-    // Passed on to the leader, where it is another.
+    // Forwarded to the leader, if that is another node.
     servers.cluster(2).await.join(join).await.unwrap();
     servers.nodes.push(node);
     servers.formed().await;

@@ -1,4 +1,4 @@
-//! Releases beside each other: real nodes, real sockets, and releases that there are not.
+//! Mixed releases: real nodes and real sockets, with fictional releases.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ fn release(version: &str, oldest: u32, newest: u32) -> Release {
     }
 }
 
-/// Starts a node on a data directory of the cluster, as if it ran another release.
+/// Starts a node on a data directory of the cluster as if it were another release.
 async fn start_as(servers: &Servers, dir: &str, release: Release) -> Result<Node, NodeError> {
     let mut settings = settings(servers.dir.path().join(dir)).check().unwrap();
     settings.release = release;
@@ -43,7 +43,7 @@ async fn status(servers: &Servers) -> StatusResponse {
     status.unwrap().into_inner()
 }
 
-/// Every node writes what every node then reads.
+/// Every node writes keys that every node then reads.
 async fn all_serve(servers: &Servers, round: &str) {
     for writer in 0..servers.nodes.len() {
         let key = format!("{round}-{writer}");
@@ -96,7 +96,7 @@ async fn a_node_of_another_level_is_refused_by_name_and_the_cluster_goes_on() {
     assert_eq!((after.epoch, after.nodes.len()), (before.epoch, 3));
     stranger.stop().await.unwrap();
 
-    // A member that was upgraded too far does not start, and starts again as it was.
+    // A member that was upgraded too far does not start, and starts again with its former release.
     servers.nodes.remove(2).stop().await.unwrap();
     let refused = start_as(&servers, "3", release("9.0.0", level + 1, level + 2)).await;
     let text = refused.unwrap_err().to_string();
@@ -133,7 +133,7 @@ async fn two_releases_work_together_and_the_level_rises_when_the_last_was_upgrad
     .await;
     all_serve(&servers, "risen").await;
 
-    // What knows the former level alone has no way back.
+    // A release that only supports the former level cannot be used again.
     servers.nodes.remove(0).stop().await.unwrap();
     let refused = start_as(&servers, "1", Release::ours()).await;
     let text = refused.unwrap_err().to_string();

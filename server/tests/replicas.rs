@@ -1,5 +1,5 @@
-//! Clusters whose partitions have three replicas, as a client in any language sees them:
-//! real nodes, real sockets.
+//! Clusters whose partitions have three replicas, as clients in any language see them: real nodes,
+//! real sockets.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use torc_proto::v1::{
 use torc_proto::{Fault, Reason};
 use torc_server::config::RawSettings;
 
-/// What these tests ask of the nodes.
+/// Helpers of these tests.
 impl Servers {
     /// The index of the node that leads a key's partition.
     async fn lead_of(&self, key: &str) -> usize {
@@ -40,7 +40,7 @@ impl Servers {
         answer.unwrap().into_inner()
     }
 
-    /// Cuts or heals a node's links, and waits until it has read that.
+    /// Cuts or heals a node's links, and waits until the node has applied that.
     async fn cut_links(&self, index: usize, faults: &str) {
         self.link_faults(index, faults);
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -63,8 +63,9 @@ fn put(key: &str, value: &str) -> PutRequest {
     }
 }
 
-/// A write whose condition does not hold is told so. On a busy machine two nodes may coordinate
-/// the key in turn; then the one that wrote it first may be unable to tell, and is asked again.
+/// A write whose condition does not hold fails with that reason. On a busy machine, two nodes may
+/// coordinate the key alternately; then the first writer may be unable to tell, and the write is
+/// retried.
 async fn unmet(mut write: impl AsyncFnMut() -> Result<(), Status>) {
     until("the condition is told to be unmet", async || {
         let status = write().await.unwrap_err();
@@ -106,7 +107,7 @@ async fn conditions_hold_at_every_node_and_an_unmet_one_changes_nothing() {
         };
         unmet(async || other.put(if_version(old, "3")).await.map(drop)).await;
         assert_eq!(value_of(&mut kv, get(key)).await.as_deref(), Some("1"));
-        // A read that had to reconcile the key wrote it again: then the version is another.
+        // A read that had to reconcile the key has written it again, with another version.
         until(
             "the condition holds for the version that is there",
             async || {
@@ -163,7 +164,7 @@ async fn a_value_expires_and_a_stale_get_is_answered_by_whoever_is_asked() {
         assert_eq!(value_of(&mut kv, stale("short")).await, None);
         assert_eq!(value_of(&mut kv, stale("nowhere")).await, None);
     }
-    // Cut off, a node has what it has.
+    // A node that is cut off returns what it holds.
     for index in 0..3 {
         servers.cut_links(index, r#"{"drop_to": [1, 2, 3]}"#).await;
     }
@@ -206,7 +207,7 @@ async fn a_write_that_was_sent_and_not_answered_is_unknown_and_one_that_never_be
     let servers = Servers::start().await;
     let lead = servers.lead_of("k").await;
     let mut kv = servers.kv(lead).await;
-    // Warm, so that the next write is one round of accepts.
+    // Makes the key warm, so that the next write is one round of accepts.
     for value in ["1", "2", "3"] {
         kv.put(put("k", value)).await.unwrap();
     }
@@ -347,8 +348,8 @@ async fn a_key_is_explained_by_all_its_replicas_and_a_missing_node_is_counted() 
     );
 }
 
-/// Found by a hundred joins, leaves and replacements: a node that hears of a topology before it has a place in it
-/// told its registers only of what changed afterwards.
+/// Found by a hundred joins, leaves and replacements: a node that knew a topology before it had a
+/// place in it told its registers only of later changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
     let mut servers = Servers::start().await;
@@ -356,7 +357,7 @@ async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
     let mut elsewhere = 0;
     for number in 0..100 {
         let key = format!("key-{number}");
-        // What it did not hear of it never heard of; a lead may still be on the move.
+        // It has never heard of partitions that did not change; a lead may still be moving.
         until("it writes", async || {
             let explained = servers.explain(&key).await;
             let partition = explained.partition.unwrap();
@@ -383,7 +384,7 @@ async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
     assert!(elsewhere > 0, "some partitions are none of its own");
 }
 
-/// A get may write, so a digest that is another key's would plant that key's value.
+/// A get may write, so a digest of another key would store that key's value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
     const WRITERS: usize = 16;
@@ -403,7 +404,7 @@ async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
         async move {
             let mut kv = servers.kv(writer % 3).await;
             for number in 0..20 {
-                // Two nodes that write one key at once may leave it open who did.
+                // If two nodes write one key at the same time, it may stay unknown which one did.
                 let written = kv.put(put("k2", &format!("{writer}-{number}"))).await;
                 assert!(
                     written.map_or_else(|it| Fault::from_status(&it).maybe_applied, |_| true),
@@ -512,7 +513,7 @@ async fn what_a_join_of_unsealed_records_moves_is_what_was_planned() {
     assert_eq!((last.records_moved, last.bytes_moved), planned);
 }
 
-/// A page that began where the partition begins would end in front of the position.
+/// A page from the beginning of the partition would end before the position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
     let servers = Servers::start().await;
@@ -529,7 +530,7 @@ async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
             break;
         }
     }
-    // Two or three are a page.
+    // Two or three fill a page.
     let value = "v".repeat(400 << 10);
     for (_, key) in &keys {
         kv.put(put(key, &value)).await.unwrap();
@@ -552,8 +553,8 @@ async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
     }
 }
 
-/// Clocks reserve their readings 200 ms ahead: with slower disks each reservation was over before it was durable, and no write
-/// was ever acknowledged.
+/// Clocks reserve their readings 200 ms ahead: with slower disks, each reservation had passed
+/// before it was durable, and no write was ever acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disks_that_take_longer_than_clocks_reserve_are_slow_and_no_more() {
     let dir = tempfile::tempdir().unwrap();

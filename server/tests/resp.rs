@@ -1,4 +1,4 @@
-//! Redis clients at real nodes over real sockets, partitions with three replicas.
+//! Redis clients with real nodes over real sockets, partitions with three replicas.
 #![allow(clippy::cast_possible_wrap, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
@@ -34,7 +34,7 @@ impl Servers {
     }
 }
 
-/// A cluster of one, which is quick to start.
+/// A cluster of one node, which starts quickly.
 async fn alone(settings: RawSettings) -> Node {
     let bootstrap = RawSettings {
         bootstrap: Some(true),
@@ -45,7 +45,7 @@ async fn alone(settings: RawSettings) -> Node {
     node
 }
 
-/// Commands and their replies, on one connection after the other.
+/// Commands and their replies, on alternating connections.
 const SCRIPT: &[(&str, &str)] = &[
     ("PING", "+PONG"),
     ("ping hello", "hello"),
@@ -144,7 +144,7 @@ const SCRIPT: &[(&str, &str)] = &[
     ("CLIENT GETNAME", "nil"),
 ];
 
-/// What Redis has in a later version than the tests compare with, or not at all.
+/// Commands that are absent from Redis, or from the version that the tests compare with.
 const OWN_SCRIPT: &[(&str, &str)] = &[
     ("SET own 1 IFEQ 1", "nil"),
     ("SET own 1", "+OK"),
@@ -164,7 +164,7 @@ async fn every_command_answers_as_it_should_at_every_node() {
     let servers = Servers::start().await;
     let mut clients = join_all((0..3).map(|index| servers.redis(index))).await;
     for (command, expected) in SCRIPT.iter().chain(OWN_SCRIPT) {
-        // What a connection remembers is at the first node, the rest goes round.
+        // Commands about a connection's state go to the first node, others alternate.
         let words = ["CLIENT", "SELECT", "RESET"];
         let is_own = words.iter().any(|word| command.starts_with(word));
         let index = if is_own { 0 } else { command.len() % 3 };
@@ -209,7 +209,7 @@ async fn the_third_version_has_its_own_forms_from_hello_on() {
     let node = alone(settings(dir.path().to_owned())).await;
     let mut client = Redis::connect(node.resp_addr().unwrap()).await;
     assert_eq!(client.call("GET none").await, Value::Nil(true));
-    // The replies before and after it in one pipeline have their own form each.
+    // Replies before and after it in one pipeline use their own protocol version.
     let commands = [
         "GET none",
         "HELLO 3 AUTH default x SETNAME me",
@@ -269,12 +269,12 @@ impl Drop for RedisServer {
 }
 
 impl RedisServer {
-    /// None: there is none on this machine.
+    /// `None` if this machine has no Redis.
     async fn start() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let address = free_address().unwrap();
         let mut server = Command::new("redis-server");
-        // The program of the tools is the server, by another name.
+        // The tool is the server's program under another name.
         if !is_there("redis-server") && is_there("redis-check-rdb") {
             let tool = which("redis-check-rdb");
             let by_name = dir.path().join("redis-server");
@@ -312,7 +312,7 @@ fn is_there(program: &str) -> bool {
     !which(program).is_empty()
 }
 
-/// A command on few keys, so that many meet what others left.
+/// A command on few keys, so that many meet the results of others.
 fn any_command(random: &mut StdRng) -> String {
     let key = format!("k{}", random.random_range(0..6));
     let other = format!("k{}", random.random_range(0..6));
@@ -381,7 +381,7 @@ async fn redis_answers_the_same() {
             continue;
         }
         if command.starts_with("CLIENT SETINFO") {
-            // Since 7.2.
+            // Only since 7.2.
             continue;
         }
         assert_eq!(
@@ -460,7 +460,7 @@ async fn a_thousand_parallel_increments_through_three_nodes_end_at_a_thousand() 
         async move {
             let mut client = servers.redis(number % 3).await;
             let mut told = Vec::new();
-            // Half of them at once, half one after the other.
+            // Half of them concurrently, half one after another.
             for _ in 0..5 {
                 client.send(&[b"INCR", b"counter"]).await;
             }
@@ -526,7 +526,7 @@ async fn a_scan_finds_every_key_page_by_page_at_any_node() {
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), keys);
     assert!(pages >= 14, "{pages}");
 
-    // A page ends after half a second, however many keys it is to look at.
+    // A page ends after half a second, however many keys are requested.
     let (mut matching, mut cursor) = (0, "0".to_owned());
     loop {
         let page = clients[1]
@@ -545,7 +545,7 @@ async fn a_scan_finds_every_key_page_by_page_at_any_node() {
         .await
         .items();
     assert_eq!(other_type[1].clone().items().len(), 0);
-    // Few keys are counted, where that does not take too long.
+    // Few keys are counted exactly, if that does not take too long.
     let mut counted = String::new();
     for _ in 0..20 {
         counted = clients[2].told("DBSIZE").await;
@@ -625,7 +625,7 @@ async fn what_is_out_of_bounds_ends_its_connection_and_nothing_else() {
     ];
     for (bytes, why) in cases {
         let mut hostile = Redis::connect(address).await;
-        // What came before is answered.
+        // Requests before it are answered.
         hostile.send(&[b"SET", b"before", b"1"]).await;
         hostile.send_bytes(bytes).await;
         assert_eq!(hostile.receive().await.to_string(), "+OK");
@@ -637,7 +637,7 @@ async fn what_is_out_of_bounds_ends_its_connection_and_nothing_else() {
         assert_eq!(hostile.try_receive().await, None, "{why}");
         assert_eq!(honest.told("PING").await, "+PONG");
     }
-    // Within the bounds of a request, and not of a value or a key: the connection goes on.
+    // Within the limits of a request, but not of a value or a key: the connection continues.
     let long = vec![b'v'; (1 << 20) + 1];
     let told = honest
         .call_words(&[b"SET", b"long", &long])
@@ -674,7 +674,7 @@ async fn what_is_out_of_bounds_ends_its_connection_and_nothing_else() {
         "+OK"
     );
     assert_eq!(honest.call("GET long").await, Value::Bulk(most.to_vec()));
-    // Byte by byte, and as a line.
+    // Byte by byte, and as an inline command.
     for byte in encode(&[b"STRLEN", b"long"]) {
         honest.send_bytes(&[byte]).await;
     }
@@ -765,7 +765,7 @@ async fn a_node_that_stops_answers_what_it_has_read() {
     node.stop().await.unwrap();
 }
 
-/// What a tool printed, or none where it is not installed.
+/// The output of a tool, or `None` if it is not installed.
 async fn tool(program: &str, args: &[&str]) -> Option<String> {
     let mut command = tokio::process::Command::new(program);
     let output = tokio::time::timeout(Duration::from_secs(120), command.args(args).output());
@@ -799,7 +799,7 @@ async fn redis_cli_and_redis_benchmark_get_on_with_a_node() {
     }
 }
 
-/// What redis-py does, plainly, in a pipeline, asynchronously and in its cluster mode.
+/// redis-py, used plainly, in a pipeline, asynchronously and in cluster mode.
 const PYTHON: &str = r#"
 import asyncio, sys
 import redis, redis.asyncio

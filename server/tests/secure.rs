@@ -1,4 +1,4 @@
-//! Nodes with TLS: who may call what, by every call that there is.
+//! Nodes with TLS: which callers may make which calls, for all calls.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -65,7 +65,7 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
                 "nobody" => Code::Unauthenticated,
                 _ => Code::PermissionDenied,
             };
-            // Who may not is told so before a message has come.
+            // A caller without permission is refused before a message has arrived.
             let code = if may {
                 door.ends(path).await
             } else {
@@ -81,7 +81,7 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
         }
     }
     node.stop().await.unwrap();
-    // Whatever an administrator calls is written, by all three ways.
+    // All calls of administrators are logged, with each kind of authentication.
     let audit = std::fs::read_to_string(data.path().join("audit/audit.log")).unwrap();
     for path in calls
         .iter()
@@ -97,7 +97,7 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
     }
 }
 
-/// Certificates from files, and none: nobody can be let in.
+/// With certificates from files, no node can be admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_an_authority_of_its_own_lets_nobody_in_and_says_why() {
     let office = Office::new();
@@ -110,7 +110,7 @@ async fn a_cluster_without_an_authority_of_its_own_lets_nobody_in_and_says_why()
     let refused = stranger.enrol_node(request()).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("from files"), "{refused}");
-    // Before it is read as a whole.
+    // Refused before it is read completely.
     let long = EnrolNodeRequest {
         signing_request: "x".repeat(20 << 10),
         ..request()
@@ -245,7 +245,7 @@ async fn a_redis_client_may_do_what_its_certificate_says() {
             );
         }
     }
-    // Without TLS nobody gets in.
+    // Connections without TLS are refused.
     let mut plain = Redis::connect(address).await;
     plain.send(&[b"PING"]).await;
     assert!(
@@ -316,7 +316,7 @@ async fn a_node_without_its_files_does_not_start_and_says_which() {
     };
     assert!(matches!(without.check(), Err(ConfigError::Setting { .. })));
     assert!(!data.path().join("d").exists(), "nothing was made");
-    // A node's own side is refused to a client's certificate.
+    // A node's private side refuses a client's certificate.
     let alice = office.issue("alice", "torc://any/client/alice/admin");
     assert!(NodeTls::open(alice, false).is_err());
 }
@@ -345,7 +345,7 @@ async fn the_console_and_its_json_are_for_those_who_may_observe() {
             "/metrics",
         ] {
             let mut status = String::new();
-            // Hot keys are told once every worker counts.
+            // Hot keys are available once every worker counts.
             until("it serves", async || {
                 status = http_status(&node, &browser, path).await;
                 !status.contains(" 503 ")

@@ -1,5 +1,5 @@
-//! The gRPC services as any client in any language sees them: real nodes, real sockets,
-//! requests made by hand.
+//! The gRPC services as clients in any language see them: real nodes, real sockets, handwritten
+//! requests.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
@@ -45,7 +45,7 @@ fn settings(dir: &std::path::Path) -> RawSettings {
     }
 }
 
-/// A founded cluster of this many nodes in this process.
+/// A cluster of this many nodes in this process.
 async fn servers(count: usize) -> Servers {
     let dir = tempfile::tempdir().unwrap();
     let mut nodes = Vec::new();
@@ -453,7 +453,7 @@ async fn a_node_that_stops_asks_its_sessions_to_go_and_answers_what_they_sent() 
     let ended = answers.message().await.unwrap().unwrap();
     assert_eq!(stage(ended), Stage::Ended);
     let unread = session_request::Operation::Put(put("k", "2"));
-    // Nobody takes it any more, if the stream has ended on this side too.
+    // Fails if the stream has also ended on this side.
     let _ = requests.send(operation(3, unread));
     assert!(answers.message().await.unwrap().is_none());
     stopping.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Slices of running nodes: out of the page cache, and damaged by sectors that rot.
+//! Slices of running nodes: outside the page cache, and damaged by rotting sectors.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use torc_server::Node;
 use torc_server::config::RawSettings;
 use torc_store::{Store, StoreOptions};
 
-/// As `settings` founds the cluster.
+/// As configured in `settings`.
 const PARTITIONS: u32 = 64;
 const KEYS: usize = 150;
 const DAMAGED: &str = "torc_store_damaged_slices ";
@@ -52,7 +52,7 @@ fn get(namespace: &str, number: usize, consistency: Consistency) -> GetRequest {
     }
 }
 
-/// Writes what the store of a stopped node has into slices.
+/// Writes the records of a stopped node to slices.
 async fn flush(dir: &Path) {
     let mut options = StoreOptions::new(dir.join("store"));
     options.partitions = Partitions::new(PARTITIONS).unwrap();
@@ -61,7 +61,7 @@ async fn flush(dir: &Path) {
     store.close().await.unwrap();
 }
 
-/// The files that slices are in.
+/// The files that contain slices.
 fn segments(dir: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(dir.join("store")).unwrap();
     let paths = files.map(|entry| entry.unwrap().path());
@@ -72,8 +72,8 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     paths.filter(is_segment).collect()
 }
 
-/// Flips a bit of every second key in the slices, so that some places have whole ones before
-/// and behind them; how many.
+/// Flips a bit of every second key in the slices, so that some places have intact ones before and
+/// after them; returns their number.
 fn flip_keys(dir: &Path) -> usize {
     let mut flipped = 0;
     for path in segments(dir) {
@@ -100,7 +100,7 @@ impl Servers {
         self.formed().await;
     }
 
-    /// How many slices are damaged at each node, as the first one tells.
+    /// The number of damaged slices of each node, according to the first one.
     async fn damaged(&self) -> Vec<u64> {
         let mut cluster = self.cluster(0).await;
         let status = cluster.status(StatusRequest::default()).await.unwrap();
@@ -108,7 +108,7 @@ impl Servers {
         nodes.map(|node| node.damaged_slices).collect()
     }
 
-    /// What a node's copies come to, partition by partition.
+    /// The sums of a node's partitions.
     async fn sums(&self, index: usize) -> Vec<(u32, u64, Vec<u8>)> {
         let mut cluster = self.cluster(0).await;
         let topology = cluster.get_topology(GetTopologyRequest::default());

@@ -24,7 +24,7 @@ use torc_proto::v1::{BatchPutRequest, PutRequest, SessionRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-/// The log, as it is written.
+/// Captures the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

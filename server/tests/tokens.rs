@@ -1,4 +1,4 @@
-//! Bearer tokens at real nodes: what they reach, and that whatever they opened ends with them.
+//! Bearer tokens with real nodes: what they allow, and that everything they opened ends with them.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use common::office::{Office, browser, channel, http_lines, with_token};
 use common::until;
 
-/// Three nodes, one of which votes from the start; the namespaces `sessions` and `urls`.
+/// Three nodes, one of which votes from the start; namespaces `sessions` and `urls`.
 async fn cluster(office: &Office) -> (Vec<Node>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let settings = |number: u32| RawSettings {
@@ -127,7 +127,7 @@ async fn a_scope_bounds_every_way_to_a_key() {
     };
     assert_eq!(code!(delete, delete("user:2")), Code::Ok);
     assert_eq!(code!(delete, delete("admin:2")), DENIED);
-    // Nothing is told of what there is: neither of keys nor of namespaces.
+    // The answers do not reveal which keys or namespaces exist.
     let mut messages = Vec::new();
     for namespace in ["urls", "none-such"] {
         let denied = kv
@@ -138,7 +138,7 @@ async fn a_scope_bounds_every_way_to_a_key() {
     }
     assert_eq!(messages[0], messages[1]);
 
-    // Each item of a batch is looked at.
+    // Each item of a batch is checked.
     let items = ["user:3", "admin:3", "user:4"].map(|key| put("sessions", key));
     let batch = BatchPutRequest {
         items: items.into(),
@@ -265,7 +265,7 @@ async fn the_topology_tells_a_client_what_it_may_know() {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(told[0], (0, names(&["#1", "#3", "sessions"])));
     assert_eq!(told[1], (32, names(&["default", "sessions", "urls"])));
-    // A certificate that may not read is told no key either.
+    // A certificate that may not read gets no digest key either.
     let mut writer = ClusterClient::new(channel(&nodes[2], &office.client("write")).await);
     let answer = writer
         .get_topology(GetTopologyRequest::default())
@@ -283,7 +283,7 @@ async fn a_revocation_ends_what_is_open_on_every_node() {
         .token(&nodes[0], "alice", &["read", "write", "observe"], &[])
         .await;
     let mut admin = KvClient::new(channel(&nodes[0], &office.client("admin")).await);
-    // More than a connection's window holds.
+    // More than a connection's window can hold.
     for number in 0..40 {
         let mut large = put("", &format!("k{number}"));
         large.value = vec![7; 1 << 20].into();
@@ -320,7 +320,7 @@ async fn a_revocation_ends_what_is_open_on_every_node() {
         open.push((kv, asking, message, answers, pages, events));
     }
     office.revoke(&nodes[0], &token).await;
-    // Nothing is waited for: whoever revoked has been told that it holds everywhere.
+    // Without waiting: the revocation was reported as effective everywhere.
     for (mut kv, asking, message, mut answers, mut pages, mut events) in open {
         asking.send(message(1)).await.unwrap();
         let answer = answers.message().await.unwrap().unwrap();
@@ -483,7 +483,7 @@ async fn http_takes_tokens_that_may_observe() {
     node.stop().await.unwrap();
 }
 
-/// What is logged, at every level.
+/// Captures the log at every level.
 #[derive(Debug, Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 

@@ -37,14 +37,14 @@ use torc_server::config::RawSettings;
 
 const CLIENT_SPAN: [u8; 8] = [0xc1; 8];
 
-/// A span, and the node that made it.
+/// A span, and the node that recorded it.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     node: String,
     span: Span,
 }
 
-/// What a collector does with spans.
+/// A collector's reaction to spans.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Takes,
@@ -87,7 +87,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// A collector, and its URL.
+    /// Starts a collector; returns it with its URL.
     async fn start(manner: Manner) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -103,7 +103,7 @@ impl Collector {
         (collector, url)
     }
 
-    /// The span of a client's own request, once it was sent.
+    /// The span of a client's own request, once it has arrived.
     async fn served(&self, trace: u8, name: &str) -> Seen {
         let of_trace = |it: Seen| (it.span.trace_id == [trace; 16]).then_some(it);
         let find = || {
@@ -114,14 +114,14 @@ impl Collector {
         find().unwrap()
     }
 
-    /// The spans of a name whose parent is this one.
+    /// The children of this span with this name.
     fn children(&self, parent: &[u8], name: &str) -> Vec<Seen> {
         let seen = self.seen.lock();
         let is_it = |it: &&Seen| it.span.parent_span_id == parent && it.span.name == name;
         seen.iter().filter(is_it).cloned().collect()
     }
 
-    /// The only child of this name, once it was sent.
+    /// The only child with this name, once it has arrived.
     async fn child(&self, parent: &[u8], name: &str) -> Seen {
         until(name, async || !self.children(parent, name).is_empty()).await;
         let mut found = self.children(parent, name);
@@ -143,7 +143,7 @@ fn sampled(trace: u8) -> TraceContext {
     TraceContext::new([trace; 16], CLIENT_SPAN, true).unwrap()
 }
 
-/// As a client sends it that has this `traceparent`.
+/// A request with this `traceparent`.
 fn with<T>(traceparent: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let value = traceparent.parse().unwrap();
@@ -166,7 +166,7 @@ fn get(key: &str) -> GetRequest {
     }
 }
 
-/// The indices of the node that leads a key's partition, and of another one.
+/// The indices of the node that leads a key's partition, and of another node.
 async fn lead_and_other(servers: &Servers, key: &str) -> (usize, usize) {
     let request = ExplainRequest {
         key: key.to_owned().into(),
@@ -181,8 +181,8 @@ fn address(servers: &Servers, index: usize) -> String {
     servers.nodes[index].grpc_addr().to_string()
 }
 
-/// Waits for what replicas do for a write: that they accept it and sync their logs, on two nodes
-/// at least.
+/// Waits for the spans of replicas for a write: that they accept it and sync their logs, on at
+/// least two nodes.
 async fn replicas_of_a_write(collector: &Collector, coordinator: &Seen) {
     let coordinator = &coordinator.span.span_id;
     let synced = || {
@@ -203,7 +203,7 @@ async fn one_trace_shows_client_coordinator_replicas_and_log_sync() {
     let servers = start(url, 0.0).await;
     let (lead, other) = lead_and_other(&servers, "key").await;
 
-    // A node that cannot reach the lead yet coordinates by itself.
+    // A node that cannot reach the lead yet coordinates itself.
     let mut trace = 0;
     let (served, forwarded) = loop {
         trace += 1;
@@ -300,7 +300,7 @@ async fn a_session_carries_the_span_of_each_operation() {
         let seen = collector.seen.lock().clone();
         let find = |name| seen.iter().find(|it| of_this(it) && it.span.name == name);
         let coordinator = find("coordinator write").unwrap();
-        // A node that cannot reach the lead yet coordinates by itself.
+        // A node that cannot reach the lead yet coordinates itself.
         let may_be = [address(&servers, lead), address(&servers, index)];
         assert!(may_be.contains(&coordinator.node), "{coordinator:?}");
     }
@@ -348,7 +348,7 @@ async fn what_is_not_sampled_or_malformed_has_no_spans() {
         .await
         .unwrap()
         .unwrap();
-    // Spans leave in order: once these are there, nothing else comes from that node.
+    // A node sends its spans in order: after these, nothing else arrives from it.
     for index in 0..3 {
         let (trace, key) = (index as u8 + 1, format!("last-{index}"));
         let mut kv = servers.kv(index).await;
@@ -366,7 +366,8 @@ async fn what_is_not_sampled_or_malformed_has_no_spans() {
     assert!(others.is_none(), "{others:?}");
 }
 
-/// A share is drawn where clients say nothing; the spans of a batch are bounded.
+/// Without a client's trace context, a fraction of operations is traced; the spans of a batch are
+/// bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_begins_traces_of_its_own() {
     let (collector, url) = Collector::start(Manner::Takes).await;
@@ -377,7 +378,7 @@ async fn a_node_begins_traces_of_its_own() {
     };
     servers.kv(0).await.batch_put(batch).await.unwrap();
     let root = collector.child(&[], "torc.v1.Kv/BatchPut").await;
-    // Some for each lead, or here where a lead was not reached yet.
+    // One for each lead, or one here if a lead was not reached yet.
     let of_the_trace = |it: &&Seen| it.span.trace_id == root.span.trace_id;
     let coordinators = || {
         let seen = collector.seen.lock();
@@ -386,7 +387,7 @@ async fn a_node_begins_traces_of_its_own() {
             .count()
     };
     until("coordinators", async || coordinators() >= 8).await;
-    // Spans of a node leave in order: those of the batch are there once these are.
+    // A node sends its spans in order: when these are there, those of the batch are, too.
     let last = put("last");
     servers.kv(0).await.put(last).await.unwrap();
     collector.child(&[], "torc.v1.Kv/Put").await;
@@ -425,7 +426,7 @@ async fn a_collector_that_is_dead_or_hangs_fails_nothing_and_what_is_lost_is_cou
     }
 }
 
-/// Every counter is there from the start, at zero.
+/// All counters exist from the start, at zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alerts_and_the_dashboard_name_only_what_a_node_reports() {
     let (_collector, url) = Collector::start(Manner::Takes).await;

@@ -10,7 +10,7 @@ use crate::workload::{Asked, Pending};
 use crate::world::World;
 
 impl World {
-    /// An operation is answered.
+    /// Records the answer to an operation.
     pub(crate) fn finished(&mut self, op: OpId, outcome: &Outcome) {
         let Some(pending) = self.workload.pending.remove(&op) else {
             return;
@@ -23,7 +23,7 @@ impl World {
         self.next_request(pending.client);
     }
 
-    /// Milliseconds, as those who judge expiry count them.
+    /// Milliseconds, as counted by those who judge expiry.
     pub(crate) fn told_ms(&self) -> u64 {
         let later_ms = if self.healing {
             HEALED_CLOCK_MS as u64
@@ -78,8 +78,8 @@ impl World {
                 Seen::Value(value)
             }
             Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Reconciled | Outcome::Refused => {
-                // It says that nothing was changed: if it was, somebody sees a value
-                // that nobody wrote.
+                // The answer claims that nothing was changed. If it was, some client sees a value
+                // that was never written.
                 operation.kind = Kind::Get;
                 return;
             }
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A scan found this version of a key of an `eventual` namespace, or nothing.
+    /// Notes that a scan found this version of a key of an `eventual` namespace, or nothing.
     pub(crate) fn note_listed(
         &mut self,
         key: usize,
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// A node crashed: whoever waits for it will never know.
+    /// A node has crashed: its callers will never learn the outcome.
     pub(crate) fn abandon(&mut self, node: usize) {
         let waiting = |(_, pending): &(&OpId, &Pending)| pending.node == node;
         let lost = self.workload.pending.iter().filter(waiting);
@@ -176,7 +176,7 @@ impl World {
         self.abandon_scans(node);
     }
 
-    /// A caller gives up in the middle, and will never know.
+    /// A caller abandons its operation and will never learn the outcome.
     pub(crate) fn cancel(&mut self, node: usize, op: OpId) {
         let Some(pending) = self.workload.pending.remove(&op) else {
             return;
@@ -188,7 +188,7 @@ impl World {
         self.next_request(pending.client);
     }
 
-    /// Operations nobody has answered yet.
+    /// Number of operations without an answer.
     pub(crate) fn waiting(&self) -> usize {
         self.workload.pending.len() + self.scans.len()
     }

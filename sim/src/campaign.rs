@@ -7,7 +7,7 @@ use crate::run::{Report, Violation, run};
 use crate::trace::Trace;
 use crate::world::Counts;
 
-/// Runs one seed of the ordinary campaign, every rule holding.
+/// Runs one seed of the ordinary campaign, with all rules intact.
 #[must_use]
 pub fn run_seed(seed: u64) -> Report {
     run(
@@ -18,7 +18,7 @@ pub fn run_seed(seed: u64) -> Report {
     )
 }
 
-/// What many runs add up to.
+/// The sum of many runs.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Runs.
@@ -27,13 +27,13 @@ pub struct Tally {
     pub operations: u64,
     /// Failing seeds.
     pub violations: Vec<u64>,
-    /// Keys whose check was given up.
+    /// Keys whose check was abandoned.
     pub undecided: u64,
     /// Operations answered after one round.
     pub fast: u64,
     /// Operations answered.
     pub answered: u64,
-    /// Operations whose outcome nobody knows.
+    /// Operations with unknown outcome.
     pub unknown: u64,
     /// Faults by name.
     pub faults: Counts,
@@ -67,14 +67,14 @@ impl Tally {
     }
 }
 
-/// How a mutant is hunted.
+/// How to hunt a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hunt {
     /// The broken rule.
     pub mutation: Mutation,
-    /// Where it shows most.
+    /// The profile that shows it most.
     pub profile: Profile,
-    /// A seed of that profile known to show it.
+    /// A seed of that profile that is known to show it.
     pub known: u64,
 }
 
@@ -89,7 +89,7 @@ pub struct Caught {
     pub violation: Violation,
 }
 
-/// Runs seeds from `first` until one fails or `go_on` says no.
+/// Runs seeds from `first` until one fails or `go_on` returns false.
 pub fn hunt(hunt: Hunt, first: u64, mut go_on: impl FnMut() -> bool) -> Option<Caught> {
     let mutations = Mutations::only(hunt.mutation);
     for seeds in 1.. {
@@ -123,9 +123,8 @@ const fn plan(mutation: Mutation, profile: Profile, known: u64) -> Hunt {
     }
 }
 
-/// Every mutation, with the profile it shows in and a seed that shows it. The seeds are
-/// remade by `cargo run --release -p torc-sim -- mutants --plan` whenever a change shifts
-/// what seeds do.
+/// Every mutation, with the profile and a seed that show it. `cargo run --release -p torc-sim --
+/// mutants --plan` finds new seeds whenever a change affects what seeds do.
 pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::NoEpochFence, Profile::Moves, 127),
     plan(Mutation::StreamFromSurvivor, Profile::Moves, 326),

@@ -8,7 +8,7 @@ use torc_replication::{
     Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected,
 };
 
-/// What is on its way to the disk.
+/// A write on its way to the disk.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
     Batch(Seq, Batch),
@@ -18,15 +18,15 @@ pub(crate) enum Write {
 /// One node's disk, for one partition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
-    /// By digest, namespace and key, with the position in the log at which they were stored.
+    /// In the order of digest, namespace and key, with the log position of each.
     entries: Vec<(LogPosition, Entry)>,
     log: u64,
     pub(crate) meta: Meta,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
-    /// Breaks the contract of scans: a page may end between two keys of one digest.
+    /// Breaks the contract of scans: a page may end between two keys with the same digest.
     pub(crate) splits_digests: bool,
-    /// Nothing is at hand for the present step.
+    /// Whether no key is at hand in the present step.
     pub(crate) is_far: bool,
 }
 
@@ -52,15 +52,15 @@ impl Disk {
         self.queue.push_back(write);
     }
 
-    /// The oldest write is synced.
+    /// Syncs the oldest write.
     pub(crate) fn sync_one(&mut self) -> Option<Write> {
         let mut write = self.queue.pop_front()?;
         self.apply(&mut write);
         Some(write)
     }
 
-    /// Power is lost: the first `kept` writes on their way made it, the others did not,
-    /// nor any part of them (the store's checksums cut a torn tail).
+    /// Loses power: the first `kept` pending writes are stored completely, the others not at all
+    /// (the store's checksums cut a torn tail).
     pub(crate) fn crash(&mut self, kept: usize) {
         for mut write in std::mem::take(&mut self.queue).into_iter().take(kept) {
             self.apply(&mut write);
@@ -71,7 +71,7 @@ impl Disk {
         self.queue.len()
     }
 
-    /// Takes the records out of what it applies.
+    /// Applies a write, and moves its records out of it.
     fn apply(&mut self, write: &mut Write) {
         match write {
             Write::Clock(ceiling) => self.clock = self.clock.max(*ceiling),
@@ -109,8 +109,8 @@ impl Disk {
         }
     }
 
-    /// What was stored up to a moment before now, as slices hold it; none if a part of it
-    /// cannot be read.
+    /// The content of slices that end at an earlier log position; `None` if part of it is
+    /// unreadable.
     pub(crate) fn slices(&self, back: u64) -> Option<(Vec<Record>, LogPosition)> {
         let through = LogPosition(self.log.saturating_sub(back));
         let sealed = self.entries.iter().filter(|(at, _)| *at <= through);
@@ -121,7 +121,7 @@ impl Disk {
         Some((records.collect::<Option<_>>()?, through))
     }
 
-    /// Slices of another disk come into force here, at once and durably.
+    /// Puts slices of another disk in force, at once and durably.
     pub(crate) fn receive(&mut self, slices: Vec<Record>) {
         self.log += 1;
         for record in slices {
@@ -146,7 +146,7 @@ impl Disk {
         self.entries.iter().all(readable)
     }
 
-    /// A bit of this record flips.
+    /// Flips a bit of this record.
     pub(crate) fn corrupt(&mut self, index: usize) {
         if let Some((_, entry)) = self.entries.get_mut(index)
             && let Entry::Found(record) = entry
@@ -155,7 +155,7 @@ impl Disk {
         }
     }
 
-    /// What would be left if everything up to `collected` were collected.
+    /// The records that would remain after a collection up to `collected`.
     pub(crate) fn records(&self, collected: torc_record::Ballot) -> impl Iterator<Item = &Record> {
         let found = self.entries.iter().filter_map(|(_, entry)| match entry {
             Entry::Found(record) => Some(record),
@@ -204,7 +204,7 @@ impl Storage for Disk {
     }
 }
 
-/// A disk that changes while it is read: some pages are of before, the rest of now.
+/// A disk that changes while it is read: some pages are old, the rest new.
 pub(crate) struct Torn<'a> {
     pub(crate) before: &'a Disk,
     pub(crate) now: &'a Disk,

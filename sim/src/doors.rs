@@ -23,8 +23,8 @@ pub(crate) struct Alone {
 }
 
 impl World {
-    /// Starts operations that came together. By chance a single get is returned instead, to be
-    /// read from the disk.
+    /// Starts operations that arrived together. With some probability, returns a single get
+    /// instead, to be read from the disk.
     pub(crate) fn start_alone(
         &mut self,
         node: usize,
@@ -61,7 +61,7 @@ impl World {
         None
     }
 
-    /// A node is asked whether it holds what another one does.
+    /// Asks a node whether it holds the same as another one.
     pub(crate) fn confirm(&mut self, node: usize, from: NodeId, tag: Tag, claims: &[Claim]) {
         let Node {
             process, disk, id, ..

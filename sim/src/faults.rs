@@ -14,11 +14,12 @@ use crate::workload::{is_eventual, reconcile_rules};
 use crate::world::{Event, MAX_NODES, World};
 
 const HOUR_MS: i64 = 3_600_000;
-/// The least time between two collections after healing: each refuses the writes under way below it.
+/// Minimum time between two collections after healing, because each one refuses running writes
+/// below it.
 const COLLECTION_US: u64 = 100_000;
 
 impl World {
-    /// A moment at which something may go wrong.
+    /// Called at moments at which faults may occur.
     pub(crate) fn chaos(&mut self) {
         if self.healing {
             return;
@@ -56,7 +57,7 @@ impl World {
         if self.rng.chance(self.faults.corrupt) {
             self.corrupt(node);
         }
-        // Without it other profiles draw as before.
+        // Without this condition, other profiles would draw different numbers than before.
         if self.faults.full > 0 && self.rng.chance(self.faults.full) {
             let until = self.us + self.rng.between(5_000, 120_000);
             self.nodes[node].full_until_us = until;
@@ -72,7 +73,7 @@ impl World {
         self.schedule(after, Event::Chaos);
     }
 
-    /// Cuts the cluster in two; one side does not reach the topology group either.
+    /// Cuts the cluster in two; one side also cannot reach the topology group.
     fn split(&mut self) {
         let until = self.us + self.rng.between(10_000, 80_000);
         let sides = self.rng.next();
@@ -115,7 +116,7 @@ impl World {
         self.schedule(down_us, Event::Start { node });
     }
 
-    /// One record of a member becomes unreadable, unless a majority could be lost by it.
+    /// Makes one record of a member unreadable, unless that could lose a majority.
     fn corrupt(&mut self, node: usize) {
         let spared = |n: &crate::node::Node| n.gone || !n.disk.is_readable();
         let id = self.nodes[node].id;
@@ -134,7 +135,7 @@ impl World {
         }
     }
 
-    /// A node's disk is lost: it is gone, and an empty one takes its machine.
+    /// A node loses its disk for good; a new node with an empty disk takes its place.
     fn wipe(&mut self, node: usize) {
         let members = &self.group.config.members;
         let lost_member = members.iter().any(|m| {
@@ -144,7 +145,7 @@ impl World {
         let stable = self.group.config.stage == Stage::Stable;
         let rotten = self.nodes.iter().any(|n| !n.disk.is_readable());
         let full = self.nodes.len() >= MAX_NODES;
-        // One copy can be lost of three, not of one or two.
+        // Of three copies, one may be lost; of one or two, none.
         if lost_member || !stable || rotten || full || members.len() < 3 || self.nodes[node].gone {
             return;
         }
@@ -161,7 +162,7 @@ impl World {
         self.add_node();
     }
 
-    /// What a node does every 20 ms or so.
+    /// A node's periodic work, about every 20 ms.
     pub(crate) fn beat(&mut self, node: usize, boot: u32) {
         if !self.is_live(node, boot) {
             return;
@@ -215,8 +216,8 @@ impl World {
         self.perform(node, effects);
     }
 
-    /// Whether a node leads, its replica knows, or may, of a value that has expired, and the last
-    /// collection had time to end.
+    /// Whether a node leads, its replica has or may have an expired value, and the last collection
+    /// had time to end.
     fn holds_expired(&self, node: usize) -> bool {
         let this = &self.nodes[node];
         let leads = self.group.config.members.first().map(|it| it.node) == Some(this.id);
@@ -281,7 +282,7 @@ impl World {
         });
     }
 
-    /// Somebody asks for a key by a digest that is not its own.
+    /// A client requests a key with a wrong digest.
     pub(crate) fn get_foreign(&mut self, node: usize, at: Locator) {
         let op = self.next_reconcile_id();
         let operation = Operation {
@@ -296,7 +297,7 @@ impl World {
         });
     }
 
-    /// A record of a key with the digest of another one comes from a peer, or is asked for.
+    /// A record of a key with another key's digest arrives from a peer, or is requested.
     fn plant_foreign(&mut self, node: usize) {
         let key = self.rng.below(self.workload.keys.len() as u64) as usize;
         let Ok(name) = Key::new(&b"foreign"[..]) else {
@@ -319,7 +320,7 @@ impl World {
             key: at.key,
             ballot: Ballot {
                 epoch: config.epoch,
-                // No other one has this ballot.
+                // This ballot must be unique.
                 time: HybridTime(HybridTime::from_unix_ms(unix_ms).0 + self.order % 60_000),
                 slot: NodeSlot(4_000),
             },
@@ -345,14 +346,14 @@ impl World {
         self.schedule(500, Event::Deliver { from, to, envelope });
     }
 
-    /// A node hears who is out of its reach: it may be wrong, or late.
+    /// Tells a node which peers are out of reach; this may be wrong or late.
     fn tell_peers(&mut self, node: usize) {
         let mut out = OutOfReach::default();
         for (other, peer) in self.nodes.iter().enumerate() {
             let cut = self.cut_until[node][other].max(self.cut_until[other][node]);
             let mut is_lost = other != node && (!peer.is_up() || cut > self.us);
             if self.healing {
-                // Those that are down are about to start.
+                // Nodes that are down will start again.
                 is_lost = peer.gone;
             } else {
                 is_lost ^= self.rng.chance(100);
@@ -373,7 +374,7 @@ impl World {
         });
     }
 
-    /// Hands over one hint; it is taken for confirmed, which only makes hints weaker.
+    /// Hands over one hint and treats it as confirmed, which only weakens hints.
     fn hand_over(&mut self, node: usize) {
         let peers: Vec<_> = self.nodes.iter().map(|peer| peer.id).collect();
         let Some(process) = &mut self.nodes[node].process else {
@@ -428,9 +429,9 @@ impl World {
         self.schedule(after, Event::Group);
     }
 
-    /// Parts votes from copies. Until the new set reads: one old replica is cut off from
-    /// the other old ones, while those who come reach all. Afterwards: the one and those
-    /// who come against the others, one side not hearing of new epochs.
+    /// Separates votes from copies. Until the new set serves reads, one old replica is cut off from
+    /// the other old ones, while the new ones reach all. Afterwards, that one and the new ones are
+    /// cut off from the others, and one side does not hear of new epochs.
     fn ambush(&mut self, before: &Config) {
         let now = self.group.config.clone();
         let moving = if now.stage == Stage::Stable {
@@ -440,8 +441,8 @@ impl World {
         };
         let copying =
             matches!(now.stage, Stage::Copying | Stage::WriteBothReadOld) && !now.returning;
-        // The same one as long as the partition moves: what is parted stays parted. As the
-        // first of the list it is where writes usually go.
+        // The same replica as long as the partition moves, so that the separation persists. As the
+        // first of the list, it is where writes usually go.
         let stays = moving.old.intersection(moving.new).without(moving.excluded);
         let Some(one) = stays.iter().next() else {
             return;

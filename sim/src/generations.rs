@@ -1,10 +1,10 @@
 //! Generations of static namespaces under faults: the topology's real state machine, and nodes that
-//! obey it, under a seeded scheduler.
+//! follow it, under a seeded scheduler.
 //!
 //! One namespace, a few keys, three to five nodes that join and leave. Nodes adopt topologies late,
-//! one after the other, or not at all while they are cut off; they are killed and restart from
-//! their durable state. An administrator attaches, promotes, rolls back and drops generations;
-//! build directories disappear. Clients get keys through any node meanwhile.
+//! one after another, or not at all while they are cut off; they are killed, and restart from their
+//! durable state. An administrator attaches, promotes, rolls back and drops generations; build
+//! directories disappear. Meanwhile, clients get keys through any node.
 //!
 //! Checked:
 //! * After a promotion has returned, no later get is answered from an older generation.
@@ -33,27 +33,27 @@ const PARTITIONS: u32 = 4;
 const STEPS: u64 = 1_500;
 const QUIET_ROUNDS: u32 = 120;
 
-/// A rule to break, to see that the checks notice.
+/// A rule to break, to show that the checks detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// A node calls a key absent of which it has no slice.
+    /// A node reports a key as absent although it lacks the slice.
     AbsentWhereNotHeld,
-    /// A node says that it has adopted what it has only heard of.
+    /// A node reports an epoch as adopted of which it has only heard.
     TellsBeforeItAdopts,
-    /// A promotion returns when it is committed.
+    /// A promotion returns as soon as it is committed.
     ReturnsAtOnce,
-    /// A newcomer says that it has copied a partition without its slices.
+    /// A newcomer reports a partition as copied without its slices.
     CopiedWithoutSlices,
-    /// A node answers whatever generation the client means.
+    /// A node answers whatever generation the client requested.
     AnyDigest,
-    /// A member says that it holds a generation that it has not fetched.
+    /// A member reports that it holds a generation that it has not fetched.
     ReadyTooEarly,
-    /// An adopted topology is forgotten when the node is killed.
+    /// A node loses an adopted topology when it is killed.
     AdoptedInMemory,
 }
 
 impl Broken {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 7] = [
         Self::AbsentWhereNotHeld,
         Self::TellsBeforeItAdopts,
@@ -65,24 +65,24 @@ impl Broken {
     ];
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Gets that were answered.
+    /// Gets answered.
     pub gets: u64,
-    /// Promotions and ways back that returned.
+    /// Promotions and rollbacks that returned.
     pub switches: u64,
     /// Transitions that ended.
     pub transitions: u64,
-    /// What went wrong first.
+    /// The first violation.
     pub violation: Option<String>,
 }
 
 struct Node {
-    /// What it acts by, durably.
+    /// The topology that it acts on, durably.
     adopted: Arc<Topology>,
     table: Arc<RoutingTable>,
-    /// As it was before that.
+    /// The topology before that.
     former: Option<Arc<Topology>>,
     slices: BTreeSet<(Partition, NamespaceId)>,
     is_up: bool,
@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-/// A client: what its topology says, and the last switch that it has seen the effect of.
+/// A client: its topology, and the last switch whose effect it has seen.
 #[derive(Clone, Copy)]
 struct Client {
     epoch: Epoch,
@@ -126,7 +126,7 @@ struct Client {
     seen: u64,
 }
 
-/// A get under way at a node that has routed it.
+/// A get that a node has routed.
 struct Get {
     client: usize,
     through: NodeId,
@@ -134,20 +134,20 @@ struct Get {
     partition: Partition,
     /// Switches that had returned when it began.
     floor: u64,
-    /// What the client had seen by then.
+    /// The last switch that the client had seen by then.
     seen: u64,
 }
 
 struct World {
     rng: Rng,
     broken: Option<Broken>,
-    /// All topologies that the group has agreed on, the last one current.
+    /// The last topology that the group has committed.
     group: Arc<Topology>,
     nodes: BTreeMap<NodeId, Node>,
     next_member: u8,
-    /// The directories that generations were built in and that can still be read.
+    /// The build directories of generations that are still readable.
     sources: BTreeSet<NamespaceId>,
-    /// The generation that each switch made current, and how many switches have returned.
+    /// The generation that each switch made current, and the number of switches that have returned.
     switched: Vec<NamespaceId>,
     returned: u64,
     clients: Vec<Client>,
@@ -155,7 +155,7 @@ struct World {
     summary: Summary,
 }
 
-/// Runs a seed, with a rule broken if that is said.
+/// Runs a seed, with a rule broken if requested.
 #[must_use]
 pub fn run(seed: u64, broken: Option<Broken>) -> Summary {
     let mut world = World::new(seed, broken);
@@ -181,7 +181,7 @@ fn member(number: u8) -> NewMember {
     }
 }
 
-/// Whether a generation has a key in a partition: it has one in most.
+/// Whether a generation has a key in a partition, which is true for most.
 const fn has_key(id: NamespaceId, partition: Partition) -> bool {
     !(id.number() + partition.0).is_multiple_of(3)
 }
@@ -286,7 +286,7 @@ impl World {
         self.note_returned();
     }
 
-    /// Reserves, builds and attaches a generation; or attaches a rolled-back one anew.
+    /// Reserves, builds and attaches a generation, or attaches a rolled-back one again.
     fn build(&mut self) {
         let back = self.any_generation().filter(|(number, _)| {
             let state = self.group.generation(*number).map(|it| it.state);
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// Whoever promoted learns that no member answers from an older generation.
+    /// The administrator learns that no member answers from an older generation any more.
     fn note_returned(&mut self) {
         let is_heard = self.group.unheard(NAME).is_empty();
         let all = self.switched.len() as u64;
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// Where a generation was built is tidied up once nodes hold it.
+    /// Deletes a build directory once nodes hold the generation.
     fn lose_source(&mut self) {
         let ready = self
             .group
@@ -391,7 +391,8 @@ impl World {
         self.commit(Command::Begin(proposal));
     }
 
-    /// Who is no member any more is stopped, as operators are told: it may never hear of another topology.
+    /// Stops nodes that are no longer members, as operators must: they may never hear of another
+    /// topology.
     fn stop_who_has_left(&mut self) {
         let members = self.group.members();
         self.nodes.retain(|id, _| members.contains_key(id));
@@ -434,7 +435,7 @@ impl World {
         }
     }
 
-    /// What a node does about generations and moves, as `server/src/generations` and its registers do.
+    /// A node's work on generations and moves, like `server/src/generations` and its registers.
     fn look(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id).filter(|it| !it.is_cut) else {
             return;
@@ -479,7 +480,7 @@ impl World {
                 };
                 let can = self.sources.contains(&generation.id) || has_peer();
                 let known = self.nodes.get(&id).is_some_and(is_there);
-                // Now and then the node is stopped in between.
+                // Sometimes the node is stopped in between.
                 if !known && can && self.rng.chance(700) {
                     if let Some(node) = self.nodes.get_mut(&id) {
                         node.slices.insert(slice);
@@ -534,8 +535,8 @@ impl World {
         if !generation.is_generation() {
             return;
         }
-        // The client means the generation of its own topology, which it fetches anew when it is told that
-        // the node's is another.
+        // The client requests the generation of its own topology, which it refreshes when a node
+        // reports another one.
         let epoch = node.table.epoch;
         let is_any = self.is_broken(Broken::AnyDigest);
         let Some(known) = self.clients.get_mut(client) else {
@@ -559,14 +560,14 @@ impl World {
         });
     }
 
-    /// The first switch, not before this one, that made a generation current.
+    /// The first switch, from `first` on, that made a generation current.
     fn switch_to(&self, generation: NamespaceId, first: u64) -> Option<u64> {
         let later = self.switched.get(first.saturating_sub(1) as usize..)?;
         let at = later.iter().position(|it| *it == generation)?;
         Some(first.max(1) + at as u64)
     }
 
-    /// A replica answers a get, or abstains.
+    /// A replica answers a get or abstains.
     fn answer_get(&mut self) {
         if self.gets.is_empty() {
             return;
@@ -625,7 +626,8 @@ impl World {
         self.summary.violation.get_or_insert(what);
     }
 
-    /// Heals everything and waits until nothing moves; then every key of the current generation is there.
+    /// Heals everything and waits until nothing moves; then checks that every key of the current
+    /// generation is readable.
     fn quiet(&mut self) {
         for node in self.nodes.values_mut() {
             (node.is_up, node.is_cut) = (true, false);

@@ -12,14 +12,14 @@ use crate::node::PARTITION;
 use crate::profile::Faults;
 use crate::rng::Rng;
 
-/// What the operator knows of the nodes.
+/// What the operator knows about the nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Staff {
-    /// Nodes that could come in, and live.
+    /// Nodes that are alive and could join.
     pub(crate) spare: Vec<NodeId>,
     /// Members whose disk is lost.
     pub(crate) lost: Vec<NodeId>,
-    /// No new moves: the run is ending.
+    /// Whether the run is ending, so that no new moves begin.
     pub(crate) healing: bool,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Group {
     pub(crate) moves: u64,
     pub(crate) aborts: u64,
     pub(crate) excluded: u64,
-    /// Looks since the last commit.
+    /// Checks since the last commit.
     looks: u32,
 }
 
-/// A move that has not advanced for this many looks, 1 to 5 ms apart, counts as stuck.
+/// A move that has not advanced for this many checks, 1 to 5 ms apart, counts as stuck.
 const STANDS_AFTER: u32 = 60;
 
 impl Group {
@@ -60,7 +60,7 @@ impl Group {
         self.known.may_discard(&self.config)
     }
 
-    /// Commits at most one next configuration; whether it did.
+    /// Commits at most one next configuration; returns whether it did.
     pub(crate) fn step(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> bool {
         self.looks += 1;
         let next = if self.config.stage == Stage::Stable {
@@ -78,7 +78,7 @@ impl Group {
     }
 
     fn epoch(&self, rng: &mut Rng) -> Epoch {
-        // Other partitions take numbers in between.
+        // Other partitions use epochs in between.
         Epoch(self.config.epoch.0 + rng.between(1, 3))
     }
 
@@ -100,8 +100,8 @@ impl Group {
             .config
             .nodes(self.config.copiers())
             .any(|node| staff.lost.contains(&node));
-        // With one replica excluded and another's record unreadable no majority is left:
-        // an operator who sees a move stand still takes it back.
+        // With one replica excluded and another one's record unreadable, there is no majority: an
+        // operator who sees a move stuck aborts it.
         let stands = self.looks > STANDS_AFTER;
         let stuck = staff.healing && !self.config.excluded.is_empty() && stands;
         let late = self.config.stage == Stage::WriteBothReadNew;
@@ -157,8 +157,8 @@ impl Group {
     }
 }
 
-/// Two replicas of which one cannot read its record are no majority: no operator shrinks
-/// a set without looking for that first.
+/// If one of two replicas cannot read its record, they are not a majority: an operator checks that
+/// before shrinking a set.
 fn resize(to: &mut Vec<NodeId>, spare: &[NodeId], may_shrink: bool, rng: &mut Rng) {
     if may_shrink && to.len() > 1 && rng.chance(400) {
         to.remove(rng.below(to.len() as u64) as usize);

@@ -25,12 +25,12 @@ pub enum Kind {
     DeleteIf(Value),
 }
 
-/// What came of it.
+/// The observed outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// Nobody told: it may have happened, or not, or may yet.
+    /// No answer: it may have happened, or not, or may still happen.
     Unknown,
-    /// A read found this value, or a write that did not apply because of it.
+    /// A read found this value, or a write did not apply because of it.
     Value(Value),
     /// The write applied.
     Done,
@@ -41,13 +41,13 @@ pub enum Seen {
 pub struct Operation {
     /// What it was.
     pub kind: Kind,
-    /// What came of it.
+    /// Its outcome.
     pub seen: Seen,
     /// When it was called.
     pub call: u64,
     /// When it returned; `u64::MAX` if it never did.
     pub ret: u64,
-    /// When it returned, simulated milliseconds; for expiry only.
+    /// When it returned, in simulated milliseconds; only for expiry.
     pub ret_ms: u64,
 }
 
@@ -62,20 +62,20 @@ impl Operation {
     }
 }
 
-/// The operations on one key, and when values may first be gone by expiry.
+/// The operations on one key, and the earliest times at which values may expire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyHistory {
-    /// In the order of their calls.
+    /// In the order of the calls.
     pub operations: Vec<Operation>,
-    /// (value, first simulated millisecond at which any clock may call it expired).
+    /// (value, first simulated millisecond at which any clock may consider it expired).
     pub expiries: Vec<(Value, u64)>,
-    /// Of two operations that were under way at once, the first must take effect first:
-    /// they were asked for in this order, in one batch. Both are answered.
+    /// Of each pair of concurrent operations, the first must take effect first: they were requested
+    /// in this order in one batch. Both are answered.
     pub orders: Vec<(usize, usize)>,
 }
 
 impl KeyHistory {
-    /// Whether this value may be found expired by an operation that returned then.
+    /// Whether an operation that returned then may find this value expired.
     #[must_use]
     pub fn may_have_expired(&self, value: Value, ret_ms: u64) -> bool {
         let expired = |(known, from): &(Value, u64)| *known == value && *from <= ret_ms;
@@ -88,8 +88,8 @@ impl KeyHistory {
         self.expiries.iter().any(|(known, _)| *known == value)
     }
 
-    /// The register after `operation` on `state`, if that is what it saw. An expired
-    /// value counts as absent for whoever saw it so, and from then on for everyone.
+    /// The register after `operation` on `state`, if that explains what the operation saw. An
+    /// expired value counts as absent for the operation that saw it so, and for all later ones.
     #[must_use]
     pub fn step(&self, operation: &Operation, state: Value) -> Option<Value> {
         let empty = state == 0 || self.may_have_expired(state, operation.ret_ms);
@@ -113,9 +113,9 @@ impl KeyHistory {
         }
     }
 
-    /// Leaves out writes of unknown outcome whose absence explains all that was seen as
-    /// well: a put that nobody observed, that never expires, while no delete needs
-    /// something to be there. Makes searches about 700 times shorter.
+    /// Leaves out writes of unknown outcome whose absence explains the observations as well: puts
+    /// that no operation observed and that never expire, unless a delete needs a value to be there.
+    /// Makes searches about 700 times shorter.
     #[must_use]
     pub fn pruned(&self) -> Self {
         let observed = |value: Value| {
@@ -158,7 +158,7 @@ impl KeyHistory {
         pruned
     }
 
-    /// With the operations in the order of their calls.
+    /// Sorts the operations by their calls.
     pub(crate) fn sorted(mut self) -> Self {
         let in_order = self.operations.is_sorted_by_key(|operation| operation.call);
         if in_order {
@@ -177,7 +177,7 @@ impl KeyHistory {
         self
     }
 
-    /// For each operation those that must take effect before it, as bits.
+    /// For each operation, those that must take effect before it, as bits.
     pub(crate) fn before(&self) -> Vec<u128> {
         let mut before = vec![0; self.operations.len()];
         for (first, second) in &self.orders {

@@ -1,11 +1,11 @@
 //! Checks an `eventual` key.
 //!
-//! * Every later read of a majority finds a version that a majority has confirmed, or a
-//!   newer one.
-//! * A write has one version, and a version one value.
+//! * Every later read of a majority finds the version that a majority has confirmed, or a newer
+//!   one.
+//! * A write has one version, and a version has one value.
 //! * A write reported as unavailable is stored nowhere.
-//! * A value that a majority's read found expired is found by no later such read.
-//! * In the end, all replicas hold the same, with every write that a majority confirmed.
+//! * A value that a majority read has found expired is found by no later such read.
+//! * In the end, all replicas hold the same, including every write that a majority confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,32 +14,33 @@ use torc_record::{Ballot, Record, State};
 use crate::answers::number;
 use crate::history::Value;
 
-/// All that was written to a key, and what was said of it. Value 0 is a tombstone.
+/// Everything written to a key, and all answers about it. Value 0 is a tombstone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     issued: BTreeMap<Ballot, Value>,
     versions: BTreeMap<Value, Ballot>,
-    /// (value, simulated millisecond from which on it has expired).
+    /// (value, simulated millisecond from which on it is expired).
     pub(crate) expiries: Vec<(Value, u64)>,
     by_majority: Ballot,
-    /// The highest version that any number of replicas confirmed.
+    /// The highest version confirmed by any number of replicas.
     by_any: Ballot,
     never: BTreeSet<Value>,
-    /// The highest version that was found to have expired.
+    /// The highest version found expired.
     expired: Ballot,
-    /// Found absent: what had been confirmed before, and when the answer came.
+    /// For each read that found the key absent: the highest version confirmed before it, and the
+    /// time of the answer.
     absent: Vec<(Ballot, u64)>,
     problem: Option<String>,
 }
 
 impl Ledger {
-    /// What a read that begins now must not fall behind: what a majority confirmed, and what
-    /// was found to have expired.
+    /// The lower bounds of a read that begins now: the highest version that a majority has
+    /// confirmed, and the highest one found expired.
     pub(crate) const fn floor(&self) -> (Ballot, Ballot) {
         (self.by_majority, self.expired)
     }
 
-    /// A version sets out for a replica.
+    /// A version is sent to a replica.
     pub(crate) fn issue(&mut self, record: &Record) {
         let value = value_of(record);
         let known = *self.issued.entry(record.ballot).or_insert(value);
@@ -61,7 +62,7 @@ impl Ledger {
         self.problem.get_or_insert_with(what);
     }
 
-    /// A read found this; what is wrong with that.
+    /// A read found this; returns the problem, if any.
     pub(crate) fn found(
         &self,
         version: Ballot,
@@ -80,12 +81,12 @@ impl Ledger {
         (version < floor).then(|| format!("{version} was read, and {floor} was confirmed before"))
     }
 
-    /// A read of a majority found nothing.
+    /// A majority read found nothing.
     pub(crate) fn absent(&mut self, floor: Ballot, ms: u64) {
         if floor > Ballot::default() {
             self.absent.push((floor, ms));
         }
-        // Nothing else can have been found.
+        // No other version can have been found.
         let mut newer = self.issued.range(floor..).rev();
         if let (Some((version, value)), None) = (newer.next(), newer.next())
             && *version == floor
@@ -95,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// A write was confirmed; what is wrong with that.
+    /// A write was confirmed; returns the problem, if any.
     pub(crate) fn confirmed(
         &mut self,
         version: Ballot,
@@ -110,13 +111,13 @@ impl Ledger {
         wrong.then(|| format!("a write was confirmed as {version}, which is another one's"))
     }
 
-    /// A write was said to be stored nowhere.
+    /// A write was reported as stored nowhere.
     pub(crate) fn never(&mut self, value: Option<Value>) {
         self.never.extend(value);
     }
 
-    /// What all replicas hold in the end; `keeps_all` if a version that one replica confirmed
-    /// cannot be lost either.
+    /// Checks what all replicas hold in the end; with `keeps_all`, a version that a single replica
+    /// confirmed must not be lost either.
     pub(crate) fn held_in_the_end(&mut self, held: Option<&Record>, ms: u64, keeps_all: bool) {
         let confirmed = if keeps_all {
             self.by_any
@@ -138,7 +139,7 @@ impl Ledger {
         }
     }
 
-    /// The first thing that is wrong; clocks may call a value expired so much too early.
+    /// The first problem; clocks may consider a value expired up to `early_ms` too early.
     pub(crate) fn judge(&mut self, early_ms: u64) -> Option<String> {
         let absent = std::mem::take(&mut self.absent);
         for (floor, ms) in absent {
@@ -149,7 +150,7 @@ impl Ledger {
         self.problem.take()
     }
 
-    /// Whether some version as new as this one says that there is nothing.
+    /// Whether some version at or above `floor` explains that the key is absent.
     fn may_be_absent(&self, floor: Ballot, ms: u64) -> bool {
         let mut newer = self.issued.range(floor..).map(|(_, value)| *value);
         newer.any(|value| {

@@ -1,18 +1,17 @@
 //! Deterministic simulation of the replication state machines.
 //!
-//! It runs the server's real state machines, not a model, in one thread under a seeded
-//! scheduler. Messages are lost, duplicated, late and out of order; links are cut in one
-//! direction; disks lose unsynced batches and records rot; clocks are wrong and jump;
-//! nodes crash, crawl, lose their disks, join, leave and replace each other, while
-//! tombstones and expired values are collected. Then it checks every key's history for
-//! linearizability, and the healed cluster for equal replicas.
+//! It runs the server's real state machines, not a model, in one thread under a seeded scheduler.
+//! Messages are lost, duplicated, late and out of order; links are cut in one direction; disks lose
+//! unsynced batches, and records rot; clocks are wrong and jump; nodes crash, become slow, lose
+//! their disks, join, leave and replace each other, while tombstones and expired values are
+//! collected. Then it checks every key's history for linearizability, and the healed cluster for
+//! equal replicas.
 //!
-//! One seed is one run. Each [`Mutation`](torc_replication::Mutation) breaks one rule;
-//! `mutants` shows that the checks detect each.
+//! One seed is one run. Each [`Mutation`](torc_replication::Mutation) breaks one rule; `mutants`
+//! shows that the checks detect each.
 //!
-//! Left out: the wire's bytes and the store's files (their crates test them), more than
-//! one partition (partitions share nothing but clocks), `eventual` namespaces (simulated
-//! beside their machines: `replication/tests/eventual.rs`), overload.
+//! Left out: the wire's bytes and the store's files (their crates test them), more than one
+//! partition (partitions share nothing but clocks), overload.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -166,7 +166,7 @@ fn mutation_named(name: Option<String>) -> Result<Option<Mutation>, String> {
     })
 }
 
-/// `NoEpochFence` as `no-epoch-fence`.
+/// Converts `NoEpochFence` to `no-epoch-fence`.
 fn mutant_name(mutation: Mutation) -> String {
     let mut name = String::new();
     for letter in format!("{mutation:?}").chars() {
@@ -309,7 +309,7 @@ fn mutants(
         let from = first.unwrap_or(if plan { 0 } else { entry.known });
         let mut caught = hunt(entry, from, || started.elapsed() < limit);
         if plan && caught.is_none() {
-            // Rarer than a plan has time for.
+            // Too rare for the time of a plan.
             let mut once = Some(());
             caught = hunt(entry, entry.known, || once.take().is_some());
         }
@@ -381,7 +381,7 @@ fn replay(seed: u64, profile: Option<Profile>, mutant: Option<Mutation>, smaller
 
 fn say(line: &str) {
     use std::io::Write;
-    // A reader that went away ends the printing, not the run.
+    // If the reader has closed the pipe, only the printing ends.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 

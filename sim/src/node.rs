@@ -9,12 +9,12 @@ use torc_ring::{NodeId, Partition};
 
 use crate::disk::Disk;
 
-/// The one partition of a run: partitions do not touch each other.
+/// The only partition of a run, because partitions are independent of each other.
 pub(crate) const PARTITION: Partition = Partition(0);
 /// Simulated Unix time at the start of a run, milliseconds.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
-/// What runs while a node is up.
+/// The running parts of a node.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) replica: Replica,
@@ -29,20 +29,20 @@ pub(crate) struct Process {
     pub(crate) hints: Hints,
     /// Keys being reconciled, so that one reconciliation runs per key.
     pub(crate) reconciling: Vec<(OpId, Locator)>,
-    /// When the coordinator is woken next, microseconds.
+    /// When the coordinator wakes up next, microseconds.
     pub(crate) wake_us: u64,
 }
 
-/// A node for its whole life, which ends when its disk is lost.
+/// A node for its whole life, which ends when it loses its disk.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) slot: NodeSlot,
     pub(crate) disk: Disk,
-    /// Grows with every crash: events of a process before it are void.
+    /// Incremented with every crash: events of an earlier process are void.
     pub(crate) boot: u32,
     pub(crate) process: Option<Process>,
-    /// Its disk is lost: it never comes back.
+    /// Whether its disk is lost: it never returns.
     pub(crate) gone: bool,
     pub(crate) clock_error_ms: i64,
     pub(crate) disk_free_us: u64,
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// Starts from what the disk has.
+    /// Starts from the state of the disk.
     pub(crate) fn start(&mut self, promises: usize, copies_slices: bool, mutations: Mutations) {
         let options = ReplicaOptions {
             promises,
@@ -99,7 +99,7 @@ impl Node {
         let coordinating = CoordinatorOptions {
             round_ms: 8,
             hedge_ms: 2,
-            // Both ways of asking are to be met.
+            // Half of the nodes use each option, so that both are tested.
             near: self.slot.0.is_multiple_of(2).then_some(self.id),
             pause_ms: 1,
             warm_keys: 2,

@@ -10,21 +10,21 @@ use crate::disk::{Disk, Torn, Write};
 use crate::node::Node;
 use crate::world::{Event, World};
 
-/// Something that a replica wants read, on its way.
+/// A read that a replica has requested, in progress.
 #[derive(Debug)]
 pub(crate) enum Late {
-    /// It was read at once, and is told later.
+    /// Read at once, delivered later.
     Done(Readout),
-    /// It is read later.
+    /// Read later.
     ToRead(Reading),
-    /// The disk changes while it is read, after so many pages.
+    /// The disk changes during the read, after this many pages.
     Torn(Reading, Box<Disk>, u32),
-    /// The keys of a message are read.
+    /// The keys of a message were read.
     Fetched(NodeId, Envelope),
 }
 
 impl World {
-    /// Does what a replica wants, and keeps the emptied vector for the next time.
+    /// Performs a replica's effects, and keeps the emptied vector for reuse.
     pub(crate) fn perform(&mut self, node: usize, mut effects: Vec<Effect>) {
         for effect in effects.drain(..) {
             self.perform_one(node, effect);
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Reads now, or later, or in between; what was read is told after what happened meanwhile.
+    /// Reads now, later, or in between; delivers the result after later events.
     fn read(&mut self, node: usize, reading: Reading) {
         let Node { disk, boot, .. } = &self.nodes[node];
         let (boot, how) = (*boot, self.rng.below(4));
@@ -106,7 +106,7 @@ impl World {
         self.replica_step(node, Input::Read(readout));
     }
 
-    /// Another node's slices set out for this one, if that one serves them.
+    /// Sends another node's slices to this one, if that node serves them.
     fn copy_slices(&mut self, node: usize, from: NodeId, epoch: Epoch) {
         let Some(source) = self.index(from) else {
             return;
@@ -152,7 +152,7 @@ impl World {
         }
         disk.receive(records);
         self.counts.add("slices");
-        // Otherwise it is as if the node had crashed in between, but for what it remembers.
+        // Otherwise, the effect is that of a crash in between, except for what the node remembers.
         if self.healing || !self.rng.chance(100) {
             let input = Input::SlicesCopied {
                 from,
@@ -172,7 +172,7 @@ impl World {
         self.schedule(after, Event::Synced { node, boot });
     }
 
-    /// Lets a node's coordinator do something, and does what it wants.
+    /// Calls a node's coordinator, and performs its intents.
     pub(crate) fn coordinate(
         &mut self,
         node: usize,
@@ -270,7 +270,7 @@ impl World {
         self.schedule(after, Event::Topology { node, config });
     }
 
-    /// Sends a message over a link that may lose, copy, delay or reorder it.
+    /// Sends a message over a link that may lose, duplicate, delay or reorder it.
     pub(crate) fn transmit(&mut self, from: NodeId, to: NodeId, envelope: Envelope) {
         if from == to {
             let event = Event::Deliver { from, to, envelope };

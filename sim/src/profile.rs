@@ -6,7 +6,7 @@
 
 use crate::rng::Rng;
 
-/// A mix of faults. Chances are per mille of the moments at which they can happen.
+/// A mix of faults. Chances are per mille of the possible moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
     /// Replicas at the start.
@@ -29,8 +29,8 @@ pub struct Faults {
     pub cut: u32,
     /// The cluster cut in two, one side out of reach of the topology group.
     pub split: u32,
-    /// Steps of a move at which one replica that stays, with those who come, is cut off
-    /// from the others: where votes and copies can come apart.
+    /// Steps of a move at which one staying replica and the new ones are cut off from the others,
+    /// where votes and copies can diverge.
     pub ambush: u32,
     /// Nodes crashed.
     pub crash: u32,
@@ -52,7 +52,7 @@ pub struct Faults {
     pub full: u32,
     /// Moves begun.
     pub moves: u32,
-    /// Stages left at each moment at which they may be.
+    /// Stages that are left as soon as possible.
     pub haste: u32,
     /// Moves aborted.
     pub abort: u32,
@@ -74,19 +74,19 @@ pub struct Faults {
     pub conditional: u32,
     /// Gets among the operations.
     pub get: u32,
-    /// Clients' turns that are a scan.
+    /// Clients' turns that scan.
     pub scan: u32,
-    /// Clients' turns that are several operations at once.
+    /// Clients' turns with several operations at once.
     pub batch: u32,
-    /// Operations that their caller gives up in the middle.
+    /// Operations that their caller abandons midway.
     pub cancel: u32,
     /// Gets that the only reader of the partition answers from its disk.
     pub alone: u32,
-    /// Moments at which a node is told who is out of reach, rightly or wrongly.
+    /// Moments at which a node is told which peers are out of reach, rightly or wrongly.
     pub peers: u32,
     /// Records of a key with another key's digest.
     pub foreign: u32,
-    /// Whether the first two keys have one digest.
+    /// Whether the first two keys have the same digest.
     pub twins: bool,
     /// Keys of `eventual` namespaces.
     pub eventual: u32,
@@ -94,14 +94,14 @@ pub struct Faults {
     pub affinity: u32,
     /// Operations that go to a node that is no replica.
     pub outside: u32,
-    /// Promises a replica keeps.
+    /// Promises that a replica keeps.
     pub promises: u16,
     /// Longest time a write to the disk takes, microseconds.
     pub sync_us: u64,
-    /// Longest time until a node hears of the topology, or of a new epoch if that is more than
-    /// usual, microseconds.
+    /// Longest time until a node hears of the topology (or of a new epoch, if that is unusually
+    /// long), microseconds.
     pub deaf_us: u64,
-    /// Longest time a reading of a stretch of the disk takes, microseconds.
+    /// Longest time to read a stretch of the disk, microseconds.
     pub read_us: u64,
 }
 
@@ -112,7 +112,7 @@ pub enum Profile {
     Mixed,
     /// Moves, aborts and dead replicas.
     Moves,
-    /// Replicas declared dead that are not.
+    /// Live replicas declared dead.
     Dead,
     /// Sets that grow and shrink.
     Resize,
@@ -124,21 +124,21 @@ pub enum Profile {
     Expiry,
     /// Crashes and slow disks.
     Crashes,
-    /// Short crashes, while messages of before them are on their way.
+    /// Short crashes, with earlier messages still on their way.
     Restarts,
     /// Records that become unreadable.
     Damage,
     /// Wiped nodes.
     Wipes,
-    /// Lost messages, one coordinator a key.
+    /// Lost messages, one coordinator per key.
     Warm,
     /// Comparisons with much loss.
     Repair,
     /// Slices copied while tombstones are collected and moves aborted.
     Slices,
-    /// Scans, while values are written, moved and expire.
+    /// Scans while values are written, moved and expire.
     Scans,
-    /// Sets of one replica that grow and move: gets from the disk alone.
+    /// Sets of one replica that grow and move, with gets from the disk alone.
     Alone,
     /// Several keys and their collection while replicas move.
     Copies,
@@ -152,24 +152,24 @@ pub enum Profile {
     EventualMoves,
     /// The same with records that become unreadable.
     EventualDamage,
-    /// What is learnt late, where records become unreadable.
+    /// Late learning, with records that become unreadable.
     Learns,
     /// The same with keys of `eventual` namespaces.
     EventualLearns,
-    /// Keys of `eventual` namespaces that expire, at nodes whose clocks differ and go back.
+    /// Expiring keys of `eventual` namespaces, on nodes whose clocks differ and go back.
     EventualExpiry,
-    /// Sets of one replica whose slices are copied before all know that it moves.
+    /// Sets of one replica whose slices are copied before all nodes know that it moves.
     StaleSlices,
-    /// Epochs that are slow to become durable, and that nodes hear of late.
+    /// Epochs that become durable slowly, and that nodes hear of late.
     Adoptions,
-    /// Readings of the disk that take long, while replicas move.
+    /// Slow disk reads while replicas move.
     SlowReads,
     /// Keys that must be fetched from the disk, while disks are full and replicas move and crash.
     Cold,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 29] = [
         Self::Mixed,
         Self::Moves,
@@ -238,7 +238,7 @@ impl Profile {
         }
     }
 
-    /// The profile of a run of a campaign: half are mixed, the others take turns.
+    /// The profile of a campaign's seed: half are mixed, the others alternate.
     #[must_use]
     pub const fn of_seed(seed: u64) -> Self {
         if seed.is_multiple_of(2) {
@@ -671,7 +671,7 @@ impl Profile {
 }
 
 fn mixed(base: Faults, rng: &mut Rng) -> Faults {
-    // Of a copy: what the others draw does not depend on it.
+    // A copy, so that the other draws do not depend on it.
     let mut other = rng.clone();
     let slices = other.chance(500);
     let twins = other.chance(120);

@@ -27,17 +27,17 @@ impl Rng {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// A number from `low` to `high`, inclusive.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True with this many chances in a thousand.
+    /// True with this probability in per mille.
     pub const fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1_000) < per_mille as u64
     }
 
-    /// One of these, if there are any.
+    /// One of these items, if there are any.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> Option<T> {
         items.get(self.below(items.len() as u64) as usize).copied()
     }

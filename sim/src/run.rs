@@ -12,69 +12,69 @@ use crate::trace::Trace;
 use crate::workload::{NOBODY, Wish, is_eventual};
 use crate::world::{Counts, World};
 
-/// Simulated time after which a healed cluster must be equal and answering.
+/// Simulated time within which a healed cluster must converge and answer.
 const TIMEOUT_US: u64 = 1_500_000;
-/// Every so many runs the second checker judges too.
+/// One in this many runs is also judged by the second checker.
 const SECOND_OPINION: u64 = 16;
-/// How far clocks go at the end, so that those that were ahead are not any more.
+/// How far clocks advance at the end, so that clocks that were ahead are no longer so.
 pub(crate) const HEALED_CLOCK_MS: i64 = 2 * 3_600_000;
 
-/// What a run broke.
+/// What a run violated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// A key's history has no order that explains it.
+    /// No order explains a key's history.
     NotLinearizable {
-        /// Which key.
+        /// The key.
         key: usize,
-        /// What clients saw of it.
+        /// The clients' observations.
         history: KeyHistory,
     },
-    /// The two checkers disagree: one of them is wrong.
+    /// The two checkers disagree, so one of them is wrong.
     CheckersDisagree {
-        /// Which key.
+        /// The key.
         key: usize,
-        /// What clients saw of it.
+        /// The clients' observations.
         history: KeyHistory,
     },
-    /// Something else that cannot be: of a key whose last writer wins, or of a scan.
+    /// Another impossible result: of a key in an `eventual` namespace, or of a scan.
     Broken {
-        /// Which key's.
+        /// The key.
         key: usize,
-        /// What it is.
+        /// The problem.
         what: String,
     },
-    /// A version changed though nobody wrote.
+    /// A version changed without a write.
     Renamed {
-        /// Which key's.
+        /// The key.
         key: usize,
     },
-    /// After healing, replicas stayed different or the cluster stuck.
+    /// After healing, replicas stayed different, or the cluster was stuck.
     NotConverged {
         /// What was missing.
         what: String,
     },
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What it broke, if anything.
+    /// The violation, if any.
     pub violation: Option<Violation>,
     /// Client operations, the last reads included.
     pub operations: u64,
-    /// Keys whose check was given up.
+    /// Keys whose check was abandoned.
     pub undecided: u64,
     /// Operations answered after one round.
     pub fast: u64,
     /// Operations answered.
     pub answered: u64,
-    /// Operations whose outcome nobody knows.
+    /// Operations with unknown outcome.
     pub unknown: u64,
     /// Faults by name.
     pub faults: Counts,
-    /// Hash of all that happened.
+    /// Hash of all events.
     pub hash: u64,
-    /// The text of it, if asked for.
+    /// Their text, if requested.
     pub trace: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ pub fn run_with(seed: u64, faults: Faults, mutations: Mutations, rng: Rng, trace
     }
 }
 
-/// Checks every key; how many checks were given up.
+/// Checks every key; returns the number of abandoned checks.
 fn judge(seed: u64, world: &World, violation: &mut Option<Violation>) -> u64 {
     let mut undecided = 0;
     for (key, history) in world.workload.histories.iter().enumerate() {
@@ -133,7 +133,7 @@ fn judge(seed: u64, world: &World, violation: &mut Option<Violation>) -> u64 {
         undecided += u64::from(verdict == Verdict::Undecided);
         let history = || history.clone();
         if verdict == Verdict::Violation {
-            // Worth more than what convergence may have found.
+            // Takes precedence over a violation found by convergence.
             *violation = Some(Violation::NotLinearizable {
                 key,
                 history: history(),
@@ -153,7 +153,7 @@ fn judge(seed: u64, world: &World, violation: &mut Option<Violation>) -> u64 {
 }
 
 impl World {
-    /// Everything is repaired but what is lost: links, clocks, processes.
+    /// Repairs links, clocks and processes; lost data stays lost.
     fn heal(&mut self) {
         self.healing = true;
         self.cut_until = Default::default();
@@ -170,7 +170,7 @@ impl World {
         self.trace.note(self.us, || "healed".to_owned());
     }
 
-    /// Runs until all replicas hold the same, then reads every key everywhere.
+    /// Runs until all replicas hold the same, then reads every key on every node.
     fn converge(&mut self) -> Option<Violation> {
         let end = self.us + TIMEOUT_US;
         if let Some(what) = self.run_until(end, Self::difference) {
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// What the replicas, which are equal, hold of keys of `eventual` namespaces.
+    /// Checks the ledgers with the content of the replicas, which are equal.
     fn look_at_ledgers(&mut self) {
         let config = &self.group.config;
         let members = config.members.iter();
@@ -236,7 +236,7 @@ impl World {
             corrupt,
             ..
         } = self.faults;
-        // Nothing lost the only copy of a version.
+        // Whether no fault can have lost the only copy of a version.
         let keeps_all = wipe == 0 && dead == 0 && resize == 0 && corrupt == 0;
         let ms = self.told_ms();
         let held = disk.records(disk.meta.collected);
@@ -276,7 +276,7 @@ impl World {
         let equal =
             |pair: &[&crate::disk::Disk]| pair[0].records(collected).eq(pair[1].records(collected));
         let same = disks.windows(2).all(equal);
-        // Nobody reads it any more: it has to go by itself.
+        // No client reads it any more, so it must disappear by itself.
         let has_expired = |record: &Record| record.expires_at_ms().is_some();
         if same && disks[0].records(collected).any(has_expired) {
             return Some("a value that has expired is left".to_owned());

@@ -1,6 +1,6 @@
-//! Clients that scan: pages of a quorum, in rounds, and separate gets for keys in doubt.
+//! Scanning clients: pages of a quorum, in rounds, and separate gets for keys in doubt.
 //!
-//! A key's result in a scan enters its history as a get during that round.
+//! A key's result in a scan is added to its history as a get during that round.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::node::PARTITION;
 use crate::workload::{NOBODY, Wish, is_eventual};
 use crate::world::{Event, World};
 
-/// Numbers of scans are none of operations.
+/// Operation numbers are below this.
 const FIRST: u64 = 1 << 41;
 
-/// A scan on its way.
+/// A running scan.
 #[derive(Debug)]
 pub(crate) struct Scan {
     client: usize,
@@ -35,16 +35,17 @@ pub(crate) struct Scan {
     /// When the round began.
     call: u64,
     time: HybridTime,
-    /// What majorities had confirmed then, of each key.
+    /// For each key, what majorities had confirmed then.
     floors: Vec<(Ballot, Ballot)>,
 }
 
 #[derive(Debug)]
 enum Asking {
     Pages(ScanRound),
-    /// A page that a filter dropped these from.
+    /// A page from which a filter dropped these records.
     Filtered(ScanRound, Vec<Record>),
-    /// Whether a quorum holds the same as the node's disk, as a backup asks; it held these.
+    /// Asks as a backup does whether a quorum holds the same as the node's disk, which held these
+    /// records.
     Same(SameRound, Vec<Record>),
 }
 
@@ -70,7 +71,7 @@ impl World {
         self.begin_round(FIRST + self.next_scan, client, node, until_us, None);
     }
 
-    /// Asks for a page; without a topology the client goes away.
+    /// Requests a page; without a topology, the client stops.
     fn begin_round(
         &mut self,
         id: u64,
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// No quorum has answered yet: the same is asked again, or in a new round.
+    /// No quorum has answered yet: repeats the request, or starts a new round.
     pub(crate) fn scan_late(&mut self, tag: Tag) {
         let id = tag.op.0;
         let is_present = self.scans.get(&id).is_some_and(|scan| scan.tag == tag);
@@ -143,7 +144,7 @@ impl World {
         }
     }
 
-    /// An answer reaches the node that scans; whether it was to a scan.
+    /// Delivers an answer to the scanning node; returns whether it belonged to a scan.
     pub(crate) fn scan_answer(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
         let Some((tag, answer)) = ScanAnswer::of(&envelope.message) else {
             return false;
@@ -193,7 +194,7 @@ impl World {
         true
     }
 
-    /// A quorum holds what the node's disk held when it asked, or it does not.
+    /// A quorum holds what the node's disk held at the time of the request, or it does not.
     fn take_compared(&mut self, scan: &Scan, is_same: bool) {
         let id = scan.tag.op.0;
         let (round, held) = match &scan.asking {
@@ -205,7 +206,7 @@ impl World {
         for key in 0..self.workload.keys.len() {
             let at = &self.workload.keys[key];
             match held.iter().find(|record| Locator::of(record) == *at) {
-                // Whether it is absent by now, or is chosen, is not said.
+                // Whether it is absent by now, or is chosen, is unknown.
                 Some(record)
                     if record.expires_at_ms().is_some()
                         || !scan.config.is_chosen(
@@ -222,8 +223,8 @@ impl World {
         self.next_request(scan.client);
     }
 
-    /// How a round asks: mostly as a scan does, with the page of its own node first, or without if that was
-    /// late; from the beginning now and then as a backup does.
+    /// How a round asks: usually as a scan does, with the page of its own node first, or without it
+    /// if that was late; a round from the beginning sometimes asks as a backup does.
     fn asking(
         &mut self,
         config: &Arc<Config>,
@@ -267,8 +268,8 @@ impl World {
         ))
     }
 
-    /// A page of a node's disk of which a filter keeps every other value, and what it drops; none if a sum does
-    /// not tell the page.
+    /// A page of a node's disk in which a filter keeps every other value, and the records dropped;
+    /// `None` if a sum cannot identify the page.
     fn filtered_page(
         &mut self,
         node: usize,
@@ -315,7 +316,7 @@ impl World {
                 ListedEntry::Ask(at) => at.clone(),
             };
             let Some(key) = self.workload.key_of(&at) else {
-                // Of a key that nobody uses.
+                // A key that no client uses.
                 if matches!(entry, ListedEntry::Ask(_)) {
                     self.get_foreign(scan.node, at);
                 }
@@ -348,7 +349,7 @@ impl World {
             }
             let at = &self.workload.keys[key];
             match dropped.iter().find(|record| Locator::of(record) == *at) {
-                // It is not told whether that is absent by now, or outdated.
+                // Whether it is absent by now, or outdated, is unknown.
                 Some(record)
                     if record.expires_at_ms().is_some() || is_eventual(record.namespace) => {}
                 Some(record) if matches!(record.state, State::Value { .. }) => {
@@ -364,7 +365,7 @@ impl World {
         self.next_request(scan.client);
     }
 
-    /// A scan says that a key has this value, or none.
+    /// A scan reports this value, or none, for a key.
     fn tell_listed(&mut self, scan: &Scan, key: usize, record: Option<&Record>) {
         self.trace.note(self.us, || {
             let version = record.map(|record| record.ballot.to_string());
@@ -388,7 +389,7 @@ impl World {
         self.workload.issued += 1;
     }
 
-    /// Its node crashed.
+    /// The scans' node has crashed.
     pub(crate) fn abandon_scans(&mut self, node: usize) {
         let lost = self.scans.iter().filter(|(_, scan)| scan.node == node);
         let lost: Vec<_> = lost.map(|(id, _)| *id).collect();

@@ -1,8 +1,7 @@
 //! Finds a smaller run that fails the same way.
 //!
-//! It reduces operations, clients, keys and kinds of faults, one at a time, as long as
-//! the run still fails. Every change shifts all random choices, so it tries a few seeds
-//! for each.
+//! It reduces operations, clients, keys and kinds of faults, one at a time, as long as the run
+//! still fails. Every change shifts all random choices, so it tries a few seeds for each.
 
 use torc_replication::Mutations;
 
@@ -11,25 +10,25 @@ use crate::rng::Rng;
 use crate::run::{Report, run_with};
 use crate::trace::Trace;
 
-/// A failing run, made smaller.
+/// A smaller failing run.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
     /// Its seed.
     pub seed: u64,
     /// Its faults.
     pub faults: Faults,
-    /// What it did, with the text.
+    /// Its result, with the text.
     pub report: Report,
 }
 
 /// Seeds tried for each change.
 const TRIES: u64 = 40;
 
-/// Makes a failing run smaller; none if it does not fail.
+/// Makes a failing run smaller; `None` if it does not fail.
 #[must_use]
 pub fn shrink(seed: u64, profile: Profile, mutations: Mutations) -> Option<Shrunk> {
     let mut faults = profile.draw(&mut Rng::new(seed));
-    // The generator goes on where drawing the faults left it.
+    // The generator continues from where drawing the faults left it.
     let mut rng = Rng::new(seed);
     let _ = profile.draw(&mut rng);
     let report = run_with(seed, faults, mutations, rng, Trace::hashing());

@@ -12,13 +12,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Only the hash.
+    /// Records only the hash.
     #[must_use]
     pub fn hashing() -> Self {
         Self::default()
     }
 
-    /// The text too.
+    /// Also records the text.
     #[must_use]
     pub const fn writing() -> Self {
         Self {
@@ -27,13 +27,13 @@ impl Trace {
         }
     }
 
-    /// Equal for two runs exactly if they did the same, but for a chance of 2^-64.
+    /// Equal for two runs exactly if they did the same, except with probability 2^-64.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The text, one event a line; empty unless it was asked for.
+    /// The text, one event per line; empty unless it was requested.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         self.lines.as_deref().unwrap_or_default()

@@ -17,17 +17,17 @@ use crate::world::{Event, World};
 
 /// The namespace whose keys are registers.
 const REGISTERS: NamespaceId = NamespaceId::DEFAULT;
-/// The namespace whose last writer wins.
+/// The namespace in which the last writer wins.
 const EVENTUAL: NamespaceId = NamespaceId(2);
-/// What is no client's: nobody waits for its end.
+/// Stands for an operation without a client.
 pub(crate) const NOBODY: usize = usize::MAX;
 
-/// Whether the last writer of a namespace wins.
+/// Whether the last writer wins in a namespace.
 pub(crate) fn is_eventual(namespace: NamespaceId) -> bool {
     namespace == EVENTUAL
 }
 
-/// The rules by which replicas are brought together.
+/// The rules for reconciling replicas.
 pub(crate) fn reconcile_rules(at: &Locator) -> Rules {
     if is_eventual(at.namespace) {
         Rules::Eventual(Quorum::Majority)
@@ -36,7 +36,7 @@ pub(crate) fn reconcile_rules(at: &Locator) -> Rules {
     }
 }
 
-/// An operation under way.
+/// A running operation.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) client: usize,
@@ -45,24 +45,24 @@ pub(crate) struct Pending {
     pub(crate) asked: Asked,
 }
 
-/// What was asked, for those who judge.
+/// The request, for the checkers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked {
-    /// Where it is in its key's history.
+    /// Its index in the key's history.
     Register { index: usize },
-    /// Of a key of an `eventual` namespace.
+    /// An operation on a key of an `eventual` namespace.
     Eventual {
         quorum: Quorum,
-        /// The value to be written.
+        /// The value to write.
         value: Option<Value>,
         is_write: bool,
-        /// The highest version that a majority had confirmed when it began, and the highest
-        /// that was found to have expired.
+        /// The highest version that a majority had confirmed when it began, and the highest one
+        /// found expired.
         floor: (Ballot, Ballot),
     },
 }
 
-/// One operation that a client wants.
+/// An operation that a client wants.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) key: usize,
@@ -80,7 +80,7 @@ pub(crate) enum What {
 }
 
 impl Wish {
-    /// A get of a key, of a majority where it matters.
+    /// A get of a key, from a majority where that matters.
     pub(crate) fn get(workload: &Workload, key: usize) -> Self {
         let what = if workload.is_eventual(key) {
             What::Eventual {
@@ -98,36 +98,36 @@ impl Wish {
     }
 }
 
-/// The clients of a run and what they saw of its keys.
+/// The clients of a run, and their observations.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) keys: Vec<Locator>,
-    /// Of keys that are registers; empty for the others.
+    /// For keys that are registers; empty for the others.
     pub(crate) histories: Vec<KeyHistory>,
-    /// Of keys of `eventual` namespaces.
+    /// For keys of `eventual` namespaces.
     pub(crate) ledgers: Vec<Ledger>,
     pub(crate) pending: BTreeMap<OpId, Pending>,
     /// Operations that each client waits for.
     pub(crate) open: Vec<u32>,
-    /// The newest version a client knows of a key, and its value.
+    /// For each client and key, the newest version known, and its value.
     pub(crate) known: BTreeMap<(usize, usize), (Ballot, Value)>,
     pub(crate) issued: u64,
     pub(crate) limit: u64,
     next_value: Value,
-    /// How far ahead any clock ever was, milliseconds.
+    /// The most that any clock was ever ahead, milliseconds.
     ahead_ms: u64,
     pub(crate) fast: u64,
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
-    /// Mismatches whose value was the expected one: an identity gave it a new version.
+    /// A mismatch whose value was the expected one: an identity write gave it a new version.
     pub(crate) renamed: Option<usize>,
-    /// What else cannot be, the first of it.
+    /// The first other impossible result.
     pub(crate) broken: Option<(usize, String)>,
 }
 
 impl Workload {
     pub(crate) fn new(seed: u64, faults: &Faults) -> Self {
-        // Of its own: what the run draws does not depend on it.
+        // A separate generator, so that the run's draws do not depend on it.
         let mut rng = Rng::new(seed ^ 0x6b65_7973);
         let mut key = |number: u8| {
             let of = if faults.twins && number == 1 {
@@ -171,7 +171,7 @@ impl Workload {
         is_eventual(self.keys[key].namespace)
     }
 
-    /// Which key of the run this is, if any.
+    /// The index of this key in the run, if any.
     pub(crate) fn key_of(&self, at: &Locator) -> Option<usize> {
         self.keys.iter().position(|known| known == at)
     }
@@ -188,8 +188,8 @@ impl Workload {
         self.broken.get_or_insert_with(|| (key, what()));
     }
 
-    /// Expiries are bounded by the worst clock, known only at the end; what is not known to
-    /// have been answered has no order.
+    /// Sets expiries from the worst clock, which is known only at the end, and removes orders of
+    /// operations without an answer.
     pub(crate) fn finish(&mut self) {
         let early = self.ahead_ms + 2;
         for history in &mut self.histories {
@@ -208,7 +208,7 @@ impl Workload {
 }
 
 impl World {
-    /// A client asks for something.
+    /// A client makes a request.
     pub(crate) fn client(&mut self, client: usize) {
         if self.workload.issued >= self.workload.limit {
             return;
@@ -232,12 +232,12 @@ impl World {
         }
     }
 
-    /// The node a client turns to.
+    /// The node that a client calls.
     fn node_for(&mut self, wish: &Wish) -> Option<usize> {
         let up: Vec<_> = (0..self.nodes.len())
             .filter(|n| self.nodes[*n].is_up())
             .collect();
-        // Reads of the usual coordinator would repair what the others never see.
+        // Reads from the usual coordinator would repair what the others never see.
         let affinity = match wish.request {
             Request::Get => self.faults.affinity / 4,
             _ => self.faults.affinity,
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Calls a node for operations, all at once, and notes the calls.
+    /// Calls a node with operations, all at once, and notes the calls.
     pub(crate) fn ask(&mut self, client: usize, node: usize, wishes: Vec<Wish>, timeout_ms: u64) {
         let mut calls = Vec::with_capacity(wishes.len());
         let mut writes: BTreeMap<usize, usize> = BTreeMap::new();
@@ -276,7 +276,7 @@ impl World {
             if let (Asked::Register { index }, true) = (asked, is_write)
                 && let Some(earlier) = writes.insert(key, index)
             {
-                // Writers of a key take their turns in the order in which they came.
+                // Writers of a key take turns in the order of arrival.
                 let orders = &mut self.workload.histories[key].orders;
                 orders.push((earlier, index));
             }
@@ -390,7 +390,7 @@ impl World {
         }
     }
 
-    /// A value that nobody wrote before, and when it expires.
+    /// A value that was never written before, and its expiry.
     fn new_value(&mut self, key: usize) -> (Value, Option<u64>) {
         self.workload.next_value += 1;
         let value = self.workload.next_value;

@@ -1,8 +1,8 @@
 //! A cluster in one thread: nodes, links, disks, clocks, and a queue of events.
 //!
-//! Everything happens in the order of the queue, and the generator makes every choice,
-//! so a seed determines the run. This module knows no rule of replication: it performs
-//! the state machines' intentions late, twice, or not at all.
+//! Everything happens in the order of the queue, and the generator makes every choice, so a seed
+//! determines the run. This module knows no rule of replication: it performs the state machines'
+//! intentions late, twice, or not at all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -25,10 +25,10 @@ use crate::scans::Scan;
 use crate::trace::Trace;
 use crate::workload::Workload;
 
-/// Most nodes of a run, those that lost their disk included.
+/// Limit on the nodes of a run, including those that lost their disk.
 pub(crate) const MAX_NODES: usize = 14;
 
-/// What can happen.
+/// The possible events.
 #[derive(Debug)]
 pub(crate) enum Event {
     Deliver {
@@ -80,11 +80,11 @@ pub(crate) enum Event {
         boot: u32,
         alone: Box<Alone>,
     },
-    /// A scan's round has not ended.
+    /// A scan's round has not ended in time.
     ScanLate {
         tag: Tag,
     },
-    /// A caller gives up.
+    /// A caller abandons its operation.
     Cancel {
         node: usize,
         op: OpId,
@@ -103,7 +103,7 @@ impl Counts {
         *self.0.entry(name).or_default() += 1;
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Self) {
         for (name, count) in &other.0 {
             *self.0.entry(name).or_default() += count;
@@ -113,7 +113,7 @@ impl Counts {
 
 pub(crate) struct World {
     pub(crate) us: u64,
-    /// Counts events and calls: the time of histories.
+    /// Counts events and calls: the time axis of histories.
     pub(crate) moment: u64,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Option<Event>>,
@@ -206,7 +206,7 @@ impl World {
             .push(Reverse((self.us + after_us, self.order, slot)));
     }
 
-    /// Handles the next event; false when there is none.
+    /// Handles the next event; returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         let Some(Reverse((at, order, slot))) = self.queue.pop() else {
             return false;
@@ -389,7 +389,7 @@ impl World {
         self.coordinate(node, |process, now, out| process.coordinator.tick(now, out));
     }
 
-    /// Lets a node's replica handle an input, and does what it wants.
+    /// Passes an input to a node's replica, and performs its effects.
     pub(crate) fn replica_step(&mut self, node: usize, input: Input) {
         let now = self.nodes[node].now(self.us);
         let mut effects = std::mem::take(&mut self.effects);

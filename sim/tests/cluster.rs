@@ -1,8 +1,7 @@
-//! Real processes, killed, stopped and cut off, while clients record what they see.
+//! Real processes that are killed, stopped and cut off, while clients record what they see.
 //!
-//! `TORC_CLUSTER_SECONDS` says for how long, 15 unless it is set; `TORC_CLUSTER_MUTANT`, which
-//! rule nodes are to break. One test needs root and network namespaces, and says so if it has to
-//! be skipped.
+//! `TORC_CLUSTER_SECONDS` sets the duration, 15 by default; `TORC_CLUSTER_MUTANT` names a rule that
+//! all nodes break. One test needs root and network namespaces, and reports if it is skipped.
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +15,7 @@ fn beside(program: &str) -> PathBuf {
 
 fn build(program: &str, features: &[&str]) {
     let mut build = Command::new(env!("CARGO"));
-    // The whole workspace: another set of packages builds their dependencies anew.
+    // Builds the whole workspace, because another set of packages would rebuild their dependencies.
     build.args(["build", "--locked", "--workspace", "--bin", program]);
     build.args(features);
     if !cfg!(debug_assertions) {
@@ -28,7 +27,7 @@ fn build(program: &str, features: &[&str]) {
     );
 }
 
-/// `kvd` lies beside `torc-sim`; it is built if only this package was.
+/// `kvd` is in the same directory as `torc-sim`; built here if only this package was built.
 fn kvd() -> PathBuf {
     let path = beside("kvd");
     if !path.exists() {
@@ -37,7 +36,7 @@ fn kvd() -> PathBuf {
     path
 }
 
-/// Runs a cluster, and says whether it did well, what it reported, and all it said.
+/// Runs a cluster; returns whether it succeeded, its report, and all its output.
 fn run(program: &Path, args: &[&str]) -> (bool, serde_json::Value, String) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +77,8 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
     );
 }
 
-/// The packets of nodes in network namespaces are cut and slowed, their topology group's too.
+/// Packets of nodes in network namespaces are cut and slowed, including those of the topology
+/// group.
 #[test]
 fn every_key_is_linearizable_while_packets_of_nodes_are_lost() {
     let faults = ["--only", "cut,cut-one-way,deaf,halves,delay,kill"];
@@ -104,7 +104,7 @@ fn nodes_that_join_leave_and_are_replaced_lose_nothing() {
     assert!(report["written"].as_u64() > Some(0), "{told}");
 }
 
-/// One try may miss it: what a run does depends on timing.
+/// A single run may miss it, because the behaviour depends on timing.
 #[test]
 fn a_cluster_that_breaks_a_rule_is_found_out() {
     let Some(rule) = setting("TORC_CLUSTER_MUTANT") else {
@@ -118,7 +118,7 @@ fn a_cluster_that_breaks_a_rule_is_found_out() {
         let args = [&["--minutes", "0.25", "--seed", seed], &broken[..]].concat();
         let (is_good, report, all) = run(&beside("kvd-mutant"), &args);
         if let Some(kept) = report["kept"].as_str() {
-            // It is known why.
+            // The reason of the failure is known, so the kept run is not needed.
             let _ = std::fs::remove_dir_all(kept);
         }
         if report["violations"].as_u64() > Some(0) {

@@ -1,8 +1,8 @@
-//! A client that shares no code with Torc: HTTP/2, gRPC and protobuf by hand, in Python, unary
-//! calls to random nodes. What it sees is linearizable, also while nodes are killed.
+//! A client that shares no code with Torc: handwritten HTTP/2, gRPC and protobuf in Python, unary
+//! calls to random nodes. Its observations are linearizable, even while nodes are killed.
 //!
-//! `TORC_FOREIGN_OPERATIONS` says how many operations, 1,500 unless it is set. Skipped, and said
-//! so, where there is no `python3`.
+//! `TORC_FOREIGN_OPERATIONS` sets the number of operations, 1,500 by default. Without `python3`,
+//! the test is skipped with a message.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use torc_sim::check::{Verdict, check, check_by_configurations};
 use torc_sim::history::{KeyHistory, Kind, Operation, Seen};
 
-/// A node is killed after so many operations have been told, and started again.
+/// A node is killed and restarted after this many reported operations.
 const KILL_EVERY: usize = 300;
 
 #[expect(

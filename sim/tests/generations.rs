@@ -1,6 +1,6 @@
-//! Generations of static namespaces: seeds with every rule holding, and with each rule broken.
+//! Generations of static namespaces: seeds with all rules intact, and with each rule broken.
 //!
-//! `TORC_SIM_SEEDS` sets how many.
+//! `TORC_SIM_SEEDS` sets the number of seeds.
 
 #![allow(clippy::panic, reason = "a test fails where it panics")]
 
@@ -25,12 +25,13 @@ fn with_every_rule_holding_no_seed_shows_a_violation() {
         all.switches += one.switches;
         all.transitions += one.transitions;
     }
-    // It is no use to check what did not happen.
+    // Checks would be useless if nothing happened.
     assert!(all.gets > 5 * count() && all.switches > count(), "{all:?}");
     assert!(all.transitions > count() / 2, "{all:?}");
 }
 
-/// A node that had left answered from what it knew: who is no member is stopped.
+/// A node that had left answered from its old state; nodes that are no longer members are now
+/// stopped.
 #[test]
 fn seeds_that_showed_a_violation_once_show_none() {
     for seed in [10_061, 13_719] {

@@ -1,6 +1,6 @@
-//! Hostile clients against real processes, every kind at least once.
+//! Hostile clients against real processes, each kind at least once.
 //!
-//! `TORC_HOSTILE_ROUNDS` says how often each kind is run, 1 unless it is set.
+//! `TORC_HOSTILE_ROUNDS` sets how often each kind runs, 1 by default.
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// `kvd` lies beside `torc-sim`; it is built if only this package was.
+/// `kvd` is in the same directory as `torc-sim`; built here if only this package was built.
 fn kvd() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
     if !path.exists() {
         let mut build = Command::new(env!("CARGO"));
-        // The whole workspace: another set of packages builds their dependencies anew.
+        // Builds the whole workspace, because another set of packages would rebuild their
+        // dependencies.
         build.args(["build", "--locked", "--workspace", "--bin", "kvd"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
@@ -23,7 +24,7 @@ fn kvd() -> PathBuf {
     path
 }
 
-/// What `torc-sim hostile` says, and whether it did well.
+/// The output of `torc-sim hostile`, and whether it succeeded.
 fn hostile(args: &[&str]) -> (bool, String) {
     let run = Command::new(env!("CARGO_BIN_EXE_torc-sim"))
         .args(["hostile", "--json"])
@@ -36,7 +37,7 @@ fn hostile(args: &[&str]) -> (bool, String) {
     (run.status.success(), format!("{told}{errors}"))
 }
 
-/// Kinds by name, and whether the service is known not to hold against them.
+/// The names of kinds, and whether the service is known not to withstand them.
 fn kinds() -> Vec<(String, bool)> {
     let (_, told) = hostile(&["--list"]);
     let kinds = told.lines().map(|line| {
@@ -62,7 +63,7 @@ fn there_are_many_kinds_and_each_has_a_name_of_its_own() {
     let kinds = kinds();
     let names: BTreeSet<_> = kinds.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), kinds.len(), "a name is given twice");
-    // Those that do not follow from the descriptors are written one by one.
+    // Kinds that do not follow from the descriptors are listed one by one.
     let of_doors = [
         "h2.", "flood.", "grpc.", "http.", "link.", "raft.", "resp.", "sockets.",
     ];
@@ -87,8 +88,8 @@ fn there_are_many_kinds_and_each_has_a_name_of_its_own() {
 fn hostile_clients_are_refused_while_an_honest_one_is_served() {
     let kvd = kvd();
     let kvd = kvd.to_str().unwrap();
-    // Values that were read and that nobody was told yet are not charged: with 320, what nodes
-    // aim at, one run of ten fails.
+    // Values that were read and not delivered yet are not charged: with 320, the target of nodes,
+    // one run in ten fails.
     let budget = ["--budget-mib", "768"];
     let args = ["--seed", "7", "--rest-seconds", "2", "--kvd", kvd];
     let args = [&args[..], &budget].concat();

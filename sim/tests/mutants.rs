@@ -1,8 +1,8 @@
-//! Every rule broken on purpose is missed by the simulation.
+//! Every rule that is broken on purpose must be detected by the simulation.
 //!
-//! Each mutant has a seed that is known to show it, in `PLAN`; a change of the protocol
-//! or of the simulation shifts what seeds do. Then remake the seeds with
-//! `cargo run --release -p torc-sim -- mutants --plan` and copy its output.
+//! Each mutant has a seed in `PLAN` that is known to show it; a change of the protocol or of the
+//! simulation affects what seeds do. Then find new seeds with `cargo run --release -p torc-sim --
+//! mutants --plan`, and copy its output.
 
 use torc_replication::{Mutation, Mutations};
 use torc_sim::{PLAN, Trace, plan_of, run};

@@ -1,6 +1,6 @@
-//! Seeds of the ordinary campaign, in the time a test run has.
+//! Seeds of the ordinary campaign, within the time of a test run.
 //!
-//! `TORC_SIM_SEEDS` sets how many; the command line runs more, see `torc-sim run`.
+//! `TORC_SIM_SEEDS` sets the number of seeds; the command line runs more, see `torc-sim run`.
 
 use torc_replication::Mutations;
 use torc_sim::{Profile, Trace, run, run_seed};
@@ -26,34 +26,34 @@ fn with_every_rule_holding_no_seed_shows_a_violation() {
     }
 }
 
-/// Seeds of long runs that showed a violation once.
+/// Seeds from long runs that once showed a violation.
 const FOUND: [(Profile, u64); 14] = [
-    // A version that the successor of a dead replica had merged was taken as chosen; then
-    // the move was aborted, and the dead one came back without it.
+    // A version that the successor of a dead replica had merged was considered chosen; then the
+    // move was aborted, and the dead replica returned without it.
     (Profile::of_seed(890_540), 890_540),
-    // A record that could not be read was newer than the repair that replaced it.
+    // An unreadable record was newer than the repair that replaced it.
     (Profile::EventualDamage, 281),
-    // A replica stored a write and lost the record; that it declined the write when asked once
-    // more was taken for an answer to the first request: the write was called unavailable.
+    // A replica stored a write and lost the record. Its refusal of the resent write was mistaken
+    // for an answer to the first request, so the write was reported as unavailable.
     (Profile::EventualLearns, 20_427_501),
-    // A replica that was repaired counted as one that agrees on the expiry.
+    // A repaired replica counted as agreeing on the expiry.
     (Profile::EventualExpiry, 20_471_519),
-    // The time of a collection was that of the highest ballot, not the latest.
+    // The time of a collection was that of the highest ballot instead of the latest time.
     (Profile::EventualExpiry, 20_037_754),
-    // What one replica held before a collection was taken for newer than nothing after it: in a
-    // read, in a scan, and by a page whose watermark was younger than its records.
+    // A record that one replica held before a collection was considered newer than its absence
+    // after it: in a read, in a scan, and by a page whose watermark was newer than its records.
     (Profile::Eventual, 20_049_009),
     (Profile::EventualExpiry, 20_056_682),
     (Profile::EventualDamage, 20_063_670),
-    // A write was confirmed by a replica that was closed above it and held something newer, or
-    // that a repair had brought it to after it was closed.
+    // A write was confirmed by a replica that was closed above it and held something newer, or that
+    // had received it by a repair after it was closed.
     (Profile::EventualLearns, 20_003_904),
     (Profile::EventualLearns, 20_022_545),
-    // The first expiry was forgotten when two collections to the same ballot overlapped.
+    // The first expiry was lost when two collections to the same ballot overlapped.
     (Profile::Eventual, 20_033_321),
     (Profile::Eventual, 20_093_655),
-    // The healed cluster was given collections faster than they end, and moves were taken back
-    // before they stood: the simulation's own faults.
+    // Faults of the simulation itself: the healed cluster got collections faster than they could
+    // end, and moves were aborted before they were stuck.
     (Profile::Adoptions, 20_055_611),
     (Profile::Mixed, 20_353_668),
 ];

@@ -1,6 +1,6 @@
-//! Little-endian integers and LEB128 in byte strings, every read bounded.
+//! Little-endian integers and LEB128 in byte strings, with bounds checks on every read.
 
-/// Reads from the front; nothing is read beyond the end.
+/// Reads from the front, never beyond the end.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -33,7 +33,8 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Seven bits a byte, the lowest first; none beyond 64 bits, and none written longer than it need be.
+    /// Seven bits per byte, lowest first. Refuses numbers beyond 64 bits and encodings longer than
+    /// necessary.
     pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {

@@ -1,21 +1,26 @@
 //! Heavy hitters: which keys make up at least 1/k of a stream of unknown length?
 //!
-//! *Answer*, after M insertions: every key with a count of at least M/k (recall is 1, always), and no key with
-//! a count below M/k - εM, but with the probability δ a key that count-min allows. *Bytes*: the sketch, and a candidate
-//! for each of O(k) keys. The lecture's complete algorithm: after each insertion the key becomes a candidate if its
-//! estimate is at least M/k, and candidates whose estimate is below M/k are evicted.
+//! *Answer*, after M insertions: every key with a count of at least M/k (recall is always 1), and
+//! no key with a count below M/k - εM, except with probability δ per key, as count-min allows.
+//! *Bytes*: the sketch, and O(k) candidates. This is the lecture's complete algorithm: after each
+//! insertion, the key becomes a candidate if its estimate is at least M/k, and candidates whose
+//! estimate is below M/k are evicted.
 //!
-//! What differs from the lecture, and why it answers the same: it looks through the candidates after each insertion, and we when their number
-//! has doubled since the last time. A candidate that is kept for longer is left out of the
-//! answer; and it costs O(1) an insertion, amortized, instead of O(k).
+//! One difference from the lecture does not affect the answer: the lecture checks all candidates
+//! after each insertion, this code only when their number has doubled since the last check. A
+//! candidate that is kept for longer is left out of the answer. So the check costs amortized O(1)
+//! per insertion instead of O(k).
 //!
-//! Why recall is 1: estimates are never too low and, without deletions, never fall. A key with count C >= M/k was estimated at C or more when
-//! it was inserted last; M was smaller then, so it became a candidate, and its estimate is above M/k ever since.
-//! Deletion would break this (a key may become heavy because others were deleted), so there is none.
+//! Why recall is 1: estimates are never too low and, without deletions, never fall. A key with
+//! count C >= M/k had an estimate of at least C at its last insertion; M was smaller then, so it
+//! became a candidate, and its estimate has been above M/k ever since. Deletion would break this (a
+//! key may become heavy because others were deleted), so there is none.
 //!
-//! With ε <= 1/(2k) an answer has at most 2k keys but for count-min's failures: each has M/2k of M.
+//! With ε <= 1/(2k), an answer has at most 2k keys, apart from failures of count-min: each has at
+//! least M/2k of M.
 //!
-//! Two of one shape, seed and k can be merged: a key with 1/k of both has 1/k of one, so it is a candidate of one.
+//! Two with the same shape, seed and k can be merged: a key with 1/k of both together has 1/k of
+//! one, so it is a candidate there.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,10 +30,10 @@ use torc_record::{Digest, to_usize};
 
 use crate::count_min::{CombineError, CountMin, Shape};
 
-/// Candidates that are never looked through: fewer than a sweep costs.
+/// Up to this many candidates there is no check: a sweep would cost more.
 const FEWEST_SWEPT: usize = 64;
 
-/// Takes the last 64 bits of a digest for their hash: keyed and random already.
+/// Uses the last 64 bits of a digest as their hash: they are keyed and random already.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DigestHasher(u64);
 
@@ -39,7 +44,7 @@ impl Hasher for DigestHasher {
         }
     }
 
-    /// The length of the array, the same for all.
+    /// The array length, which is always the same.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {
@@ -47,43 +52,44 @@ impl Hasher for DigestHasher {
     }
 }
 
-/// A map by digest that does not hash again.
+/// A map by digest that does not hash it again.
 pub type DigestMap<T> = HashMap<Digest, T, BuildHasherDefault<DigestHasher>>;
 
-/// A key that is heavy, from [`HeavyHitters::answer`].
+/// A heavy key, from [`HeavyHitters::answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeavyHitter<'a, T> {
     /// The key.
     pub digest: Digest,
     /// Its estimated count: not below the truth, above it by at most εM with probability 1 - δ.
     pub estimate: u64,
-    /// What was noted when it became a candidate.
+    /// The note made when it became a candidate.
     pub note: &'a T,
 }
 
-/// What an insertion did.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insertion {
-    /// The key is too light for a candidate.
+    /// The key is too light to be a candidate.
     Light,
-    /// It is a candidate already.
+    /// It was a candidate already.
     Known,
-    /// It became a candidate, and its note was made.
+    /// It became a candidate, and its note was created.
     New,
 }
 
-/// The keys with at least 1/k of a stream. A candidate carries a note `T`, for example the key's bytes.
+/// The keys with at least 1/k of a stream. Each candidate has a note `T`, for example the key's
+/// bytes.
 ///
 /// * Updates: [`HeavyHitters::insert`], [`HeavyHitters::insert_with`], [`HeavyHitters::merge`].
-/// * Questions: [`HeavyHitters::answer`], [`HeavyHitters::sketch`].
+/// * Queries: [`HeavyHitters::answer`], [`HeavyHitters::sketch`].
 #[derive(Debug, Clone)]
 pub struct HeavyHitters<T = ()> {
     sketch: CountMin,
     k: u64,
     candidates: DigestMap<T>,
-    /// M/k rounded up: an integer is at least the one if it is at least the other.
+    /// M/k rounded up, which is equivalent for comparisons with integers.
     threshold: i64,
-    /// The largest M for which `threshold` is right.
+    /// The largest M for which `threshold` is valid.
     raised_after: i64,
     swept_at: usize,
 }
@@ -97,7 +103,8 @@ impl HeavyHitters<()> {
 }
 
 impl<T> HeavyHitters<T> {
-    /// Looks for keys with at least 1/`k` of the stream, `k` at least 1 (0 counts as 1); the shape decides ε and δ, and ε should be at most 1/(2k).
+    /// Finds keys with at least 1/`k` of the stream, `k` at least 1 (0 counts as 1). The shape
+    /// determines ε and δ; ε should be at most 1/(2k).
     #[must_use]
     pub fn new(k: u32, shape: Shape, seed: u64) -> Self {
         Self::over(CountMin::new(shape, seed), k)
@@ -127,20 +134,20 @@ impl<T> HeavyHitters<T> {
         &self.sketch
     }
 
-    /// M/k rounded up: the least count that is heavy.
+    /// M/k rounded up: the lowest count of a heavy key.
     #[must_use]
     pub const fn threshold(&self) -> u64 {
         self.threshold.unsigned_abs()
     }
 
-    /// Candidates held, heavy or not.
+    /// Number of candidates, heavy or not.
     #[must_use]
     pub fn candidates(&self) -> usize {
         self.candidates.len()
     }
 
-    /// Counts a key `count` times; `note` is called if it becomes a candidate. The price of the sketch, and one look-up in a
-    /// map for a heavy key; every so often a sweep of the candidates.
+    /// Adds `count` to a key's count; calls `note` if the key becomes a candidate. Costs the update
+    /// of the sketch, one map lookup for a heavy key, and occasionally a sweep of the candidates.
     #[inline]
     pub fn insert_with(
         &mut self,
@@ -176,7 +183,7 @@ impl<T> HeavyHitters<T> {
         self.raised_after = i64::try_from(threshold.saturating_mul(self.k)).unwrap_or(i64::MAX);
     }
 
-    /// Evicts every candidate that is not heavy now. About 10 ns a candidate.
+    /// Evicts every candidate that is no longer heavy. About 10 ns per candidate.
     pub fn sweep(&mut self) {
         let (sketch, threshold) = (&self.sketch, self.threshold);
         self.candidates
@@ -185,7 +192,7 @@ impl<T> HeavyHitters<T> {
         self.swept_at = fewest.max(2 * self.candidates.len());
     }
 
-    /// The heavy keys, the heaviest first; equal ones by digest.
+    /// The heavy keys, heaviest first; equal ones by digest.
     #[must_use]
     pub fn answer(&self) -> Vec<HeavyHitter<'_, T>> {
         let estimated = self
@@ -196,7 +203,7 @@ impl<T> HeavyHitters<T> {
         answer
     }
 
-    /// All candidates with their estimates, in no order.
+    /// All candidates with their estimates, in any order.
     pub(crate) fn estimated(&self) -> impl Iterator<Item = HeavyHitter<'_, T>> {
         self.candidates.iter().map(|(digest, note)| {
             let estimate = self.sketch.estimate(digest).max(0).unsigned_abs();
@@ -208,15 +215,16 @@ impl<T> HeavyHitters<T> {
         })
     }
 
-    /// Forgets a candidate: it may be missing from the answer from now on.
+    /// Removes a candidate, which may then be missing from the answer.
     pub(crate) fn forget(&mut self, digest: &Digest) -> Option<T> {
         self.candidates.remove(digest)
     }
 
-    /// Adds another stream's counts and candidates, and sweeps.
+    /// Adds another stream's counts and candidates, then sweeps.
     ///
     /// # Errors
-    /// [`CombineError`]; nothing was added. Both must have the same k; the smaller is kept, for which the answer is right.
+    /// [`CombineError`]; nothing was added. Both should have the same k; otherwise the smaller one
+    /// is kept, for which the answer is correct.
     pub fn merge(&mut self, other: Self) -> Result<(), CombineError> {
         self.sketch.merge(&other.sketch)?;
         self.k = self.k.min(other.k);
@@ -228,7 +236,7 @@ impl<T> HeavyHitters<T> {
         Ok(())
     }
 
-    /// Ends the stream: its counts and candidates. An empty stream goes on in its place.
+    /// Takes the counts and candidates of the stream, and starts an empty one.
     pub(crate) fn take(&mut self) -> (CountMin, DigestMap<T>) {
         let fresh = Self::over(self.sketch.empty(), self.k());
         let ended = std::mem::replace(self, fresh);
@@ -263,7 +271,7 @@ mod tests {
         counts
     }
 
-    /// The lecture's algorithm as it is written, on exact counts.
+    /// The lecture's algorithm as written, on exact counts.
     #[test]
     fn the_answer_is_that_of_looking_through_the_candidates_each_time() {
         let mut random = crate::SeedStream::new(8);
@@ -330,7 +338,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// Recall is 1 even of a sketch that is much too small.
+        /// Recall is 1 even for a sketch that is much too small.
         #[test]
         fn every_heavy_hitter_is_found(
             stream in prop::collection::vec((0_u64..40, 0_u64..40).prop_map(|(a, b)| a.min(b)), 1..600),
@@ -352,8 +360,9 @@ mod tests {
             }
         }
 
-        /// Each reported key has N/k - εN: δ is 2^-4 a key, but the bound of a row is exceeded by far less than Markov allows, and
-        /// at a width of 1,024 with 40 keys by collisions in 4 rows alone: probability 40^2/2 (1/1024)^4 = 7e-10 a case.
+        /// Each reported key has N/k - εN. δ is 2^-4 per key, but rows exceed their bound far more
+        /// rarely than Markov's inequality allows: at a width of 1,024 with 40 keys, only by
+        /// collisions in all 4 rows, with probability 40^2/2 (1/1024)^4 = 7e-10 per case.
         #[test]
         fn every_reported_key_is_almost_heavy(
             stream in prop::collection::vec((0_u64..40, 0_u64..40).prop_map(|(a, b)| a.min(b)), 1..600),

@@ -5,37 +5,42 @@
 //! | [`CountMin`] | how often was this key seen? | never too low; too high by εN with probability at most δ | 16/ε log2(1/δ) |
 //! | [`HeavyHitters`] | which keys make up 1/k of the stream? | none is missed; each has N/k - εN | that, and 4k candidates at most |
 //! | [`MajorityCounter`], [`MajorityBits`] | which key may have more than half? | none, if there is one | 32; 1,032 |
-//! | [`InnerProduct`] | how large is the join of two streams? | stated with the answer | those of the sketches |
-//! | [`overlap`] | how many keys do two sets share? | stated with the answer | 5 MiB a set |
-//! | [`bloom`]: plain, growing, with deletion | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
-//! | [`rolling`] | where does this string occur, which substrings are equal, where does one cut? | matches are verified; of hashes alone stated | a window; 4 a byte under edits |
-//! | [`search`] | where do these strings occur in a text at hand? | none | by pattern |
-//! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | by budget |
+//! | [`InnerProduct`] | how large is the join of two streams? | given with the answer | those of the sketches |
+//! | [`overlap`] | how many keys do two sets share? | given with the answer | 5 MiB per set |
+//! | [`bloom`]: plain, growing, with deletion | has this key been seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits per key |
+//! | [`rolling`] | where does this string occur, which substrings are equal, where to cut? | matches are verified; hashes alone have a stated bound | a window; 4 per byte under edits |
+//! | [`search`] | where do these strings occur in a text in memory? | none | depends on the patterns |
+//! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | a budget |
 //!
-//! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University 2023), whose theorems the tests state and check.
+//! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University
+//! 2023); the tests state and check its theorems.
 //!
 //! Invariants:
-//! * A key comes in as its [`torc_record::Digest`], computed once; nothing here hashes it again, but [`overlap`], whose digests have no namespace.
-//! * All randomness is a seed that is passed in: the same seed and stream give the same bytes on every host.
-//! * Sketches of counts are linear: what is summed, subtracted or windowed equals what was counted that way.
-//! * No bytes, however hostile, make a decoder panic, loop or allocate beyond the caller's limit.
+//! * A key is passed as its [`torc_record::Digest`], computed once; nothing here hashes it again,
+//!   except [`overlap`], whose digests have no namespace.
+//! * All randomness comes from a seed argument: the same seed and stream give the same bytes on
+//!   every host.
+//! * Sketches of counts are linear: sums, differences and windows of sketches equal sketches of the
+//!   summed, subtracted or windowed streams.
+//! * No bytes, however hostile, make a decoder panic, loop, or allocate beyond the caller's limit.
 //!
-//! Absent on purpose: clocks, threads, files; who keeps snapshots and sends them (the server); the Bloom gate of
-//! sealed records (`torc-index`).
+//! Absent on purpose: clocks, threads, files; storing and sending snapshots (the server does that);
+//! the Bloom gate of sealed records (`torc-index`).
 //!
-//! Programs that use these structures on files and streams, `cargo run --release -p torc-sketch --example NAME`:
+//! Examples that use these structures on files and streams, `cargo run --release -p torc-sketch
+//! --example NAME`:
 //!
 //! | example | does |
 //! |---|---|
-//! | `heavy_hitters`, `matrix_search` | the lecture's exercises; `--judge` reads what a judge feeds them |
+//! | `heavy_hitters`, `matrix_search` | the lecture's exercises; `--judge` reads the input format of an online judge |
 //! | `one_hit_wonders` | a cache that stores an object on its second request |
-//! | `cache_digests` | caches that tell each other what they hold |
-//! | `bloom_join` | a join of two files that spares rows |
-//! | `seen_before` | an archive that stores a chunk once, a limit of recipients, articles that were not read |
+//! | `cache_digests` | caches that exchange summaries of their content |
+//! | `bloom_join` | a join of two files that skips rows without a partner |
+//! | `seen_before` | an archive that stores a chunk once, a limit of recipients, unread articles |
 //! | `safe_browsing` | a client that asks a server about few URLs, and misses no malicious one |
 //! | `substrings` | prefix, substring and concatenation: first difference, longest repeat, the hash of a whole from its parts |
 //! | `edit` | a string under insertion and deletion, hashed and compared at any time |
-//! | `pattern_hashes` | a search for patterns of which only hashes are kept |
+//! | `pattern_hashes` | a search for patterns that stores only their hashes |
 
 #![cfg_attr(
     test,

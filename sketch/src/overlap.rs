@@ -1,19 +1,23 @@
 //! How many keys do two sets share, and how large is the join of their accesses?
 //!
-//! *Question*: of two sets of keys, each key with a number of accesses, the number of keys in both, and the sum over keys of (accesses
-//! in one) (accesses in the other). *Answers*, by [`InnerProduct`], from two sketches a set: in one every key counts once, in the
-//! other as often as it was accessed.
+//! *Question*: for two sets of keys, each key with a number of accesses, the number of keys in
+//! both, and the sum over keys of (accesses in one) (accesses in the other). *Answers*, by
+//! [`InnerProduct`], from two sketches per set: in one, every key counts once, in the other, as
+//! often as it was accessed.
 //!
-//! * [`Overlap::shared`] is without bias, and within [`Overlap::shared_error`] = 3 standard deviations with probability at least
-//!   8/9 (Chebyshev). For sets of a and b keys of which s are shared that is 3 sqrt((a b + s²) / (m T)), but for factors close to 1: 0.6 % of
-//!   the set's size where both are equally large and share little.
-//! * [`Overlap::join`] is the lecture's estimate: never below the truth, and above it by more than [`Overlap::join_error`] = ε |a|₁|b|₁ with
-//!   probability at most δ = 1/32.
+//! * [`Overlap::shared`] is unbiased, and within [`Overlap::shared_error`] = 3 standard deviations
+//!   with probability at least 8/9 (Chebyshev). For sets of a and b keys that share s keys, that is
+//!   3 sqrt((a b + s²) / (m T)), up to factors close to 1: 0.6 % of the set's size if both are
+//!   equally large and share little.
+//! * [`Overlap::join`] is the lecture's estimate: never below the truth, and above it by more than
+//!   [`Overlap::join_error`] = ε |a|₁|b|₁ with probability at most δ = 1/32.
 //!
-//! *Bytes*: two sketches of T = 5 rows of m = 65,536 counters: 5 MiB a set, however many keys it has; 1 to 3 bytes a counter as they travel.
+//! *Bytes*: two sketches of T = 5 rows of m = 65,536 counters: 5 MiB per set, however many keys it
+//! has; 1 to 3 bytes per counter when encoded.
 //!
-//! Linear, as its sketches are: the sum over the parts of a set is the sketch of the set, if each key is in one part.
-//! Keys come in as digests that are the same in both sets, so not those that a namespace's keys are placed by: [`digest_of`].
+//! Linear, as its sketches are: the sum over the parts of a set is the sketch of the set, if each
+//! key is in one part. Keys are passed as digests that are the same in both sets, so not as the
+//! digests that place a namespace's keys: see [`digest_of`].
 
 #![expect(clippy::cast_precision_loss, reason = "estimates")]
 
@@ -22,7 +26,7 @@ use torc_record::{Digest, DigestKey, NamespaceId};
 use crate::InnerProduct;
 use crate::count_min::{CombineError, CountMin, DecodeError, Shape};
 
-/// The digest of a key whatever its namespace. About 100 ns for keys up to 60 bytes.
+/// The digest of a key independent of its namespace. About 100 ns for keys of up to 60 bytes.
 #[must_use]
 pub fn digest_of(cluster: &DigestKey, key: &[u8]) -> Digest {
     Digest::of(cluster, NO_NAMESPACE, key)
@@ -40,7 +44,7 @@ const NO_NAMESPACE: NamespaceId = NamespaceId(0);
 /// The sketches of a set of keys.
 ///
 /// * Building: [`KeySet::insert`], [`KeySet::merge`].
-/// * Questions: [`KeySet::overlap`]; [`KeySet::join`] for keys that come more than once.
+/// * Queries: [`KeySet::overlap`]; [`KeySet::join`] for keys that occur more than once.
 /// * Bytes: [`KeySet::encode`], [`KeySet::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySet {
@@ -48,41 +52,41 @@ pub struct KeySet {
     accesses: CountMin,
 }
 
-/// Why bytes are no set of the expected seed. Nothing was made.
+/// Why bytes are not a set with the expected seed. Nothing was created.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeySetError {
     /// One of the sketches is damaged.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// One of the sketches counts in another way.
+    /// One of the sketches has another shape or seed.
     #[error(transparent)]
     Combine(#[from] CombineError),
 }
 
-/// What two sets share, from [`KeySet::overlap`].
+/// The overlap of two sets, from [`KeySet::overlap`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overlap {
-    /// Keys in both: the estimate without bias, kept between none and all of the smaller set.
+    /// Keys in both: the unbiased estimate, clamped between 0 and the size of the smaller set.
     pub shared: f64,
-    /// The truth is within this of `shared` with probability [`Overlap::CONFIDENCE`] at least.
+    /// The truth is within this of `shared` with probability at least [`Overlap::CONFIDENCE`].
     pub shared_error: f64,
     /// Size of the join of the accesses: never below the truth.
     pub join: u128,
-    /// `join` exceeds the truth by more with probability [`Overlap::DELTA`] at most.
+    /// `join` exceeds the truth by more with probability at most [`Overlap::DELTA`].
     pub join_error: f64,
 }
 
 impl Overlap {
     /// 1 - 1/3²: three standard deviations, whatever the distribution.
     pub const CONFIDENCE: f64 = 8.0 / 9.0;
-    /// 2^-5: of five rows.
+    /// 2^-5, for five rows.
     pub const DELTA: f64 = 1.0 / 32.0;
     const DEVIATIONS: f64 = 3.0;
 }
 
 impl KeySet {
-    /// No keys. Sets of one `seed` can be compared and added up.
+    /// An empty set. Sets with the same `seed` can be compared and added.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let empty = CountMin::new(Shape::OF_KEY_SETS, seed);
@@ -92,7 +96,7 @@ impl KeySet {
         }
     }
 
-    /// Adds a key that is not in the set. About 20 ns, which are misses of the cache.
+    /// Adds a key that is not in the set. About 20 ns, mostly cache misses.
     #[inline]
     pub fn insert(&mut self, digest: &Digest, accesses: u64) {
         self.keys.insert(digest);
@@ -114,7 +118,7 @@ impl KeySet {
         self.len() == 0
     }
 
-    /// Accesses of all keys, as they were added.
+    /// Accesses of all keys, as added.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses.total().max(0).unsigned_abs()
@@ -132,10 +136,10 @@ impl KeySet {
         Ok(())
     }
 
-    /// What this set and another one share. About 5 ms.
+    /// The overlap of this set and another one. About 5 ms.
     ///
     /// # Errors
-    /// [`CombineError`] for sets of another seed.
+    /// [`CombineError`] for sets with different seeds.
     pub fn overlap(&self, other: &Self) -> Result<Overlap, CombineError> {
         let keys = self.keys.inner_product(&other.keys)?;
         let InnerProduct {
@@ -150,15 +154,16 @@ impl KeySet {
         })
     }
 
-    /// How many pairs of equal keys two sets have in which keys may come more than once: the size of their join. About 5 ms.
+    /// The number of pairs of equal keys in two sets whose keys may occur more than once: the size
+    /// of their join. About 5 ms.
     ///
     /// # Errors
-    /// [`CombineError`] for sets of another seed.
+    /// [`CombineError`] for sets with different seeds.
     pub fn join(&self, other: &Self) -> Result<InnerProduct, CombineError> {
         self.keys.inner_product(&other.keys)
     }
 
-    /// The bytes of both sketches: of the keys, of the accesses.
+    /// The bytes of both sketches: keys, then accesses.
     #[must_use]
     pub fn encode(&self) -> [Vec<u8>; 2] {
         [&self.keys, &self.accesses].map(|sketch| {
@@ -168,10 +173,11 @@ impl KeySet {
         })
     }
 
-    /// Reads what [`KeySet::encode`] wrote, if it is of this seed. Allocates 5 MiB, whatever the bytes say.
+    /// Reads the output of [`KeySet::encode`], if it has this seed. Allocates 5 MiB, whatever the
+    /// bytes say.
     ///
     /// # Errors
-    /// [`KeySetError`]; nothing was made.
+    /// [`KeySetError`]; nothing was created.
     pub fn decode([keys, accesses]: [&[u8]; 2], seed: u64) -> Result<Self, KeySetError> {
         let counters = Shape::OF_KEY_SETS.counters();
         let decoded = Self {
@@ -192,7 +198,7 @@ mod tests {
 
     const SEED: u64 = 7;
 
-    /// As nodes make it and a client reads it: three parts, each as bytes.
+    /// A set as nodes encode it and a client reads it: three parts, each as bytes.
     fn travelled(keys: std::ops::Range<u64>, accesses: impl Fn(u64) -> u64) -> KeySet {
         let mut whole = KeySet::new(SEED);
         for node in 0..3 {

@@ -1,18 +1,21 @@
-//! Where strings occur in texts that are at hand, found by whatever finds them fastest.
+//! Finds strings in texts in memory, with the fastest method for the patterns.
 //!
-//! *Answer*: all occurrences, overlapping ones too, in the order of their ends, up to a number. Exact.
+//! *Answer*: all occurrences, including overlapping ones, in the order of their ends, up to a
+//! limit. Exact.
 //!
 //! | patterns | found by | why |
 //! |---|---|---|
-//! | one to [`MAX_MEMMEM`] | `memchr::memmem`, each by itself | rare bytes are looked for 32 at a time |
-//! | more, of [`MAX_AUTOMATON_LEN`] bytes in all | an automaton (`aho-corasick`) | one pass for all, whatever their lengths |
-//! | longer ones, [`MIN_HASHED`] and more of one length | rolling hashes ([`super::rolling`]) | an automaton takes 12 bytes for each byte of the patterns, and 50 while it is made |
-//! | longer ones else | `memchr::memmem` | a hash is rolled for each length |
+//! | one to [`MAX_MEMMEM`] | `memchr::memmem` for each | rare bytes are searched for 32 at a time |
+//! | more, up to [`MAX_AUTOMATON_LEN`] bytes in total | an automaton (`aho-corasick`) | one pass for all, whatever their lengths |
+//! | longer ones, at least [`MIN_HASHED`] per length | rolling hashes ([`super::rolling`]) | an automaton takes 12 bytes per byte of the patterns, and 50 during its construction |
+//! | other longer ones | `memchr::memmem` | each length would take a pass of the rolling hash |
 //!
-//! `torc-bench sketch` measures all three on each; `bench/README.md` has the table. Rolling hashes are also what one needs where
-//! only hashes of the patterns are kept, or where the text is a stream ([`super::rolling::HashedPatterns`], [`super::rolling::Searcher`]).
+//! `torc-bench sketch` measures all three in each case; `bench/README.md` has the table. Rolling
+//! hashes are also necessary if only hashes of the patterns are stored, or if the text is a stream
+//! ([`super::rolling::HashedPatterns`], [`super::rolling::Searcher`]).
 //!
-//! No text makes a search slow: each takes time linear in text and patterns, and control comes back in between.
+//! No text makes a search slow: each takes time linear in text and patterns, and returns control in
+//! between.
 
 use std::sync::Arc;
 
@@ -21,29 +24,29 @@ use memchr::memmem;
 
 use super::rolling::{Match, Modulus, PatternError, Patterns, Scan, Searcher};
 
-/// Most patterns of which each is looked for by itself.
+/// Limit on the patterns that are searched for one by one.
 pub const MAX_MEMMEM: usize = 8;
-/// Most bytes of all patterns for which an automaton is made.
+/// Limit on the total bytes of the patterns of an automaton.
 pub const MAX_AUTOMATON_LEN: usize = 64 << 10;
-/// Least patterns of one length that are hashed instead of being looked for each by itself.
+/// Least number of patterns of one length that are hashed instead of being searched for one by one.
 pub const MIN_HASHED: usize = 40;
-/// Bytes looked at, or work of rolling hashes, between two looks at whether to go on.
+/// Bytes, or work of rolling hashes, between two checks whether to continue.
 const STEP: u64 = 1 << 20;
 
 /// How strings are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Each by itself, by rare bytes.
+    /// One by one, by rare bytes.
     Memmem,
-    /// All at once.
+    /// All in one pass.
     Automaton,
-    /// All of one length at once.
+    /// All of one length in one pass.
     Hashes,
 }
 
-/// Strings to look for.
+/// Strings to search for.
 ///
-/// Cloning shares what is large.
+/// Clones share the large parts.
 #[derive(Debug, Clone)]
 pub struct Finder {
     patterns: Patterns,
@@ -57,21 +60,21 @@ enum Engine {
     Hashes(Box<Searcher>),
 }
 
-/// What was found in a text.
+/// The occurrences in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Matches {
     /// In the order of their ends.
     pub first: Vec<Match>,
-    /// There are more.
+    /// Whether there are more.
     pub more: bool,
 }
 
 impl Finder {
-    /// Makes strings ready, by the order of which a [`Match`] names them. The modulus should be drawn from a seed that those who store the texts
-    /// do not know.
+    /// Prepares strings; a [`Match`] refers to them by index. Draw the modulus from a seed that the
+    /// authors of the texts do not know.
     ///
     /// # Errors
-    /// [`PatternError`] for none, an empty one, too many or too long ones.
+    /// [`PatternError`] if there are none, one is empty or too long, or there are too many.
     pub fn new<P: AsRef<[u8]>>(modulus: &Modulus, patterns: &[P]) -> Result<Self, PatternError> {
         let lengths = || patterns.iter().map(|it| it.as_ref().len());
         let len: usize = lengths().sum();
@@ -85,7 +88,7 @@ impl Finder {
         Self::by(method, modulus, patterns)
     }
 
-    /// Makes strings ready to be found in one way; where an automaton cannot be built, by hashes.
+    /// Prepares strings for one method; falls back to hashes if an automaton cannot be built.
     ///
     /// # Errors
     /// As [`Finder::new`].
@@ -113,7 +116,7 @@ impl Finder {
         })
     }
 
-    /// How it finds.
+    /// Its method.
     #[must_use]
     pub const fn method(&self) -> Method {
         match self.engine {
@@ -123,7 +126,8 @@ impl Finder {
         }
     }
 
-    /// The first `most` occurrences in a text. After each MiB of work, of this and earlier texts, it asks whether to go on; none if not.
+    /// The first `most` occurrences in a text. After each MiB of work, counted across texts, it
+    /// asks whether to continue; `None` if not.
     pub fn find(
         &mut self,
         text: &[u8],
@@ -145,7 +149,7 @@ impl Finder {
     }
 }
 
-/// How much is done before control comes back.
+/// Decides how much work is done before control returns.
 #[derive(Debug)]
 pub struct Budget<G> {
     left: u64,
@@ -153,12 +157,12 @@ pub struct Budget<G> {
 }
 
 impl<G: FnMut() -> bool> Budget<G> {
-    /// Asks `go_on` after each MiB of work.
+    /// Calls `go_on` after each MiB of work.
     pub const fn new(go_on: G) -> Self {
         Self { left: STEP, go_on }
     }
 
-    /// Whether to go on after so many bytes.
+    /// Whether to continue after this many more bytes.
     fn spend(&mut self, bytes: usize) -> bool {
         self.left = self.left.saturating_sub(bytes as u64);
         self.left > 0 || self.renew()
@@ -170,7 +174,7 @@ impl<G: FnMut() -> bool> Budget<G> {
     }
 }
 
-/// The first `most` of each pattern, which hold the first of all.
+/// The first `most` of each pattern, which include the first `most` of all.
 fn each(
     finders: &[memmem::Finder<'_>],
     text: &[u8],
@@ -206,7 +210,7 @@ fn all(
 ) -> Option<Vec<Match>> {
     let mut found: Vec<Match> = Vec::new();
     let mut last = 0;
-    // The first is looked for with what skips ahead, which a search for overlapping ones does without.
+    // Finds the first occurrence with a prefilter, which a search for overlapping ones cannot use.
     if let Some(first) = automaton.find(text) {
         let before = first.start().saturating_sub(1);
         let rest = aho_corasick::Input::new(text).range(automaton_start(automaton, before)..);
@@ -224,7 +228,7 @@ fn all(
     budget.spend(text.len()).then_some(found)
 }
 
-/// No occurrence that ends later than the first found begins before this.
+/// No occurrence that ends after the first one found begins before this offset.
 fn automaton_start(automaton: &AhoCorasick, before: usize) -> usize {
     before.saturating_sub(automaton.max_pattern_len())
 }

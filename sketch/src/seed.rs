@@ -1,8 +1,8 @@
-//! Many numbers from one seed.
+//! Derives many numbers from one seed.
 //!
 //! SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014):
 //! equidistributed over its period of 2^64, and the same on every host. It expands a seed into the
-//! coefficients of a hash function; it is no source of secrets.
+//! coefficients of a hash function; it must not be used for secrets.
 
 /// A stream of numbers that depends on its seed alone.
 #[derive(Debug, Clone)]
@@ -30,12 +30,12 @@ impl SeedStream {
         high << 64 | self.next_u64() as u128
     }
 
-    /// Uniform below `bound`, without bias; 0 for the bound 0. Draws twice at most on average.
+    /// Uniform below `bound`, without bias; 0 for bound 0. Takes at most two draws on average.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
         }
-        // What is refused is the short last run of `bound` values.
+        // Rejects the incomplete last run of `bound` values.
         let refused_from = u64::MAX - u64::MAX % bound;
         loop {
             let drawn = self.next_u64();

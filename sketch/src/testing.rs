@@ -1,16 +1,16 @@
-//! What the tests of several structures share.
+//! Helpers shared by the tests of several structures.
 
 use torc_record::Digest;
 
 use crate::SeedStream;
 
-/// The digest that stands for a number: as random as a real one.
+/// A digest derived from a number: as random as a real one.
 pub(crate) fn digest(key: u64) -> Digest {
     let mut seeds = SeedStream::new(key);
     Digest(seeds.next_u128().to_be_bytes())
 }
 
-/// Two hexadecimal digits a byte.
+/// Two hexadecimal digits per byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Every example is run, on small inputs of which the output is known.
+//! Runs every example with small inputs and known output.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failing test")]
 
@@ -12,12 +12,12 @@ fn run(name: &str, args: &[&str], input: &str) -> Output {
     run_example(env!("CARGO_PKG_NAME"), name, args, input).unwrap()
 }
 
-/// What it prints; it must succeed.
+/// The output of an example, which must succeed.
 fn output(name: &str, args: &[&str], input: &str) -> (String, String) {
     example_output(env!("CARGO_PKG_NAME"), name, args, input)
 }
 
-/// A file of this test.
+/// Creates a file for this test.
 fn file(name: &str, content: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut options = std::fs::OpenOptions::new();
@@ -86,7 +86,7 @@ fn a_matrix_as_a_judge_feeds_it() {
 
 #[test]
 fn one_hit_wonders_are_not_stored() {
-    // 10 objects in turn, each time with an object that never comes again.
+    // 10 recurring objects, each followed by an object that never occurs again.
     let requests = (0..2_000).map(|i| format!("popular{}\nwonder{i}\n", i % 10));
     let (printed, _) = output("one_hit_wonders", &["12"], &concat(requests));
     let lines: Vec<&str> = printed.lines().collect();
@@ -109,7 +109,7 @@ fn one_hit_wonders_are_not_stored() {
 
 #[test]
 fn caches_find_in_each_other_what_their_digests_say() {
-    // After the first digests each of 20 objects is in some cache.
+    // After the first digests, each of 20 objects is in some cache.
     let requests = (0..8_001).map(|i| format!("object{}\n", i % 20));
     let (printed, _) = output("cache_digests", &["3", "100"], &concat(requests));
     let counts: Vec<u64> = printed
@@ -127,7 +127,7 @@ fn caches_find_in_each_other_what_their_digests_say() {
     );
     // 8 times 3 digests of 100 keys at 1 %.
     assert!((8 * 3 * 120..8 * 3 * 140).contains(&bytes), "{printed}");
-    // Five objects fit into no cache of two for long: siblings have them.
+    // Five objects do not stay long in a cache of two, but siblings have them.
     let requests = (0..9_000).map(|i| format!("object{}\n", i % 5 + i / 3_000));
     let (printed, _) = output("cache_digests", &["4", "2"], &concat(requests));
     assert!(printed.contains("answered by a sibling"), "{printed}");
@@ -141,7 +141,8 @@ fn a_bloom_join_is_the_join_and_spares_rows() {
     let (joined, told) = output("bloom_join", &[&small, &large], "");
     assert_eq!(joined, "1\ta\trow1\n2\tb\trow2\n2\tB\trow2\n");
     let sent = number_before(&told, " of 1000 rows");
-    // Of 998 strangers 1 % is let in: 5 standard deviations above the mean are 26, and a filter of 64 bits is rougher.
+    // Of 998 other items, 1 % passes: 26 is 5 standard deviations above the mean, and a filter of
+    // 64 bits is coarser.
     assert!((2..=60).contains(&sent), "{told}");
     assert!(!run("bloom_join", &[&small], "").status.success());
 }
@@ -168,7 +169,7 @@ fn no_malicious_url_is_called_harmless_and_few_others_are_asked_about() {
     }
     let asked = told.split("asked ").nth(1).unwrap();
     let in_vain = number_before(asked, " times") - 5_000;
-    // 5,000 strangers at 1 %: 50 ± 5 standard deviations.
+    // 5,000 other items at 1 %: 50 ± 5 standard deviations.
     assert!((15..=85).contains(&in_vain), "{told}");
 }
 

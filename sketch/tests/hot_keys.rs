@@ -1,4 +1,4 @@
-//! Hot keys of several nodes over windows, against exact counts.
+//! Hot keys of several nodes over windows, compared with exact counts.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -42,7 +42,7 @@ fn record(hot: &mut HotKeys, key: u64, times: u64) {
     (0..times).for_each(|_| hot.record(&digest(key), || name(key)));
 }
 
-/// The interval in which each key was accessed so many times.
+/// The interval in which each key has this many accesses.
 fn interval(options: &HotKeysOptions, accesses: &[(u64, u64)]) -> Interval {
     let mut hot = HotKeys::new(options, 0);
     for &(key, times) in accesses {
@@ -64,7 +64,7 @@ fn answer(intervals: &[Interval]) -> HotAnswer {
     hottest(&windows).unwrap().unwrap()
 }
 
-/// Two hexadecimal digits a byte.
+/// Two hexadecimal digits per byte.
 fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()
@@ -118,7 +118,7 @@ fn a_majority_is_confirmed_by_the_sketch() {
         "closer to half than the error"
     );
     assert_eq!(of(&[(1, 50), (2, 50)]), None);
-    // The counter names some key here; the sketch knows better.
+    // The counter names some key here, but the sketch shows that it has no majority.
     assert_eq!(of(&[(1, 40), (2, 40), (3, 21)]), None);
     assert_eq!(of(&[]), None);
 }
@@ -149,7 +149,7 @@ fn merging_keeps_what_is_heavy_in_both_and_the_coarser_k() {
     );
 }
 
-/// Each part may have missed keys, and a key may have been missed in both.
+/// Each part may have missed keys, and both may have missed the same key.
 #[test]
 fn what_parts_may_have_missed_adds_up() {
     let options = HotKeysOptions {
@@ -167,7 +167,7 @@ fn what_parts_may_have_missed_adds_up() {
 #[test]
 fn a_candidate_that_comes_twice_is_refused() {
     let bytes = encoded(&interval(&options(4, 3), &[(1, 9)]));
-    // Digest, namespace, length and eight bytes of key.
+    // Digest, namespace, length and the eight bytes of the key.
     let (rest, candidate) = bytes.split_at(bytes.len() - 30);
     let count_at = rest.len() - 4;
     let twice = [&rest[..count_at], &[2, 0, 0, 0], candidate, candidate].concat();
@@ -258,7 +258,7 @@ fn golden_bytes_do_not_change() {
     assert_eq!(hex, expected.concat());
 }
 
-/// The sketch has its own golden bytes; here it is what it is.
+/// The sketch's own golden test covers these bytes.
 fn sketch_hex() -> String {
     let mut sketch = torc_sketch::CountMin::new(Shape::new(1, 4).unwrap(), 1);
     sketch.insert(&Digest([7; 16]));
@@ -317,7 +317,8 @@ fn damaged_and_oversized_bytes_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// The theorem of the module: for any split of the accesses over time and nodes, merged in any grouping.
+    /// The module's theorem, for any split of the accesses over time and nodes, merged in any
+    /// grouping.
     #[test]
     fn every_key_with_a_kth_of_the_window_is_in_the_answer(
         parts in prop::collection::vec(

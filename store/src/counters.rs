@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Histogram;
 
-/// Upper bounds of the buckets for syncs, seconds.
+/// Upper bounds of the buckets for sync times, seconds.
 const SYNC_BOUNDS: [f64; 14] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 ];
@@ -45,7 +45,7 @@ pub(crate) struct Counters {
     pub(crate) shared_digests: AtomicBool,
 }
 
-/// How long syncs took.
+/// Times of syncs.
 #[derive(Debug, Default)]
 pub(crate) struct SyncTimes {
     buckets: [Counter; SYNC_BOUNDS.len() + 1],

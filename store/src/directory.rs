@@ -39,11 +39,11 @@ const LOG_PREFIX: &str = "log-";
 const SEGMENT_PREFIX: &str = "segment-";
 pub(crate) const META_PREFIX: &str = "meta-";
 const TMP_SUFFIX: &str = ".tmp";
-/// The longest file that [`Directory::read`] takes into memory.
+/// Longest file that [`Directory::read`] accepts.
 const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
 
-/// Descriptors held back: a log, a manifest, a flush, a compaction, an ingest and a value of the
-/// metadata may be begun at once.
+/// Reserved descriptors: a log segment, a manifest, a flush, a compaction, an ingest and a metadata
+/// value may be created at the same time.
 const SPARE_DESCRIPTORS: usize = 8;
 
 /// A locked data directory.
@@ -52,12 +52,12 @@ pub(crate) struct Directory {
     fs: Arc<dyn Fs>,
     path: PathBuf,
     handle: Box<dyn FsDir>,
-    /// The directory again, for the sake of the descriptors.
+    /// Further handles of the directory, which hold the reserved descriptors.
     spare: Mutex<Vec<Box<dyn FsDir>>>,
     lock: Mutex<Option<Box<dyn FsLock>>>,
 }
 
-/// The numbers in the names of a directory's files.
+/// The numbers in the file names of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) logs: Vec<u64>,
@@ -67,7 +67,7 @@ pub(crate) struct Names {
 }
 
 impl Directory {
-    /// Makes and locks the directory.
+    /// Creates and locks the directory.
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::Io`].
@@ -91,7 +91,7 @@ impl Directory {
         })
     }
 
-    /// Makes a new file of the store, with a descriptor that was held back if need be.
+    /// Creates a new file of the store, using a reserved descriptor if necessary.
     pub(crate) fn create(&self, path: &Path) -> Result<Box<dyn FsFile>, StoreError> {
         let file = self.with_spare(|| self.fs.create(path));
         file.map_err(StoreError::io("create", path))
@@ -100,7 +100,7 @@ impl Directory {
     fn with_spare<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
         loop {
             match open() {
-                // Others may be faster than us, once or twice.
+                // Another thread may take the freed descriptor first, so this may repeat.
                 Err(error) if is_out_of_descriptors(&error) && self.give_spare() => {}
                 done => return done,
             }
@@ -111,7 +111,7 @@ impl Directory {
         self.spare.lock().pop().is_some()
     }
 
-    /// Holds descriptors back again, as many as there are. After a file was closed.
+    /// Refills the reserve as far as possible. Call this after closing a file.
     pub(crate) fn hold_spare(&self) {
         let mut spare = self.spare.lock();
         while spare.len() < SPARE_DESCRIPTORS {
@@ -142,7 +142,7 @@ impl Directory {
         self.path.join(format!("{SEGMENT_PREFIX}{number:020}"))
     }
 
-    /// Lets another process in.
+    /// Releases the lock for other processes.
     pub(crate) fn unlock(&self) {
         self.lock.lock().take();
     }
@@ -167,8 +167,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// Makes all that earlier processes created, renamed and removed durable, before
-    /// anything is built on it.
+    /// Makes all creations, renames and removals of earlier processes durable before anything
+    /// relies on them.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.hold_spare();
         let synced = self.handle.sync();
@@ -182,8 +182,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes a file if it is there. Not durable until [`Directory::sync`]; a file that
-    /// comes back is removed on the next opening.
+    /// Removes a file if it exists. Not durable until [`Directory::sync`]; a file that reappears is
+    /// removed on the next opening.
     pub(crate) fn remove(&self, path: &Path) -> Result<(), StoreError> {
         match self.fs.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -193,7 +193,7 @@ impl Directory {
         }
     }
 
-    /// The contents of a small file, if it is there.
+    /// The content of a small file, if it exists.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.join(name);
         let file = match self.with_spare(|| self.fs.open(&path)) {
@@ -220,18 +220,18 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// Puts a small file in place of what had its name, durably.
+    /// Durably replaces a small file.
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`] and [`StoreError::Io`]: nothing was changed.
-    /// [`StoreError::Failed`]: it may or may not be in place.
+    /// [`StoreError::Failed`]: the new file may or may not be in place.
     pub(crate) fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let temporary = self.join(&format!("{name}{TMP_SUFFIX}"));
         let path = self.join(name);
         self.remove(&temporary)?;
         let written = self.write_new(&temporary, bytes);
         if written.is_err() {
-            // Best effort: what stays is removed on the next opening.
+            // Best effort: a leftover file is removed on the next opening.
             let _ = self.fs.remove(&temporary);
         }
         written?;
@@ -318,7 +318,7 @@ fn field(text: &str, name: &str) -> Option<u32> {
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// The number in a name of twenty digits; other names are not ours.
+/// The number in a file name, if it is one of the store's: twenty digits after `prefix`.
 fn number_of(name: &str, prefix: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
     let is_plain = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());

@@ -45,7 +45,7 @@ pub enum StoreError {
         /// The limit, bytes.
         max: usize,
     },
-    /// A record belongs to another partition than its batch. Nothing was changed.
+    /// A record belongs to a different partition from its batch. Nothing was changed.
     #[error("a batch of partition {partition} contains a record of another partition")]
     StrayRecord {
         /// The batch's partition.
@@ -81,11 +81,11 @@ pub enum StoreError {
         .file.display()
     )]
     NewerFormat {
-        /// The file that says so.
+        /// The file in that format.
         file: PathBuf,
         /// Its version.
         found: u32,
-        /// What this release reads.
+        /// The version that this release reads.
         supported: u32,
     },
     /// A file was written by an older release, in a format that this release cannot read.
@@ -96,11 +96,11 @@ pub enum StoreError {
         .file.display()
     )]
     OlderFormat {
-        /// The file that says so.
+        /// The file in that format.
         file: PathBuf,
         /// Its version.
         found: u32,
-        /// What this release reads.
+        /// The version that this release reads.
         supported: u32,
     },
     /// The directory belongs to a cluster with another number of partitions. Nothing was
@@ -112,9 +112,9 @@ pub enum StoreError {
     PartitionsDiffer {
         /// The data directory.
         dir: PathBuf,
-        /// What it was created with.
+        /// The number that it was created with.
         found: u32,
-        /// What it was opened with.
+        /// The number that it was opened with.
         wanted: u32,
     },
     /// A file is corrupt. Nothing was changed or skipped: move the directory away and
@@ -138,13 +138,13 @@ pub enum StoreError {
         "partition {partition}: a slice at byte {offset} of {} is damaged: {what}; copy the partition again", .file.display()
     )]
     Damaged {
-        /// Whose slice.
+        /// The slice's partition.
         partition: Partition,
-        /// The segment.
+        /// The segment's file.
         file: PathBuf,
-        /// Where in it the slice starts, bytes.
+        /// Offset of the slice in it, bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
     /// The partition has no readable slice of a generation here: ask another replica for the key.
@@ -167,9 +167,9 @@ pub enum StoreError {
     /// them again.
     #[error("a received slice of partition {partition} is damaged: {what}; request it again")]
     BadIngest {
-        /// Whose slice.
+        /// The slice's partition.
         partition: Partition,
-        /// What is wrong with it.
+        /// The difference.
         what: &'static str,
     },
     /// A file could not be opened, created or read. Nothing was changed; see the
@@ -186,9 +186,9 @@ pub enum StoreError {
     /// The cluster has no such partition. Nothing was changed.
     #[error("partition {partition} does not exist: the cluster has {count}")]
     UnknownPartition {
-        /// What was asked for.
+        /// The requested partition.
         partition: Partition,
-        /// How many there are.
+        /// The number of partitions.
         count: u32,
     },
     /// Invalid name for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
@@ -294,7 +294,7 @@ impl StoreError {
         }
     }
 
-    /// A failure that leaves the state of the disk unknown.
+    /// A failure after which the state of the disk is unknown.
     pub(crate) fn stopped<'a>(
         action: &'static str,
         file: &'a Path,
@@ -327,7 +327,7 @@ pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the process, or the system, has no descriptor left.
+/// Whether the process or the system has no file descriptors left.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);

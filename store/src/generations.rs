@@ -1,9 +1,10 @@
-//! Generations: immutable records that come as slices, are looked up by themselves, and go as a whole.
+//! Generations: immutable records that arrive as slices and are looked up and dropped separately
+//! from others.
 //!
-//! Nothing of them is ever written record by record. They take no part in summaries, scans of
-//! partitions, tails and compaction; dropping a partition drops what it has of them, too. A key of a
-//! generation that this node has no slice of is [`StoreError::NotHeld`], never absent: whoever knows
-//! that the generation has no keys in the partition says so.
+//! Their records are never written one by one. They take no part in summaries, scans of partitions,
+//! tails and compaction; dropping a partition drops its generations as well. A key of a generation
+//! without a slice here is [`StoreError::NotHeld`], never absent: only the caller can know that the
+//! generation has no keys in the partition.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +18,14 @@ use crate::slice::SliceHeader;
 use crate::{Cursor, ScanLimits, ScanPage, Store, StoreError};
 
 impl Store {
-    /// The slice that a partition has of a generation, unless it is damaged.
+    /// A partition's slice of a generation, unless it is damaged.
     #[must_use]
     pub fn generation(&self, partition: Partition, generation: NamespaceId) -> Option<SealedSlice> {
         let slice = self.shared().table.generation(partition, generation);
         slice.map(SealedSlice)
     }
 
-    /// The generations that this node has slices of. Looks at every partition.
+    /// The generations that this node has slices of. O(partitions).
     #[must_use]
     pub fn generations(&self) -> BTreeSet<NamespaceId> {
         let all = self.shared().table.generations();
@@ -34,7 +35,7 @@ impl Store {
             .collect()
     }
 
-    /// A page of what a partition has of a generation, in ring order.
+    /// A page of a partition's records of a generation, in ring order.
     ///
     /// # Errors
     /// [`StoreError::NotHeld`], [`StoreError::Damaged`], [`StoreError::Failed`],
@@ -54,9 +55,8 @@ impl Store {
             .generation_page(partition, generation, after, limits)
     }
 
-    /// Drops slices of generations, durably: those that `keeps` does not keep, and damaged ones.
-    /// Returns how many went. Their files go when nothing else in them counts. For a thread that may
-    /// wait.
+    /// Durably drops slices of generations: those for which `keeps` is false, and damaged ones.
+    /// Returns their number. A file is removed once no slice in it is live. Blocks.
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`]: nothing was changed.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{StoreError, StoreHealth};
 
-/// Shared by all that read and write. Once stopped it stays stopped.
+/// State shared by all readers and writers. Once stopped, it stays stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     out_of_space: AtomicBool,
@@ -13,7 +13,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Refuses when the store has failed or was closed.
+    /// Fails if the store has failed or was closed.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.stopped.get() {
             Some(why) => Err(why.clone()),
@@ -21,7 +21,7 @@ impl Health {
         }
     }
 
-    /// Stops the store if this error calls for it; the first reason stays.
+    /// Stops the store if this error requires it; keeps the first reason.
     pub(crate) fn note(&self, error: &StoreError) {
         if matches!(error, StoreError::Failed { .. }) && self.stopped.set(error.clone()).is_ok() {
             tracing::error!(%error, "the store has stopped");
@@ -29,7 +29,7 @@ impl Health {
     }
 
     pub(crate) fn close(&self) {
-        // A store that failed before keeps its reason.
+        // A store that failed before keeps that reason.
         let _ = self.stopped.set(StoreError::Closed);
     }
 

@@ -10,8 +10,8 @@
 //!
 //! | kind | entry |
 //! |---|---|
-//! | 1 | a segment: rows of its table (4), number (8), length (8), place of the table (8), the log entry after which a drop empties it (8), then a bit for each row, set if the slice counts, in whole bytes |
-//! | 2 | what the slices of a partition come to: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
+//! | 1 | a segment: rows of its table (4), number (8), length (8), offset of the table (8), the log entry after which a drop empties it (8), then a bit for each row, set if the slice is live, in whole bytes |
+//! | 2 | the sum of a partition's slices: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
 //! | 3 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
 //! | 4 | ceiling of the node's clock: zero (4), hybrid time (8) |
 //!
@@ -40,16 +40,16 @@ const FACTS: u32 = 3;
 const CEILING: u32 = 4;
 const FACTS_LEN: usize = 8 + META_LEN + BALLOT_LEN;
 
-/// A segment, and which of its slices count.
+/// A segment, and which of its slices are live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveSegment {
     pub(crate) file: SegmentFile,
-    /// A bit a row.
+    /// One bit per row.
     live: Vec<u8>,
 }
 
 impl LiveSegment {
-    /// A segment of which no slice counts yet.
+    /// A segment without live slices.
     pub(crate) fn new(file: SegmentFile) -> Self {
         let live = vec![0; bitmap_len(file.rows)];
         Self { file, live }
@@ -71,7 +71,7 @@ const fn bitmap_len(rows: u32) -> usize {
     (rows as usize).div_ceil(8)
 }
 
-/// What makes up the store.
+/// The files of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) generation: u64,
@@ -80,16 +80,16 @@ pub(crate) struct Manifest {
     pub(crate) first_log: u64,
     pub(crate) highest_time: HybridTime,
     pub(crate) segments: Vec<LiveSegment>,
-    /// What the slices of each partition that has some come to.
+    /// The sums of the partitions' slices, for partitions that have any.
     pub(crate) sealed: Vec<(Partition, PartitionSummary)>,
-    /// As they were when this was published: no older than `through`, perhaps newer. The log
-    /// from there on is replayed whole, so the last ones win.
+    /// The facts when this was published, perhaps newer than `through`. The whole log from there on
+    /// is replayed, so the latest facts win.
     pub(crate) facts: Vec<(Partition, Facts)>,
     pub(crate) ceiling: HybridTime,
 }
 
 impl Manifest {
-    /// Of a store that has nothing yet.
+    /// The manifest of an empty store.
     pub(crate) const EMPTY: Self = Self {
         generation: 1,
         through: Seq(0),
@@ -115,7 +115,7 @@ impl Manifest {
             .transpose()
     }
 
-    /// Puts this manifest in place of the last, durably.
+    /// Durably replaces the last manifest by this one.
     ///
     /// # Errors
     /// As [`Directory::publish`].
@@ -284,10 +284,10 @@ fn put_u64s(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// The body of the one frame that fills a small file after its header.
+/// The body of the only frame in a small file.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem with the file.
 pub(crate) fn single_frame<'a>(
     file: &'a [u8],
     header: &Header,

@@ -34,7 +34,7 @@ pub(crate) fn get(dir: &Directory, name: &str) -> Result<Option<Vec<u8>>, StoreE
         .map_err(|what| corrupt(HEADER_LEN, what))
 }
 
-/// Sets the value of a name, durably.
+/// Durably sets the value of a name.
 ///
 /// # Errors
 /// [`StoreError::BadMetaName`], [`StoreError::MetaTooLong`] and those of

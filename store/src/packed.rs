@@ -20,8 +20,8 @@
 //! Invariants:
 //! * The bytes of a [`Packed`] have been checked: every accessor is total.
 //! * A record has exactly one packed form.
-//! * Each packed record is an allocation of its own. A slice of a batch buffer would be
-//!   cheaper to make, and one surviving record would keep a whole batch in memory.
+//! * Each packed record is a separate allocation. A slice of a batch buffer would be cheaper to
+//!   make, but one surviving record would then keep a whole batch in memory.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -41,7 +41,7 @@ use crate::Cursor;
 use crate::format::{BALLOT_LEN, array, ballot_at, ballot_bytes, u32_at, u64_at};
 
 pub(crate) const HEAD_LEN: usize = 44;
-/// Of the longest record.
+/// Upper bound on the length of a packed record.
 pub(crate) const MAX_PACKED_LEN: usize =
     HEAD_LEN + EXPIRY_LEN + BALLOT_LEN + MAX_KEY_LEN + MAX_VALUE_LEN;
 const BALLOT_AT: usize = 8;
@@ -58,14 +58,14 @@ const WITH_ORIGIN: u8 = 128;
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packed(Arc<[u8]>);
 
-/// Shows the digest and the version: keys and values are not for logs.
+/// Shows only digest and version: keys and values must not be logged.
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packed({} at {})", self.digest(), self.ballot())
     }
 }
 
-/// Where a record stands in ring order. Equal positions are the same key.
+/// The position of a record in ring order. Records with equal positions have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position<'a> {
     pub(crate) token: u64,
@@ -111,7 +111,7 @@ impl Packed {
         let origin = record.origin.filter(|origin| *origin != record.ballot);
         let kind = kind | origin.map_or(0, |_| WITH_ORIGIN);
         let len = HEAD_LEN + extra_len(kind) + key.len() + value.len();
-        // Collected from an iterator of known length: one allocation, no second copy.
+        // An iterator of known length is collected with one allocation and no second copy.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let mut out = Writer(Arc::make_mut(&mut bytes));
         out.put(&(u32::from(kind) | (value.len() as u32) << 8).to_le_bytes());
@@ -132,19 +132,19 @@ impl Packed {
         Ok(Self(bytes))
     }
 
-    /// Reads the packed record at the start of `bytes`; its length is that of
-    /// [`Packed::bytes`]. Every length is checked before it is used.
+    /// Reads the packed record at the start of `bytes`; [`Packed::bytes`] gives its length. Checks
+    /// every length before using it.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The problem with the bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         Ok(Self(bytes[..Self::len_of(bytes)?].into()))
     }
 
-    /// Length of the packed record at the start of `bytes`, which are at least as many.
+    /// Length of the packed record at the start of `bytes`, which has at least that many bytes.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The problem with the bytes.
     pub(crate) fn len_of(bytes: &[u8]) -> Result<usize, &'static str> {
         let len = Self::len_by_head(bytes)?;
         if len > bytes.len() {
@@ -156,7 +156,7 @@ impl Packed {
         Ok(len)
     }
 
-    /// The length that the head of a packed record says.
+    /// The length given by the head of a packed record.
     ///
     /// # Errors
     /// No record has such a head.
@@ -235,7 +235,7 @@ impl Packed {
         self.borrowed().is_collected(watermark)
     }
 
-    /// Where the record stands, in bytes of its own: a cursor must not keep a value alive.
+    /// The position of the record as a copy: a cursor must not keep a value in memory.
     pub(crate) fn cursor(&self) -> Cursor {
         Cursor {
             digest: self.digest(),
@@ -286,18 +286,18 @@ const fn expiry_len(kind: u8) -> usize {
     }
 }
 
-/// The origin of a packed record that is not cut off.
+/// The origin of a packed record that is not truncated.
 fn origin_at(bytes: &[u8]) -> Option<Ballot> {
     let at = HEAD_LEN + expiry_len(bytes[0]);
     (bytes[0] & WITH_ORIGIN != 0).then(|| ballot_at(bytes, at))
 }
 
-/// A packed record where it lies, for reading once. The caller has checked the bytes.
+/// A packed record in place, for reading once. The caller has checked the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct PackedRef<'a>(&'a [u8]);
 
 impl<'a> PackedRef<'a> {
-    /// The packed record at the start of `bytes`; every length is checked.
+    /// The packed record at the start of `bytes`; checks every length.
     ///
     /// # Errors
     /// As [`Packed::len_of`].
@@ -326,7 +326,7 @@ impl<'a> PackedRef<'a> {
         &self.0[start..start + key_len(self.0)]
     }
 
-    /// None of a tombstone.
+    /// `None` for a tombstone.
     pub(crate) fn value(self) -> Option<&'a [u8]> {
         let len = self.0.len() - value_len(self.0);
         (!self.is_tombstone()).then(|| &self.0[len..])
@@ -348,7 +348,7 @@ impl<'a> PackedRef<'a> {
         key_len(self.0) + value_len(self.0)
     }
 
-    /// Which key and which version, for sums.
+    /// A checksum of key and version, for sums.
     pub(crate) fn fingerprint(self) -> u128 {
         torc_record::entry_sum(&self.digest(), self.namespace(), self.ballot())
     }

@@ -57,7 +57,7 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// As the one below, with eighteen bytes more behind the expiry.
+/// As in the test below, with eighteen more bytes after the expiry.
 #[test]
 fn an_origin_lies_behind_the_expiry_and_only_if_it_is_not_the_ballot() {
     let state = State::Value {
@@ -93,7 +93,7 @@ fn an_origin_lies_behind_the_expiry_and_only_if_it_is_not_the_ballot() {
     assert!(Packed::parse(&by_hand).is_err(), "one form only");
 }
 
-/// The bytes by hand from the table above.
+/// The bytes were written by hand from the table in `packed`.
 #[test]
 fn the_packed_form_does_not_change() {
     let mut record = record(b"k", 0x0102_0304_0506_0708, value(b"vw"));

@@ -1,7 +1,7 @@
-//! The durable facts of a partition beside its records, and changes that belong together.
+//! The durable facts of a partition beside its records, and batches of changes.
 //!
-//! Facts lie in the log as entries of their own; the manifest carries those of all
-//! partitions on when the log is cut. In bytes, little-endian:
+//! Facts are separate entries in the log; when the log is cut, the manifest carries the facts of
+//! all partitions on. In bytes, little-endian:
 //!
 //! | bytes | facts |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | 18 | collected: epoch (8), hybrid time (8), node slot (2) |
 //! | 18 | collecting |
 //!
-//! What they mean is for the replica to know; the store only keeps them. The *watermark* of
-//! a partition is the store's own: the highest that was purged up to since the last wipe.
+//! The replica interprets them; the store only keeps them. The *watermark* of a partition belongs
+//! to the store: the highest ballot of a purge since the last wipe.
 
 use torc_record::{Ballot, Epoch, HybridTime, Record};
 
@@ -21,7 +21,7 @@ use crate::format::{BALLOT_LEN, ballot_at, ballot_bytes, u64_at};
 /// Bytes of a partition's facts.
 pub(crate) const META_LEN: usize = 24 + 2 * BALLOT_LEN;
 
-/// What a replica remembers of its partition. Kept, not understood.
+/// The durable state of a partition's replica. The store does not interpret it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PartitionMeta {
     /// Adopted epoch.
@@ -36,18 +36,17 @@ pub struct PartitionMeta {
     pub collecting: Ballot,
 }
 
-/// Changes of one partition that become durable together, or not at all. Applied in the
-/// order of the fields.
+/// Changes of one partition that become durable together or not at all. Applied in the order of the
+/// fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionBatch {
     /// Drop all records first, and forget the watermark. The facts stay.
     pub wipe: bool,
-    /// Records; of a key the highest ballot wins. Up to 4 MiB of them as stored: 44 to 52
-    /// bytes each beside key and value.
+    /// Records; the highest ballot of each key wins. Up to 4 MiB as stored: 44 to 52 bytes per
+    /// record in addition to key and value.
     pub records: Vec<Record>,
-    /// Raise the watermark: what a collection up to it drops
-    /// ([`State::is_collected`](torc_record::State::is_collected)) is not there any more. A
-    /// lower one changes nothing.
+    /// Raises the watermark, which removes the records that a collection up to it drops
+    /// ([`State::is_collected`](torc_record::State::is_collected)). A lower one changes nothing.
     pub purge: Option<Ballot>,
     /// The new facts.
     pub meta: Option<PartitionMeta>,
@@ -64,7 +63,7 @@ impl PartitionMeta {
         out
     }
 
-    /// Reads facts at a place; the caller knows that they are there.
+    /// Reads facts at an offset; the caller guarantees that they exist.
     pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
         Self {
             epoch: Epoch(u64_at(bytes, at)),
@@ -76,7 +75,7 @@ impl PartitionMeta {
     }
 }
 
-/// All that is durable of a partition beside its records.
+/// All durable state of a partition beside its records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) meta: PartitionMeta,

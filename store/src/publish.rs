@@ -1,4 +1,4 @@
-//! Replacement of the manifest, and with it the set of live slices.
+//! Replaces the manifest, and with it the set of live slices.
 //!
 //! The manifest's lock is held from the decision through the write until the change takes
 //! effect, so changes are serial. Only drops can happen in between, and they win: each is
@@ -15,23 +15,23 @@ use crate::segment::Slice;
 use crate::shared::Shared;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// What a new manifest changes.
+/// The changes of a new manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// Slices that count from now on; they are durable but for the name of their file.
+    /// Slices that become live; they are durable except for the name of their file.
     pub(crate) added: Vec<Arc<Slice>>,
-    /// Slices that count no more.
+    /// Slices that are live no more.
     pub(crate) removed: Vec<Arc<Slice>>,
-    /// What the slices of these partitions come to then.
+    /// The new sums of these partitions' slices.
     pub(crate) sealed: BTreeMap<Partition, PartitionSummary>,
-    /// Partitions that stay as they are although slices were there for them, and why.
+    /// Partitions whose slices are refused, and why.
     pub(crate) refused: BTreeMap<Partition, StoreError>,
-    /// The files cover all entries up to this one; the log begins with this segment.
+    /// The files cover all entries up to this one, and the log begins with this segment.
     pub(crate) covered: Option<(Seq, u64)>,
 }
 
 impl Shared {
-    /// Publishes what `decide` says and has `install` put it in force.
+    /// Publishes the change that `decide` returns, and puts it in force with `install`.
     ///
     /// # Errors
     /// Those of `decide`. [`StoreError::OutOfSpace`] and [`StoreError::Io`]: nothing was
@@ -57,7 +57,7 @@ impl Shared {
         Ok(installed)
     }
 
-    /// Removes files of which no slice counts any more, if there are some.
+    /// Removes files without live slices, if there are any.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let named = self.manifest.lock().segments.len();
         let live = self.table.live().into_iter().map(|(_, slices, _)| slices);
@@ -127,8 +127,7 @@ impl Shared {
         }
     }
 
-    /// A file that stays is no harm: the next opening removes what the manifest does not
-    /// name.
+    /// Failure is harmless: the next opening removes files that the manifest does not name.
     pub(crate) fn remove_file(&self, path: &Path) {
         if let Err(error) = self.dir.remove(path) {
             tracing::warn!(%error, "an old file could not be removed; the next start removes it");

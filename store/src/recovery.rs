@@ -25,7 +25,7 @@ use crate::segment::open_segment;
 use crate::shared::{LogState, Shared};
 use crate::{LogTail, Recovery, Seq, StoreError, StoreOptions};
 
-/// Opens the directory and reads the store back.
+/// Opens the directory and recovers the store.
 pub(crate) fn recover(
     options: StoreOptions,
     fs: Arc<dyn Fs>,
@@ -117,7 +117,7 @@ fn manifest(
     Ok(Manifest::EMPTY)
 }
 
-/// Removes what was being written when a process died, and what the manifest no longer
+/// Removes files that were being written when a process died, and files that the manifest no longer
 /// needs.
 fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Result<(), StoreError> {
     dir.remove_temporary(names)?;
@@ -140,7 +140,7 @@ fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Resu
     Ok(())
 }
 
-/// Opens the segments; returns how many records the slices come to.
+/// Opens the segments; returns the number of records in the slices.
 fn open_segments(
     dir: &Directory,
     options: &StoreOptions,
@@ -161,16 +161,16 @@ fn open_segments(
     Ok(manifest.sealed.iter().map(|(_, sum)| sum.records).sum())
 }
 
-/// Above every number that was ever used, also by files that were never named.
+/// Above every number ever used, including files that were never named.
 fn next_segment(manifest: &Manifest, names: &Names) -> u64 {
     let named = manifest.segments.iter().map(|one| one.file.number);
     let highest = named.chain(names.segments.iter().copied()).max();
     highest.unwrap_or(0) + 1
 }
 
-/// Starts a segment of our own. One that holds no entry gives its number to it, so that
-/// restarts without writes do not pile up segments. On a full disk there is none yet: what
-/// is stored can be read all the same.
+/// Starts a new segment. Reuses the number of a segment without entries, so that restarts without
+/// writes do not accumulate segments. On a full disk there is no segment yet, but stored records
+/// can be read.
 fn start_log(
     dir: &Arc<Directory>,
     options: &StoreOptions,

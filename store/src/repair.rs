@@ -1,36 +1,36 @@
 //! Damage and its repair.
 //!
-//! An unreadable place of a slice may have held any key whose lookup leads there, at any
-//! ballot up to the highest of the slice. So:
+//! An unreadable place of a slice may have held any key whose lookup leads there, at any ballot up
+//! to the highest of the slice. So:
 //!
 //! * a key with a readable version of at least that ballot is safe;
-//! * any other key that leads there is refused, until it is written again with a higher
-//!   ballot, or the place is *vouched for*: a caller that knows the other replicas
-//!   confirms that its former contents are superseded or gone ([`Store::mark_repaired`]);
+//! * any other key that leads there is refused, until it is written again with a higher ballot, or
+//!   the place is *vouched for*: a caller that knows the other replicas confirms that its former
+//!   content is superseded or gone ([`Store::mark_repaired`]);
 //! * a compaction drops unreadable records only if every such place was vouched for before the
-//!   compaction read it. It then takes all slices of the partition, so that their sums are
-//!   correct again.
+//!   compaction read it. It then takes all slices of the partition, so that their sums are correct
+//!   again.
 //!
 //! If the store is closed before such a compaction, the confirmation is lost and the damage is
 //! found again.
 //!
 //! # The flow, driven by a replica
 //!
-//! 1. [`Store::scrub`] reads the slices of one partition after the other, in the background
-//!    and at a limited rate, and finds what no get has met yet. [`Store::damage`] says what
-//!    was found so far; such a copy is *partial*: it serves no copies and no sums.
+//! 1. [`Store::scrub`] reads the slices of one partition after another, in the background and at a
+//!    limited rate, and finds damage that no get has met yet. [`Store::damage`] reports the damage
+//!    found so far. Such a copy is *partial*: it serves no copies and no sums.
 //! 2. A place with a known [key](Unreadable::key) is reconciled: the key is written again with a
 //!    new ballot (`Reconcile`, with `rewrite`). The next scrub finds it superseded.
-//! 3. Of a place without one only the digests around it are known, or nothing if all of a slice
-//!    is lost. The other replicas list their keys in between, all keys of the partition in the
-//!    latter case; those that [`Store::get`] refuses here are reconciled in the same way. Then the
-//!    place is vouched for. That is right once no ballot up to [`Unreadable::highest`] can be
-//!    accepted any more (the others raised their floors above it before they listed), and so
+//! 3. For a place without a known key, only the digests around it are known, or nothing if the
+//!    whole slice is lost. The other replicas list their keys in between, or all keys of the
+//!    partition. Those keys that [`Store::get`] refuses here are reconciled in the same way. Then
+//!    the place is vouched for. That is correct once no ballot up to [`Unreadable::highest`] can be
+//!    accepted any more (the others raised their floors above it before they listed), and once so
 //!    many have listed that the rest, with this replica, are no quorum.
-//! 4. The next compaction writes the partition without the damaged slices.
+//! 4. The next compaction rewrites the partition without the damaged slices.
 //!
-//! Damage that loses nothing (the order, the digest, an index beside a whole header) heals by
-//! such a compaction alone.
+//! Damage that loses nothing (the order, the digest, an index beside an intact header) is repaired
+//! by such a compaction alone.
 
 #![expect(clippy::cast_precision_loss, reason = "a rate")]
 
@@ -44,67 +44,68 @@ use crate::shared::Shared;
 use crate::slice::{Damage, OrderedRecords, SLICE_DIGEST_LEN};
 use crate::{Cursor, ScanLimits, ScanPage, Store, StoreError};
 
-/// Most places that one scrub names.
+/// Limit on the places that one scrub reports.
 const MAX_PLACES: usize = 4096;
-/// What a scrub reads at once.
+/// Bytes that a scrub reads at a time.
 const PIECE_LEN: u64 = 256 << 10;
-/// Bytes per second: a scrub never sleeps so long that closing the store would wait for it.
+/// Lowest rate, bytes per second: at a lower one, closing the store would wait for a sleeping
+/// scrub.
 const LEAST_BYTES_PER_S: u64 = 1 << 20;
 
-/// A place of a slice that cannot be read.
+/// An unreadable place of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Of which partition.
+    /// The slice's partition.
     pub partition: Partition,
     /// Number of the segment.
     pub segment: u64,
     /// Row of the slice there.
     pub row: u32,
-    /// The slot of one key; none if nothing of the slice can be read.
+    /// The slot of one key; `None` if the whole slice is unreadable.
     pub slot: Option<u32>,
-    /// The last digest before it in ring order that can be read, if it is known. Keys that
-    /// were lost have digests in between.
+    /// The last readable digest before it in ring order, if known. Lost keys have digests between
+    /// this one and `before`.
     pub after: Option<Digest>,
-    /// The first digest behind it.
+    /// The first readable digest after it.
     pub before: Option<Digest>,
-    /// What was lost had no higher ballot.
+    /// No lost record had a higher ballot.
     pub highest: Ballot,
-    /// The key of which a version was lost, if it can still be read: it has the digest that is
-    /// beside it.
+    /// The key whose version was lost, if it is still readable: it matches the digest stored beside
+    /// it.
     pub key: Option<Cursor>,
 }
 
-/// What a scrub of a partition read and found.
+/// The result of scrubbing a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScrubReport {
-    /// Slices.
+    /// Slices read.
     pub slices: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub bytes: u64,
-    /// Slices of which something is damaged.
+    /// Damaged slices.
     pub damaged: u64,
-    /// What was lost, is not superseded, and was not vouched for: up to 4,096 places. Scrub
-    /// again once these are repaired.
+    /// Lost places that are neither superseded nor vouched for: up to 4,096. Scrub again once these
+    /// are repaired.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A page of what can be read.
+/// A page of readable records.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReadablePage {
-    /// As [`Store::scan`] gives it.
+    /// The page, as from [`Store::scan`].
     pub page: ScanPage,
-    /// Whether something of the partition was left out that cannot be read.
+    /// Whether unreadable records were left out.
     pub is_partial: bool,
 }
 
 impl Store {
-    /// As [`Store::scan`], but what cannot be read is left out, and the page says so. Then
-    /// [`Store::scrub`] says where, and [`Store::get`] which keys are in doubt.
+    /// As [`Store::scan`], but leaves out unreadable records and reports that. Then
+    /// [`Store::scrub`] gives the places, and [`Store::get`] the keys in doubt.
     ///
     /// # Errors
-    /// As [`Store::scan`], but for damage.
+    /// As [`Store::scan`], except for damage.
     pub fn scan_readable(
         &self,
         partition: Partition,
@@ -116,16 +117,16 @@ impl Store {
         self.shared().table.readable_page(partition, after, limits)
     }
 
-    /// Reads all slices of a partition from end to end, at `bytes_per_s` (at least 1 MiB),
-    /// and checks every byte; says what was lost. With the cluster's key it recognizes lost keys, and those
-    /// that are superseded by now are no loss any more. Compaction removes damage that loses nothing.
+    /// Reads all slices of a partition from end to end, at `bytes_per_s` (at least 1 MiB), checks
+    /// every byte, and reports lost records. With the cluster's key it recognises lost keys, and
+    /// leaves out those superseded meanwhile. Compaction removes damage that loses nothing.
     ///
-    /// For a thread that may wait. Takes no lock while it reads; 512 KiB of memory, and three
-    /// bytes per key of a damaged slice.
+    /// Blocks. Takes no lock while it reads; needs 512 KiB of memory, and three bytes per key of a
+    /// damaged slice.
     ///
     /// # Errors
-    /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`]: also
-    /// if the store is closed meanwhile. Damage is no error.
+    /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`], also if
+    /// the store is closed meanwhile. Damage is not an error.
     pub fn scrub(
         &self,
         partition: Partition,
@@ -139,7 +140,7 @@ impl Store {
         let mut throttle = Throttle::new(bytes_per_s);
         for slice in shared.table.slices(partition).iter() {
             if let Err(what) = check_bytes(shared, slice, &mut throttle)? {
-                // What it says is remembered.
+                // Only recorded here.
                 let _ = slice.note_damage(what);
             }
             report.slices += 1;
@@ -152,13 +153,13 @@ impl Store {
             let mut places = unreadable(slice, room, |slot| known_key(slice, slot, cluster));
             places.retain(|place| !vouch_if_superseded(shared, slice, place));
             if places.is_empty() {
-                // Nobody will say that it is repaired.
+                // It needs no vouching, so nothing would wake a waiting compaction.
                 slice.note_waiting(false);
             }
             report.unreadable.extend(places);
         }
         for slice in shared.table.generations_of(partition).iter() {
-            // It is fetched again, whole.
+            // A damaged slice of a generation is copied again as a whole.
             if let Err(what) = check_bytes(shared, slice, &mut throttle)? {
                 let _ = slice.note_damage(what);
             }
@@ -169,9 +170,9 @@ impl Store {
         Ok(report)
     }
 
-    /// Vouches for places: whatever was in them is superseded by what can be read, or is
-    /// known not to be there. They are read as empty from now on, and the next compaction writes
-    /// the partition without them. Nothing happens for slices that are gone.
+    /// Vouches for places: the content of each is superseded by readable records, or known not to
+    /// exist. From now on they read as empty, and the next compaction rewrites the partition
+    /// without them. Ignores slices that no longer exist.
     pub fn mark_repaired(&self, places: &[Unreadable]) {
         for place in places {
             let slices = self.shared().table.slices(place.partition);
@@ -200,7 +201,7 @@ impl Throttle {
         }
     }
 
-    /// Takes this many bytes, and sleeps until they are due.
+    /// Counts these bytes, and sleeps until they are due.
     fn take(&mut self, bytes: u64) {
         self.bytes += bytes;
         let due = Duration::from_secs_f64(self.bytes as f64 / self.bytes_per_s as f64);
@@ -208,10 +209,10 @@ impl Throttle {
     }
 }
 
-/// Whether the bytes of a slice are those that were written.
+/// Checks that the bytes of a slice are those that were written.
 ///
 /// # Errors
-/// The store has failed, or is closing.
+/// The store has failed or is closing.
 fn check_bytes(
     shared: &Shared,
     slice: &Slice,
@@ -239,7 +240,7 @@ fn check_bytes(
     }))
 }
 
-/// The key of a record that cannot be read, if its head and its key can.
+/// The key of an unreadable record, if its head and key are readable.
 fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Cursor> {
     let cluster = cluster?;
     let claimed = slice.view().ok()?.claimed_key(slot as usize)?;
@@ -247,7 +248,7 @@ fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Cu
     (digest == claimed.digest).then_some(claimed)
 }
 
-/// Vouches for a place if a version of its key is in force that is no older than what was lost.
+/// Vouches for a place if the store has a version of its key that is not older than the lost one.
 fn vouch_if_superseded(shared: &Shared, slice: &Slice, place: &Unreadable) -> bool {
     let key = place.key.as_ref();
     let newest = key.and_then(|key| shared.table.newest_ballot(key));
@@ -258,12 +259,12 @@ fn vouch_if_superseded(shared: &Shared, slice: &Slice, place: &Unreadable) -> bo
     is_superseded
 }
 
-/// Whether a compaction may do without what cannot be read of a slice. Reads all of it.
+/// Whether a compaction may leave out the unreadable records of a slice. Reads the whole slice.
 pub(crate) fn is_repaired(slice: &Slice) -> bool {
     unreadable(slice, 1, |_| None).is_empty()
 }
 
-/// Up to `most` places of a slice that cannot be read and were not vouched for.
+/// Up to `most` unreadable places of a slice that were not vouched for.
 fn unreadable(
     slice: &Slice,
     most: usize,
@@ -285,7 +286,7 @@ fn unreadable(
         return is_open.then_some(place).into_iter().collect();
     };
     let mut found: Vec<Unreadable> = Vec::new();
-    // Those from `open` on come before the next digest that can be read.
+    // The places from `open` on are before the next readable digest.
     let (mut last, mut open) = (None, 0);
     for record in OrderedRecords::readable(view, None) {
         let lost = match record {
@@ -300,7 +301,7 @@ fn unreadable(
                 continue;
             }
         };
-        // What it says is remembered; the places are what matters here.
+        // Only recorded here: the places are the result.
         let _ = slice.note_damage(lost.what);
         let is_vouched = lost.slot.is_some() && slice.is_vouched_slot(lost.slot);
         if is_vouched || found.len() >= most {

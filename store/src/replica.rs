@@ -1,13 +1,13 @@
-//! What a replica needs of the store: atomic batches in order, facts, sums of ranges.
+//! The operations that replicas need: ordered atomic batches, facts, sums of ranges.
 //!
 //! Invariants:
-//! * The batches of a partition are durable and applied in the order in which they were
-//!   handed over. After one has failed, all behind it are refused, until the caller has seen
-//!   that and says [`Store::resume`]: what is on the disk is always a prefix.
-//! * A batch of a partition lies in one frame of the log: after a crash all of it is there or
-//!   nothing. For readers it is not atomic: they may see a part while it is applied.
-//! * What was handed over together lies in as few frames as hold it.
-//! * What `done` was told is durable and applied.
+//! * The batches of a partition become durable and are applied in the order in which they were
+//!   handed over. After one has failed, all later ones are refused until the caller has noticed and
+//!   calls [`Store::resume`]: the disk always holds a prefix.
+//! * A batch of a partition is in a single frame of the log: after a crash, it is there completely
+//!   or not at all. For readers it is not atomic: they may see a part of it while it is applied.
+//! * Batches that were handed over together are in as few frames as possible.
+//! * A batch that was reported to `done` without an error is durable and applied.
 
 use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, NamespaceId, PageSum, Record};
 use torc_ring::{Partition, Token};
@@ -17,38 +17,35 @@ use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
 use crate::{Applied, Cursor, PartitionBatch, PartitionMeta, Store, StoreError};
 
-/// What the versions of a range come to, as two replicas compare it.
+/// The sum of the versions in a range, which replicas compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RangeSum {
-    /// How many there are, tombstones included.
+    /// Number of versions, tombstones included.
     pub count: u64,
     /// Sum of [`entry_sum`](torc_record::entry_sum), modulo 2^128.
     pub sum: u128,
 }
 
 impl Store {
-    /// Hands over changes of partitions; those of one partition take effect in the order in
-    /// which they stand. They become durable together, with one sync, up to 4 MiB of them as
-    /// stored; beyond that with several. Each [`PartitionBatch`] is in force whole or not at
-    /// all. Does not wait.
+    /// Hands over changes of partitions. Changes of one partition take effect in the given order.
+    /// All become durable together with one sync, up to 4 MiB of them as stored; more take several
+    /// syncs. Each [`PartitionBatch`] takes effect completely or not at all. Does not wait.
     ///
-    /// `done` is called once, when all are completed, with those that failed: none if all are
-    /// durable and applied. It runs on the
-    /// committer's thread and must not block; without changes, and once the store has stopped,
-    /// it runs before this returns.
+    /// `done` is called once, when all changes are completed, with those that failed; the others
+    /// are durable and applied. It runs on the committer's thread and must not block. Without
+    /// changes, and once the store has stopped, it runs before this returns.
     ///
-    /// A change that fails takes no other partition's with it. What follows it in its own
-    /// partition, in this call and in later ones, fails with [`StoreError::AfterFailure`] until
-    /// [`Store::resume`].
+    /// A change that fails affects no other partition. Later changes of the same partition, in this
+    /// call and in others, fail with [`StoreError::AfterFailure`] until [`Store::resume`] is
+    /// called.
     ///
-    /// A change without records is never refused for want of room. Ask [`Store::room`] before
-    /// making records that must not be refused.
+    /// A change without records is never refused for lack of room. Call [`Store::room`] before
+    /// creating records that must not be refused.
     ///
-    /// One that failed with [`StoreError::Failed`] may or may not survive. After every other
-    /// error nothing of it was changed: [`StoreError::UnknownPartition`],
-    /// [`StoreError::Refused`], [`StoreError::StrayRecord`]; [`StoreError::BatchTooLong`]:
-    /// split it; [`StoreError::NoRoom`], [`StoreError::OutOfSpace`], [`StoreError::Io`],
-    /// [`StoreError::Closed`].
+    /// A change that failed with [`StoreError::Failed`] may or may not survive. After any other
+    /// error it has changed nothing: [`StoreError::UnknownPartition`], [`StoreError::Refused`],
+    /// [`StoreError::StrayRecord`]; [`StoreError::BatchTooLong`]: split it; [`StoreError::NoRoom`],
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`].
     pub fn apply_many(
         &self,
         changes: Vec<(Partition, PartitionBatch)>,
@@ -67,7 +64,7 @@ impl Store {
         }
         let mut parts = parts.finish();
         shared.admit_now(&mut parts);
-        // Bounded by what was just set aside; the queue's own bound makes callers wait.
+        // The memory reserved above bounds these; the queue's own limit would make callers wait.
         if let Err(refusal) = shared.queue.push_changes(parts) {
             let (parts, why) = *refusal;
             for mut changes in parts {
@@ -78,7 +75,7 @@ impl Store {
         }
     }
 
-    /// [`Store::apply_many`] of one change; `done` is told its outcome.
+    /// [`Store::apply_many`] with one change; `done` gets its outcome.
     ///
     /// # Errors
     /// [`StoreError::Failed`], [`StoreError::Closed`]: nothing was changed and `done` is not
@@ -121,16 +118,16 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is room for new records. When there is none, a flush is asked for;
-    /// refuse new writes until there is. Batches on their way find room beyond: an eighth
-    /// of the memtable's limit.
+    /// Whether there is room for new records. If there is none, requests a flush: refuse new writes
+    /// until there is room. Batches under way may use an eighth of the memtable's limit in
+    /// addition.
     #[must_use]
     pub fn room(&self) -> bool {
         self.shared().has_room()
     }
 
-    /// Takes batches of a partition again after one of them has failed. Those handed over
-    /// before are still refused.
+    /// Accepts batches of a partition again after one has failed. Those handed over before are
+    /// still refused.
     ///
     /// # Errors
     /// [`StoreError::Failed`], [`StoreError::Closed`].
@@ -142,25 +139,25 @@ impl Store {
             .map_err(|refusal| refusal.1)
     }
 
-    /// The facts of a partition as they are durable; all zero if none were ever set.
+    /// The durable facts of a partition; all zero if they were never set.
     #[must_use]
     pub fn partition_meta(&self, partition: Partition) -> PartitionMeta {
         self.shared().table.facts(partition).meta
     }
 
-    /// Up to which ballot a partition was purged since it was wiped or dropped last.
+    /// The highest ballot of a purge of the partition since the last wipe or drop.
     #[must_use]
     pub fn watermark(&self, partition: Partition) -> Ballot {
         self.shared().table.facts(partition).watermark
     }
 
-    /// The highest ceiling of the node's clock that was made durable.
+    /// The highest durable ceiling of the node's clock.
     #[must_use]
     pub fn node_ceiling(&self) -> HybridTime {
         self.shared().node_ceiling()
     }
 
-    /// Makes a ceiling durable: the highest counts. Does not wait; `done` as for
+    /// Makes a ceiling durable; the highest one wins. Does not wait; `done` as for
     /// [`Store::apply`].
     ///
     /// # Errors
@@ -181,13 +178,13 @@ impl Store {
         })
     }
 
-    /// What the versions with digests from `low` to `high`, both included, come to; what was
-    /// collected is left out. The whole partition costs nothing (or a count, after a purge);
-    /// of a part every record is read, for its checksum covers the value.
+    /// The sum of the versions with digests from `low` to `high` inclusive, without collected ones.
+    /// A whole partition takes no time (or a count, after a purge). A part takes a read of every
+    /// record, because its checksum covers the value.
     ///
     /// # Errors
     /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`].
-    /// [`StoreError::Damaged`]: it cannot be told; see [`Store::scan_readable`].
+    /// [`StoreError::Damaged`]: the sum is unknown; see [`Store::scan_readable`].
     pub fn range_sum(
         &self,
         partition: Partition,
@@ -214,7 +211,8 @@ impl Store {
         shared.table.sum_of(partition, low, high)
     }
 
-    /// The sum of all versions of a partition, if it is kept: it is not for some time after a purge.
+    /// The sum of all versions of a partition, if it is up to date: for some time after a purge it
+    /// is not.
     #[must_use]
     pub fn kept_sum(&self, partition: Partition) -> Option<PageSum> {
         self.check_partition(partition).ok()?;
@@ -223,16 +221,17 @@ impl Store {
         Some(PageSum::of(kept.records, kept.fingerprint))
     }
 
-    /// Bytes of keys and values of a partition, if they are counted; see [`Store::kept_sum`].
+    /// Bytes of keys and values of a partition, if up to date; see [`Store::kept_sum`].
     #[must_use]
     pub fn kept_bytes(&self, partition: Partition) -> Option<usize> {
         let kept = self.shared().table.kept_summary(partition)?;
         usize::try_from(kept.payload_bytes).ok()
     }
 
-    /// What the page of a scan after a position comes to if it ends with `until`, or with the
-    /// partition; none if that is more than `most` records, if two of them have one digest, or if not all can be read. A
-    /// whole partition costs nothing, of a part every record is read, for its checksum covers the value.
+    /// The sum of the page after a position, if it ends with `until` or with the partition. `None`
+    /// if that is more than `most` records, if two of them have the same digest, or if some cannot
+    /// be read. A whole partition takes no time; a part takes a read of every record, because its
+    /// checksum covers the value.
     #[must_use]
     pub fn page_sum(
         &self,
@@ -253,7 +252,7 @@ impl Store {
     }
 }
 
-/// A digest of a token whose other bytes are all the same.
+/// A digest with this token, whose other bytes all equal `rest`.
 fn digest(token: Token, rest: u8) -> Digest {
     let mut digest = [rest; DIGEST_LEN];
     digest[..8].copy_from_slice(&token.0.to_be_bytes());

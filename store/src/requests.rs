@@ -1,4 +1,4 @@
-//! Asking a background thread for work, and stopping it.
+//! Requests work from a background thread, and stops it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::StoreError;
 use crate::commit::Done;
 
-/// Who wants a round of work; `T` is what one reports.
+/// The requests of a thread; `T` is the report of a round.
 #[derive(Debug)]
 pub(crate) struct Requests<T> {
     state: Mutex<State<T>>,
@@ -27,9 +27,9 @@ struct State<T> {
 /// Why the thread wakes up.
 #[derive(Debug)]
 pub(crate) enum Wake<T> {
-    /// Somebody asked; these wait for the outcome.
+    /// A round was requested; these callers wait for the outcome.
     Asked(Vec<Done<T>>),
-    /// Nobody asked for a while.
+    /// No request for the given time.
     Idle,
     /// The store is closing.
     Stop,
@@ -51,7 +51,7 @@ impl<T> Default for Requests<T> {
 }
 
 impl<T: Clone> Requests<T> {
-    /// There is work.
+    /// Requests a round.
     pub(crate) fn want(&self) {
         let mut state = self.state.lock();
         if !state.is_due {
@@ -60,8 +60,8 @@ impl<T: Clone> Requests<T> {
         }
     }
 
-    /// There is work, unless a round is under way that may do it: who wants it looks again
-    /// after that has ended.
+    /// Requests a round, unless one is in progress, which may do the work: the caller checks again
+    /// after it has ended.
     pub(crate) fn want_unless_working(&self) {
         let mut state = self.state.lock();
         if !state.is_due && !state.is_working {
@@ -75,7 +75,7 @@ impl<T: Clone> Requests<T> {
         self.state.lock().is_working = false;
     }
 
-    /// Asks for a round that begins from now on.
+    /// Requests a round that begins after this call.
     pub(crate) fn ask(&self, done: Done<T>) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if state.has_ended {
@@ -86,9 +86,9 @@ impl<T: Clone> Requests<T> {
         Ok(())
     }
 
-    /// Gives up the round under way and begins no other.
+    /// Abandons the round in progress, and begins no other.
     pub(crate) fn stop(&self) {
-        // The lock orders the flag before the thread's next look at it.
+        // The lock orders the flag before the thread's next check.
         let _state = self.state.lock();
         self.is_stopping.store(true, Ordering::Relaxed);
         self.changed.notify_one();
@@ -116,7 +116,7 @@ impl<T: Clone> Requests<T> {
         }
     }
 
-    /// Answers all that wait, once and for all.
+    /// Answers all waiting callers, for good.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.has_ended = true;

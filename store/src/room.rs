@@ -1,4 +1,5 @@
-//! Memory for records on their way into the memtable: who finds none waits for a flush.
+//! Reserves memory for records on their way into the memtable; without room, callers wait for a
+//! flush.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,16 +11,16 @@ use crate::packed::Packed;
 use crate::partition_table;
 use crate::shared::Shared;
 
-/// What is set aside, and who waits.
+/// The reserved memory, and the callers that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Memory that the memtable may still need for what is in the queue.
+    /// Memory that the memtable may still need for the operations in the queue.
     pending_bytes: AtomicU64,
     freed: Notify,
     failed_flushes: AtomicU64,
 }
 
-/// Memory set aside; given back unless it is handed over to the committer.
+/// Reserved memory; released on drop, unless it was handed over to the committer.
 #[derive(Debug)]
 pub(crate) struct Reserved<'a> {
     room: &'a Room,
@@ -35,18 +36,18 @@ impl Room {
         self.freed.notify_waiters();
     }
 
-    /// Gives back what was set aside for an operation that was done or refused.
+    /// Releases the memory of an operation that was carried out or refused.
     pub(crate) fn release(&self, bytes: u64) {
         self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Shared {
-    /// Sets memory aside for records that are about to be queued, all or none; waits for a
-    /// flush if there is none.
+    /// Reserves memory for records that are about to be queued, all or none; waits for a flush if
+    /// there is no room.
     ///
     /// # Errors
-    /// [`StoreError::MemtableFull`] if the flush fails; the store's own when it has stopped.
+    /// [`StoreError::MemtableFull`] if the flush fails; the store's own error once it has stopped.
     pub(crate) async fn admit(&self, records: &[Packed]) -> Result<Reserved<'_>, StoreError> {
         let cost: u64 = records.iter().map(partition_table::cost).sum();
         if let Some(reserved) = self.try_admit(records, cost) {
@@ -74,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Whether new records would find room without waiting; asks for a flush if not.
+    /// Whether new records would find room without waiting; requests a flush if not.
     pub(crate) fn has_room(&self) -> bool {
         let pending = self.room.pending_bytes.load(Ordering::Relaxed);
         let has_room = self.table.memtable_bytes() + pending < self.options.memtable_limit_bytes
@@ -85,8 +86,8 @@ impl Shared {
         has_room
     }
 
-    /// Sets memory aside without waiting, beyond the limit if need be: who asked for room
-    /// before finds it. Changes for which there is none are refused.
+    /// Reserves memory without waiting, beyond the limit if necessary, so callers that checked for
+    /// room always find it. Refuses changes that find none.
     pub(crate) fn admit_now(&self, parts: &mut [Changes]) {
         let wanted = parts.iter().map(Changes::cost).sum();
         let pending = self.room.pending_bytes.fetch_add(wanted, Ordering::Relaxed);
@@ -119,21 +120,21 @@ impl Shared {
         };
         let used = self.table.memtable_bytes() + pending;
         let limit_bytes = self.options.memtable_limit_bytes;
-        // One that is larger than all the room there is may have it to itself.
+        // An operation larger than all the room may use it alone.
         let fits = used == 0 || used + cost <= limit_bytes;
         let for_deletes = limit_bytes.saturating_add(limit_bytes / 8);
         let is_delete = records.iter().all(Packed::is_tombstone);
         (fits || (is_delete && used + cost <= for_deletes)).then_some(reserved)
     }
 
-    /// Gives back what was set aside for an operation that was not done.
+    /// Releases the memory of an operation that was not carried out.
     pub(crate) fn release(&self, op: &Op) {
         self.room.release(op.reserved_bytes());
     }
 }
 
 impl Reserved<'_> {
-    /// The records are in the queue: the committer gives the memory back.
+    /// The records are queued: the committer releases the memory.
     pub(crate) fn hand_over(mut self) {
         self.cost = 0;
     }

@@ -1,17 +1,16 @@
-//! Reading a partition page by page.
+//! Reads a partition page by page.
 //!
-//! A scan goes in (digest, namespace, key) order, which is ring order. It is not a
-//! snapshot: each page shows the records as they are when it is read. What changes
-//! behind the cursor meanwhile has a sequence number above the
-//! [`last_seq`](crate::Store::last_seq) read before the scan began, and is found by
-//! [`scan_since`](crate::Store::scan_since).
+//! A scan proceeds in (digest, namespace, key) order, which is ring order. It is not a snapshot:
+//! each page shows the records at the time of reading. A change behind the cursor has a sequence
+//! number above the [`last_seq`](crate::Store::last_seq) read before the scan began, so
+//! [`scan_since`](crate::Store::scan_since) finds it.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use torc_record::{DIGEST_LEN, Digest, Epoch, Key, MAX_KEY_LEN, NamespaceId, PageSum, Record};
 
-/// Position of one record in ring order: a scan goes on after it.
+/// Position of one record in ring order: a scan continues after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// Digest of (namespace, key).
@@ -22,11 +21,11 @@ pub struct Cursor {
     pub key: Key,
 }
 
-/// Bytes that are not a cursor. Start the scan anew, or pass a cursor as it was given.
+/// These bytes are not a cursor. Start the scan again, or pass an unchanged cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CursorError {
-    /// Too short or too long to be one.
+    /// Too short or too long.
     #[error(
         "a cursor has {} to {} bytes, not {len}",
         Cursor::MIN_LEN,
@@ -36,7 +35,7 @@ pub enum CursorError {
         /// Length of the refused bytes.
         len: usize,
     },
-    /// Of a layout this release does not know.
+    /// The layout is unknown to this release.
     #[error("a cursor of unknown layout {found}: start the scan anew")]
     Layout {
         /// Its first byte.
@@ -94,14 +93,14 @@ impl Cursor {
     }
 }
 
-/// How much one page of a scan holds at most. A page has at least one record if there
-/// is one, so that a scan always gets on. It never ends between two keys of one digest, and
-/// exceeds its limits rather.
+/// Limits of one page of a scan. A page has at least one record if there is one, so a scan always
+/// makes progress. A page never ends between two keys of one digest, even if that exceeds its
+/// limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanLimits {
-    /// Most records.
+    /// Limit on the records.
     pub records: usize,
-    /// Most bytes, as the records are stored.
+    /// Limit on the bytes of the records as stored.
     pub bytes: usize,
 }
 
@@ -120,7 +119,7 @@ impl Default for ScanLimits {
 pub struct ScanPage {
     /// Records in ring order, tombstones included.
     pub records: Vec<Record>,
-    /// Where to go on; `None` when `done`.
+    /// Where to continue; `None` when `done`.
     pub next: Option<Cursor>,
     /// Whether the end of the partition was reached.
     pub done: bool,
@@ -129,11 +128,11 @@ pub struct ScanPage {
 /// The records of a page that a filter kept, and the sum of all records of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilteredPage {
-    /// As [`Store::scan`](crate::Store::scan) gives it, without the records that the filter dropped.
+    /// As from [`Store::scan`](crate::Store::scan), without the records that the filter dropped.
     pub page: ScanPage,
-    /// Of all its records, dropped ones included.
+    /// The sum of all its records, dropped ones included.
     pub sum: PageSum,
-    /// The epochs in whose ballots the dropped ones were written.
+    /// The epochs in the ballots of the dropped records.
     pub left_out: BTreeSet<Epoch>,
 }
 

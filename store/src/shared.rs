@@ -1,4 +1,4 @@
-//! What the threads of a store and its callers share.
+//! State that a store's threads and its callers share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,13 +40,13 @@ pub(crate) struct Shared {
     pub(crate) manifest: Mutex<Manifest>,
     /// Number of the next segment of slices.
     pub(crate) next_segment: AtomicU64,
-    /// Partitions whose slices are not to be compacted now, and how many callers hold each.
+    /// Partitions whose slices must not be compacted now, with the number of holders of each.
     pub(crate) held: Mutex<BTreeMap<Partition, u32>>,
-    /// Held while a value of the metadata is replaced.
+    /// Held while a metadata value is replaced.
     pub(crate) meta: Mutex<()>,
 }
 
-/// Names the directory; nothing of what users put in the store is ever printed.
+/// Prints the directory, never user data.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Shared");
@@ -54,12 +54,12 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The segments that exist.
+/// The segments of the log.
 #[derive(Debug)]
 pub(crate) struct LogState {
     pub(crate) completed: Vec<SegmentInfo>,
     pub(crate) current: SegmentInfo,
-    /// The segment that the last flush, or attempt at one, began with.
+    /// The segment with which the last flush, or attempt, began.
     pub(crate) flushed_before: u64,
 }
 
@@ -84,9 +84,9 @@ impl Shared {
         self.table.apply(seq, packed);
     }
 
-    /// Remembers the time of a record that is stored.
+    /// Records the time of a stored record.
     pub(crate) fn note_time(&self, time: HybridTime) {
-        // Seldom the highest: a load is cheaper than an update.
+        // Usually not the highest, and a load is cheaper than an update.
         if time.0 > self.highest_time.load(Ordering::Relaxed) {
             self.highest_time.fetch_max(time.0, Ordering::Relaxed);
         }
@@ -100,12 +100,12 @@ impl Shared {
         HybridTime(self.node_ceiling.load(Ordering::Acquire))
     }
 
-    /// A ceiling that is durable.
+    /// Raises the durable ceiling.
     pub(crate) fn raise_ceiling(&self, time: HybridTime) {
         self.node_ceiling.fetch_max(time.0, Ordering::AcqRel);
     }
 
-    /// After everything up to `seq` was applied.
+    /// Must be called after everything up to `seq` was applied.
     pub(crate) fn set_last_seq(&self, seq: Seq) {
         self.last_seq.store(seq.0, Ordering::Release);
     }
@@ -114,7 +114,7 @@ impl Shared {
         Seq(self.last_seq.load(Ordering::Acquire))
     }
 
-    /// Answers all that waits, once and for all.
+    /// Refuses all waiting callers, for good.
     pub(crate) fn refuse_all(&self, why: &StoreError) {
         for op in self.queue.end(why) {
             self.release(&op);
@@ -126,7 +126,7 @@ impl Shared {
         self.room.note_flush(false);
     }
 
-    /// Reports, once, that a partition has records whose digest is another key's too.
+    /// Reports, once, that records of a partition share a digest with other keys.
     pub(crate) fn note_shared_digests(&self, partition: Partition, records: usize) {
         if records > 0 && !self.counters.shared_digests.swap(true, Ordering::Relaxed) {
             tracing::error!(
@@ -137,10 +137,11 @@ impl Shared {
         }
     }
 
-    /// After a flush, on its thread. The committer made what it freed.
+    /// Called by the flush thread after a flush. The committer had allocated most of the freed
+    /// memory.
     pub(crate) fn release_memory(&self) {
         (self.options.release_memory)();
-        // Once the queue has ended there is no committer any more.
+        // Fails if the queue has ended, and the committer with it.
         drop(self.queue.push_control(Op::ReleaseMemory));
     }
 
@@ -150,8 +151,8 @@ impl Shared {
         log.current = current;
     }
 
-    /// A flush is due when enough log has gathered, or the memtable has filled half of its
-    /// room: what is written while it is flushed has the other half.
+    /// A flush is due when enough log has gathered, or when the memtable is half full: writes
+    /// during the flush use the other half.
     pub(crate) fn request_flush_if_due(&self) {
         let log = self.log.lock();
         let gathered = log.gathered_since(log.flushed_before);
@@ -162,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Stops what works in the background, but for the committer.
+    /// Stops the background threads except the committer.
     pub(crate) fn stop_upkeep(&self) {
         self.flushes.stop();
         self.compactions.stop();

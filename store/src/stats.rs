@@ -11,7 +11,7 @@ pub enum StoreHealth {
     Ok,
     /// Reads only, until there is disk space.
     OutOfSpace,
-    /// Neither, until it is reopened, and the reason. It has failed, see
+    /// It accepts neither until it is reopened, for this reason: it has failed, see
     /// [`StoreError::Failed`](crate::StoreError::Failed), or was closed.
     Failed(String),
 }
@@ -32,19 +32,19 @@ pub struct Recovery {
     pub log_bytes_replayed: u64,
     /// How the log ended. After a cut, compare with other replicas before this one votes.
     pub log_tail: LogTail,
-    /// Number of the newest entry.
+    /// Number of the newest log entry.
     pub last_seq: Seq,
     /// The highest hybrid time of any record ever stored here: the node's clock
     /// continues from it.
     pub highest_time: HybridTime,
-    /// How long it took.
+    /// Duration, seconds.
     pub seconds: f64,
 }
 
 /// How the log ended when the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogTail {
-    /// With a complete batch.
+    /// It ended with a complete batch.
     #[default]
     Whole,
     /// An incomplete batch was cut. It was never acknowledged, unless the disk lost synced
@@ -113,7 +113,7 @@ pub struct FlushReport {
     pub through: Seq,
     /// Segments of the log that are no longer needed and were deleted.
     pub log_segments_removed: u64,
-    /// How long it took.
+    /// Duration, seconds.
     pub seconds: f64,
 }
 
@@ -131,7 +131,7 @@ pub struct CompactionReport {
     pub records: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration, seconds.
     pub seconds: f64,
 }
 
@@ -151,26 +151,26 @@ pub struct SliceStats {
     pub keys: u64,
     /// Bytes of the slices.
     pub slice_bytes: u64,
-    /// Memory of their headers and places, without the three below.
+    /// RAM of their headers and places, without the three below.
     pub header_bytes: u64,
-    /// Memory of their Bloom gates.
+    /// RAM of their Bloom gates.
     pub gate_bytes: u64,
-    /// Memory of their minimal perfect hash functions.
+    /// RAM of their minimal perfect hash functions.
     pub mphf_bytes: u64,
-    /// Memory of their record offsets.
+    /// RAM of their record offsets.
     pub offset_bytes: u64,
-    /// Sealed records whose digest another key has too. If not 0, records were stored
-    /// under the digest of another key.
+    /// Sealed records with the digest of another key. If not 0, some caller has stored records
+    /// under wrong digests.
     pub shared_digests: u64,
     /// Slices with known damage.
     pub damaged: u64,
     /// Single and batched gets.
     pub gets: u64,
-    /// Of these, answered by the memtable.
+    /// Gets answered by the memtable.
     pub memtable_hits: u64,
-    /// Times a gate said that a key is not there.
+    /// Times that a gate excluded a key.
     pub gate_negatives: u64,
-    /// Times a gate let a key through that was not there.
+    /// Times that a gate passed an absent key.
     pub gate_false_positives: u64,
     /// Sealed records read by gets.
     pub record_reads: u64,
@@ -181,7 +181,7 @@ pub struct SliceStats {
 pub struct Histogram {
     /// Upper bounds of the buckets, seconds, ascending; one more bucket has no bound.
     pub bounds: &'static [f64],
-    /// Durations in each bucket (not cumulated): one more than there are bounds.
+    /// Durations in each bucket (not cumulative): one more than there are bounds.
     pub counts: Vec<u64>,
     /// Sum of all durations, seconds.
     pub sum: f64,
@@ -197,9 +197,9 @@ pub struct StoreStats {
     pub tombstones: u64,
     /// Bytes of keys and values held.
     pub payload_bytes: u64,
-    /// Memory of the memtable, estimated, overhead included.
+    /// Estimated memory of the memtable, overhead included.
     pub memtable_bytes: u64,
-    /// What it may take.
+    /// Limit on that memory.
     pub memtable_limit_bytes: u64,
     /// Bytes written to the log segments that still exist.
     pub log_bytes: u64,
@@ -207,7 +207,7 @@ pub struct StoreStats {
     pub log_segments: u64,
     /// Syncs of the log.
     pub fsyncs: u64,
-    /// How long they took.
+    /// Durations of these syncs.
     pub fsync_seconds: Histogram,
     /// Batches written.
     pub batches: u64,
@@ -223,11 +223,11 @@ pub struct StoreStats {
     pub flush_waits: u64,
     /// Flushes published.
     pub flushes: u64,
-    /// Flushes that failed, for want of space or a file that could not be written.
+    /// Flushes that failed, because of a full disk or a file that could not be written.
     pub flush_failures: u64,
     /// Records they wrote.
     pub flushed_records: u64,
-    /// How long they took, seconds in all.
+    /// Their total duration, seconds.
     pub flush_seconds: f64,
     /// Compactions published.
     pub compactions: u64,
@@ -235,10 +235,10 @@ pub struct StoreStats {
     pub compaction_failures: u64,
     /// Records they wrote.
     pub compacted_records: u64,
-    /// How long they took, seconds in all.
+    /// Their total duration, seconds.
     pub compaction_seconds: f64,
-    /// The slices and how they were read.
+    /// The slices and the reads from them.
     pub sliced: SliceStats,
-    /// Free space of the file system, if it tells.
+    /// Free space of the file system, if known.
     pub free_bytes: Option<u64>,
 }

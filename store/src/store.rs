@@ -24,7 +24,7 @@ use crate::{
     StoreHealth, StoreOptions, StoreStats, meta, recovery,
 };
 
-/// A longer batch of records is written as several log batches.
+/// A longer batch is written as several log batches.
 pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 
 /// The durable records of one node. Cheap to clone; clones share one store.
@@ -252,9 +252,9 @@ impl Store {
         self.shared().table.page(partition, after, limits)
     }
 
-    /// As [`Store::scan`], but only values for which `keep` returns true, with the sum of all records of the page:
-    /// a page ends after 16 MiB that were read, or at the limits for what was kept. None if two records
-    /// have one digest, which a sum cannot tell apart.
+    /// As [`Store::scan`], but returns only values for which `keep` returns true, with the sum of
+    /// all records of the page. A page ends after 16 MiB read, or at the limits for the records
+    /// kept. `None` if two records have the same digest, which a sum cannot tell apart.
     ///
     /// # Errors
     /// As [`Store::scan`].
@@ -272,10 +272,10 @@ impl Store {
             .filtered_page(partition, after, limits, keep)
     }
 
-    /// As [`Store::scan`], but only records whose entry in the log came after `since`: the
-    /// tail of a transfer. Looks at all of the partition's memtable; of a slice that was
-    /// flushed since then it gives all, also what is older, and what was collected: it hides
-    /// what the slices that the tail goes with have of the same keys.
+    /// As [`Store::scan`], but only records whose log entry is above `since`: the tail of a
+    /// transfer. Reads all of the partition's memtable. Returns all records of a slice that was
+    /// flushed since then, even older ones. Includes collected records, because they hide older
+    /// versions in the slices that are copied together with the tail.
     ///
     /// # Errors
     /// As [`Store::scan`].
@@ -324,8 +324,8 @@ impl Store {
     /// continue meanwhile. Also runs automatically, see [`StoreOptions::flush_log_bytes`].
     ///
     /// # Errors
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unflushable`]: the store
-    /// is as it was. [`StoreError::Failed`], [`StoreError::Closed`].
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unflushable`]: nothing was
+    /// changed. [`StoreError::Failed`], [`StoreError::Closed`].
     pub async fn flush(&self) -> Result<FlushReport, StoreError> {
         self.shared().health.check()?;
         let (done, outcome) = oneshot::channel();
@@ -338,7 +338,7 @@ impl Store {
     /// it pays off, see [`StoreOptions::most_slices`].
     ///
     /// # Errors
-    /// As [`Store::flush`]. Damaged slices are left as they are.
+    /// As [`Store::flush`]. Leaves damaged slices unchanged.
     pub async fn compact(&self) -> Result<CompactionReport, StoreError> {
         self.shared().health.check()?;
         let (done, outcome) = oneshot::channel();
@@ -346,11 +346,11 @@ impl Store {
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// The slices of a partition, to be copied to another node.
+    /// The slices of a partition, for copying to another node.
     ///
     /// # Errors
-    /// [`StoreError::UnknownPartition`], [`StoreError::Damaged`] if one of them is known to
-    /// be, [`StoreError::Failed`], [`StoreError::Closed`].
+    /// [`StoreError::UnknownPartition`], [`StoreError::Damaged`] if a slice is known to be damaged,
+    /// [`StoreError::Failed`], [`StoreError::Closed`].
     pub fn sealed(&self, partition: Partition) -> Result<SealedPartition, StoreError> {
         self.check_partition(partition)?;
         let shared = self.shared();
@@ -467,8 +467,8 @@ impl Store {
         meta::get(&self.shared().dir, name)
     }
 
-    /// Sets a small value, durably: the node's identity. `name` has 1 to 64 of `a` to `z`,
-    /// `0` to `9`, `-` and `_`; `bytes` are at most 1 MiB.
+    /// Durably sets a small value: the node's identity. `name` has 1 to 64 of `a` to `z`, `0` to
+    /// `9`, `-` and `_`; `bytes` are at most 1 MiB.
     ///
     /// Blocks the thread for two or three syncs, a few milliseconds: use
     /// `spawn_blocking` where that matters.
@@ -476,7 +476,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadMetaName`], [`StoreError::MetaTooLong`], [`StoreError::OutOfSpace`],
     /// [`StoreError::Io`], [`StoreError::Closed`]: nothing was changed.
-    /// [`StoreError::Failed`]: it may be the old value or the new one.
+    /// [`StoreError::Failed`]: it may have the old value or the new one.
     pub fn meta_set(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let shared = self.shared();
         shared.health.check()?;
@@ -501,7 +501,7 @@ impl Store {
             &mut threads.compactor,
             &mut threads.ingester,
         ] {
-            // A thread that is gone without a word has panicked; its committer said so.
+            // Fails only if the thread has panicked, which its committer has logged.
             let _ = (&mut worker.ended).await;
         }
         shared.queue.close();
@@ -544,7 +544,7 @@ impl Store {
         Err(StoreError::UnknownPartition { partition, count })
     }
 
-    /// The reason for an operation that was dropped without an answer: its thread died.
+    /// The reason for an operation that was dropped without an answer: its thread has died.
     fn why_unanswered(&self) -> StoreError {
         match self.shared().health.check() {
             Err(why) => why,

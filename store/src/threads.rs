@@ -11,8 +11,8 @@ use crate::log::LogWriter;
 use crate::shared::Shared;
 use crate::{StoreError, compaction, flush, ingest};
 
-/// The threads of a store. Dropping them lets them finish, waits for that, and releases
-/// the directory.
+/// The threads of a store. Dropping them lets them finish, waits for that, and releases the
+/// directory.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     pub(crate) flusher: Worker,
@@ -21,7 +21,7 @@ pub(crate) struct Threads {
     pub(crate) committer: Worker,
 }
 
-/// A thread and the word that it has ended.
+/// A thread, and a channel that reports its end.
 #[derive(Debug)]
 pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
@@ -73,7 +73,7 @@ impl Worker {
                 Err(StoreError::panicked())
             });
             drop(owned);
-            // Nobody may be waiting for the end.
+            // Fails if nothing waits for the end.
             let _ = done.send(outcome);
         });
         let thread = thread.map_err(StoreError::io("start a thread for", &dir))?;
@@ -83,7 +83,7 @@ impl Worker {
 
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // Panics are caught within the thread, and errors were logged there.
+            // The thread catches its own panics, and logged its errors.
             let _ = thread.join();
         }
     }

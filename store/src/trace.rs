@@ -1,4 +1,4 @@
-//! Where a key was looked for, for people.
+//! A trace of a lookup, for display.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::segment::Slice;
 use crate::slice::{Found, Reading};
 use torc_record::Ballot;
 
-/// What one slice says of a key.
+/// A slice's answer for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Its gate has never seen the key: nothing is read.
+    /// Its gate excludes the key: nothing was read.
     GateNegative,
-    /// Its gate let the key through, and the record in its slot is another key's.
+    /// Its gate passed the key, but the record in its slot has another key.
     GateFalsePositive,
     /// It holds a version of the key.
     Holds {
-        /// Which.
+        /// The version.
         ballot: Ballot,
         /// Whether it is a tombstone.
         is_tombstone: bool,
     },
-    /// It is damaged there: nobody knows.
+    /// The place is damaged, so the slice may or may not hold the key.
     Damaged(&'static str),
 }
 
@@ -36,23 +36,23 @@ pub struct SliceTrace {
     pub segment: u64,
     /// Its row there.
     pub row: u32,
-    /// Its keys.
+    /// Number of its keys.
     pub keys: u64,
     /// Its length, bytes.
     pub bytes: u64,
-    /// The slot that its minimal perfect hash function gives the key, whether it is there or
-    /// not.
+    /// The slot that its minimal perfect hash function gives the key, whether or not the key is
+    /// there.
     pub slot: Option<usize>,
-    /// What it says.
+    /// Its answer.
     pub verdict: Verdict,
 }
 
-/// Where a key was looked for.
+/// The places where a key was looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
-    /// The version that the memtable holds, and the number of its entry in the log: if there
-    /// is one, it is the newest, and slices are not asked by a get.
+    /// The memtable's version, and the number of its log entry. If there is one, it is the newest,
+    /// and a get reads no slice.
     pub memtable: Option<(Ballot, Seq)>,
     /// Every slice of the partition.
     pub slices: Vec<SliceTrace>,
@@ -73,7 +73,7 @@ fn trace(slice: &Arc<Slice>, position: &Position<'_>) -> SliceTrace {
     let verdict = match slice.find(&digest, Reading::Wait) {
         Found::GateNegative => Verdict::GateNegative,
         Found::Damaged(what) => Verdict::Damaged(what),
-        // A trace waits.
+        // Cannot happen: a trace waits for the disk.
         Found::NotCached => Verdict::Damaged("it was not read"),
         Found::Record(packed) if packed.position() == *position => Verdict::Holds {
             ballot: packed.ballot(),

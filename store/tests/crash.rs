@@ -1,11 +1,11 @@
 //! A crash at every write and sync point of a workload.
 //!
 //! The workload appends, rotates, flushes, compacts, drops partitions and sets metadata, one
-//! operation after the other. It is run once for every call it makes to the disk, crashing
-//! there, and the disk is then left with nothing, all or some of what was not synced. What
-//! is found after the crash must be what was there before the operation under way or after
-//! it, exactly: every acknowledged write and nothing that was never issued. Then the store
-//! goes on, crashes again, and must still hold everything.
+//! operation after another. It runs once for every call that it makes to the disk, crashing there,
+//! and the disk then keeps nothing, all or some of the unsynced data. The content after the crash
+//! must be exactly that before or after the operation in progress: every acknowledged write, and
+//! nothing that was never issued. Then the store continues, crashes again, and must still have
+//! everything.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -27,7 +27,7 @@ use torc_ring::Partition;
 use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{LogTail, PartitionBatch, PartitionMeta, Store, StoreError};
 
-/// Opening makes about so many calls.
+/// Approximate number of calls that opening makes.
 const RECOVERY_CALLS: u64 = 13;
 
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ fn workload() -> Vec<Step> {
     ));
     steps.push(Step::Flush);
     steps.push(Step::Write(tombstone(1, 40)));
-    // Copied away, dropped, and copied back with the very ballots it had.
+    // Copied away, dropped, and copied back with the same ballots.
     steps.push(Step::Write(put(3, 41, b"moves")));
     steps.push(Step::Drop(partition));
     steps.push(Step::Write(put(3, 41, b"moves")));
@@ -129,7 +129,7 @@ fn workload() -> Vec<Step> {
     steps
 }
 
-/// What a replica of one partition does: adopts, accepts, collects, is discarded.
+/// The operations of a replica of one partition: it adopts, accepts, collects, and is discarded.
 fn replicated(home: Partition) -> Vec<Step> {
     let keys: Vec<u64> = (200..400)
         .filter(|key| partition_of(&put(*key, 0, b"")) == home)
@@ -151,7 +151,7 @@ fn replicated(home: Partition) -> Vec<Step> {
         };
         Step::Apply(vec![(home, batch)])
     };
-    // Changes of all partitions in one call: after a crash all are there, or none.
+    // Changes of all partitions in one call: after a crash, all or none are there.
     let together = |time| {
         let of = |partition| {
             let keys = (0..400).map(|key| put(key, time, vec![6; 90]));
@@ -195,7 +195,7 @@ fn replicated(home: Partition) -> Vec<Step> {
     ]
 }
 
-/// What a run came to: what it certainly did and what it may have done.
+/// The result of a run: the operations that certainly happened, and those that may have.
 struct Outcome {
     before: Model,
     after: Model,
@@ -225,7 +225,7 @@ fn run(fs: &CrashFs, steps: &[Step]) -> Outcome {
             }
         }
     }
-    // A crash while an old file was being removed fails nothing.
+    // A crash during the removal of an old file fails no operation.
     let crashed = fs.crashed();
     if !crashed {
         model.check(&store, "without a crash");
@@ -238,7 +238,7 @@ fn run(fs: &CrashFs, steps: &[Step]) -> Outcome {
     }
 }
 
-/// Opens what a crash left and checks it; goes on, crashes again, and checks that.
+/// Opens what a crash left and checks it; continues, crashes again, and checks that.
 fn check_after_crash(fs: &CrashFs, outcome: &Outcome, place: &str) {
     let (mut store, recovery) = open(fs).unwrap_or_else(|error| panic!("{place}: {error}"));
     let tail = recovery.log_tail;
@@ -322,7 +322,7 @@ fn nor_does_it_tear_a_batch_of_a_replica_or_bring_back_what_was_collected() {
     crash_everywhere(&replicated(home), 80);
 }
 
-/// The store stops, and another process finds in the cache what the disk does not have.
+/// The store stops, and another process finds data in the cache that the disk does not have.
 #[test]
 fn nor_does_a_sync_that_fails_anywhere_followed_by_a_crash() {
     let home = partition_of(&put(3, 1, b""));
@@ -366,7 +366,7 @@ fn crash_everywhere(steps: &[Step], least_calls: u64) {
         ] {
             let place = format!("crash at call {call}, {survives:?} survives");
             check_after_crash(&fs.image(survives), &outcome, &place);
-            // And with a crash while recovering from the crash.
+            // Also with a crash during the recovery from the crash.
             let recovering = fs.image(survives);
             recovering.crash_at(1 + call % RECOVERY_CALLS);
             drop(open(&recovering));

@@ -1,5 +1,5 @@
-//! Damaged files: every flipped bit is reported or harmless, never wrong data. What bits
-//! flipped in slices do is in `rot.rs`.
+//! Damaged files: every flipped bit is reported or harmless, and never gives wrong data. `rot.rs`
+//! covers bits flipped in slices.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -14,9 +14,9 @@ use common::{DIR, Model, block_on, open, options, put, tombstone};
 use torc_store::testing::{CrashFs, Survives};
 use torc_store::{LogTail, Store, StoreError};
 
-/// A store with a segment of slices, two full segments and two batches of one behind it, and
-/// metadata.
-/// With its models from after the flush on, one entry further each.
+/// A store with a segment of slices, followed by two full log segments and one with two batches,
+/// and metadata.
+/// Returns its models from the flush on, each with one entry more.
 fn damaged_at_rest(close: bool) -> (CrashFs, Vec<Model>) {
     let fs = CrashFs::new();
     let mut options = options(DIR);
@@ -50,7 +50,7 @@ fn damaged_at_rest(close: bool) -> (CrashFs, Vec<Model>) {
     (image, models)
 }
 
-/// What opening the damaged store may lead to.
+/// Allowed results of opening the damaged store.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Reported,
@@ -94,9 +94,9 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// Flips every fifth bit that was written (in the log, whose files are long; in the others
-/// every bit), one at a time, and of the reserved zeros behind them one in 57.
-/// `TORC_FLIP_STEP=1` flips every bit of the log too.
+/// Flips every fifth bit that was written in the log, whose files are long, and every bit in the
+/// other files, one at a time; and one in 57 of the reserved zeros after them. `TORC_FLIP_STEP=1`
+/// flips every bit of the log, too.
 fn flip_everything(close: bool) -> BTreeSet<(String, Verdict)> {
     let (whole, models) = damaged_at_rest(close);
     let mut verdicts = BTreeSet::new();
@@ -155,7 +155,7 @@ fn in_a_store_that_was_not_closed_only_the_last_batch_can_pass_for_torn() {
     }
 }
 
-/// A store that was not closed, with some bytes of the last batch of its log changed, and the log.
+/// A store that was not closed, with changed bytes in the last batch of its log, and that log.
 fn with_last_batch(change: impl Fn(&mut [u8])) -> (CrashFs, PathBuf) {
     let fs = CrashFs::new();
     let mut options = options(DIR);
@@ -176,7 +176,7 @@ fn with_last_batch(change: impl Fn(&mut [u8])) -> (CrashFs, PathBuf) {
     (fs, path)
 }
 
-/// The last batch of a log that was not closed, with some of its bytes changed.
+/// The end of a log that was not closed, with changed bytes in its last batch.
 fn tail_of(change: impl Fn(&mut [u8])) -> LogTail {
     let (fs, _) = with_last_batch(change);
     let mut options = options(DIR);
@@ -244,7 +244,8 @@ fn every_length_a_file_is_cut_to_is_reported_or_harmless() {
                 let place = format!("{} cut to {len}", path.display());
                 let is_last_log = name(&path) == "log-00000000000000000004";
                 match is_last_log.then(|| open(&fs)) {
-                    // Cut anywhere, the last segment is one that was torn there: a prefix.
+                    // The last segment, truncated anywhere, is like one that was torn there: a
+                    // prefix remains.
                     Some(Ok((store, _))) => {
                         let fits = models
                             .iter()
@@ -274,8 +275,8 @@ fn a_file_that_is_missing_is_named() {
                 "{file}: {error}"
             ),
             Ok((store, _)) => {
-                // The metadata, whose absence means that it was never set; and the last
-                // segment, whose absence is that of a segment never begun.
+                // Missing metadata means that it was never set, and a missing last segment that it
+                // was never begun.
                 assert!(file.starts_with("meta-") || file.ends_with('4'), "{file}");
                 let known = models.iter().any(|model| {
                     let mut model = model.clone();

@@ -1,4 +1,4 @@
-//! A process that has no descriptor left: others took them, clients for instance.
+//! A process without free descriptors: others took them, for example clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -14,7 +14,7 @@ use torc_store::{Store, StoreHealth};
 
 const CHILD_DIR: &str = "TORC_DESCRIPTORS_CHILD_DIR";
 
-/// What a store does all day: rotates its log, flushes, compacts, keeps values.
+/// The usual work of a store: it rotates its log, flushes, compacts, and sets metadata.
 fn work(store: &Store, from: u64) {
     for key in from..from + 40 {
         block_on(store.write(put(key, 10, vec![7; 500]))).unwrap();
@@ -50,7 +50,7 @@ fn without_even_a_spare_one_writes_go_on_and_nothing_stops() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     fs.set_free_descriptors(Some(0));
-    // Others are faster each time one is given up.
+    // Others take each freed descriptor first.
     fs.steal_descriptors(usize::MAX);
     assert!(block_on(store.flush()).is_err());
     assert!(store.meta_set("node", b"name").is_err());

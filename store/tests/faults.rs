@@ -55,7 +55,7 @@ fn what_a_failed_sync_left_in_the_cache_is_written_again_before_it_is_served() {
     fs.fail_next(Call::Sync, "log-", ErrorKind::Other);
     assert!(write(&store, 2, 2).unwrap_err().outcome_unknown());
     drop(store);
-    // The process starts again; the machine still has in memory what the disk never got.
+    // The process restarts; the machine's memory still has data that the disk never got.
     let fs = fs.image(Survives::Everything);
     let (store, recovery) = open(&fs).unwrap();
     assert_eq!(recovery.log_tail, LogTail::Whole);
@@ -320,11 +320,11 @@ fn the_length_of_the_longest_record_is_known_from_the_memtable_from_slices_and_a
     assert!(bound, "from a slice: {}", store.longest_record());
 }
 
-/// Holds the log's next sync up until told to go on.
+/// Blocks the log's next sync until released.
 fn hold_next_sync(fs: &CrashFs) -> std::sync::mpsc::Sender<()> {
     let (go_on, told) = std::sync::mpsc::channel();
     fs.before(Call::Sync, "log-", 0, move || {
-        // Told, or the test has ended.
+        // Released, or the test has ended.
         let _ = told.recv();
     });
     go_on

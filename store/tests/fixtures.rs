@@ -1,4 +1,4 @@
-//! A store of the present format, as it was written once: it must stay readable.
+//! A store written earlier in the present format, which must stay readable.
 //!
 //! `tests/fixtures/v3` was written by `remake` below. When the format changes, raise `FORMAT`
 //! here, remove the old fixture, and run
@@ -25,7 +25,7 @@ fn fixture() -> PathBuf {
     fixtures.join(format!("v{FORMAT}"))
 }
 
-/// What is in the slices, what is dropped after it, and what follows in the log.
+/// The records in the slices, the one dropped after them, and those that follow in the log.
 fn history() -> (Vec<Record>, Record, Vec<Record>) {
     let before = (0..5)
         .map(|key| put(key, 10 + key, format!("value {key}")))
@@ -39,7 +39,7 @@ fn history() -> (Vec<Record>, Record, Vec<Record>) {
     (before, put(3, 0, b""), after)
 }
 
-/// Facts before the flush and behind it.
+/// Facts before and after the flush.
 fn facts(number: u64) -> (Partition, PartitionMeta) {
     let ballot = put(1, number, b"").ballot;
     let meta = PartitionMeta {
@@ -55,7 +55,7 @@ fn facts(number: u64) -> (Partition, PartitionMeta) {
 fn expected() -> Model {
     let (before, dropped, after) = history();
     let mut model = Model::default();
-    // A ceiling and facts, of which the last count; later a purge and facts.
+    // A ceiling and facts, the last of which count; later a purge and facts.
     model.last_seq += 3;
     model.ceiling = HybridTime(70);
     for number in [1, 2] {
@@ -126,8 +126,8 @@ fn a_store_is_read_as_it_was_written() {
     expected().check(&store, "sealed and compacted");
 }
 
-/// Remade from FORMAT.md in Python, of the records as they lie in the fixture: the
-/// sum over `key-0` and `key-7`.
+/// Computed in Python from FORMAT.md and the records in the fixture: the sum over `key-0` and
+/// `key-7`.
 const FINGERPRINT: u128 = 195_377_194_433_670_989_114_693_460_213_609_808_044;
 
 #[test]

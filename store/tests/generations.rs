@@ -1,5 +1,5 @@
-//! Slices of generations: found beside the records of other namespaces, never written to, never
-//! compacted, gone as a whole.
+//! Slices of generations: found beside the records of other namespaces, never written to or
+//! compacted, and dropped as a whole.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -31,7 +31,7 @@ fn member(of: NamespaceId, key: u64) -> Record {
     }
 }
 
-/// The slices of a generation with these keys, as they were built outside.
+/// The slices of a generation with these keys, as built outside the store.
 fn built(dir: &TempDir, of: NamespaceId, keys: std::ops::Range<u64>) -> SliceFile {
     let mut records: Vec<_> = keys.map(|key| member(of, key)).collect();
     records.sort_by_key(|record| record.digest);
@@ -84,7 +84,7 @@ fn find(store: &Store, of: NamespaceId, key: u64) -> Result<Option<Record>, Stor
     found
 }
 
-/// Every key of a generation is found, and none other.
+/// Checks that every key of a generation is found, and no other.
 fn holds(store: &Store, of: NamespaceId, keys: std::ops::Range<u64>) {
     for key in 0..KEYS {
         let wanted = keys.contains(&key).then(|| member(of, key));
@@ -163,7 +163,7 @@ fn generations_lie_beside_each_other_and_beside_what_is_written() {
     block_on(store.close()).unwrap();
     let (store, _) = open(&fs).unwrap();
     check(&store);
-    // As built, byte for byte: it can be handed on.
+    // As built, byte for byte, so they can be passed on.
     for partition in first.partitions() {
         let built = first.slices(partition).remove(0).info().unwrap();
         let held = store.generation(partition, one).unwrap();
@@ -245,7 +245,7 @@ fn a_damaged_slice_is_not_held_any_more_and_can_be_taken_again() {
         .find(|path| path.to_string_lossy().contains("segment-"));
     let segment = segment.unwrap().clone();
     let len = fs.file(&segment).unwrap().len();
-    // The middle of some slice's records, and the header of the first.
+    // The middle of a slice's records, and the header of the first slice.
     for at in [len / 2, 64] {
         fs.rot(&segment, |bytes| bytes[at] ^= 1);
     }

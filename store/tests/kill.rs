@@ -1,9 +1,9 @@
-//! `kill -9` in a loop, on a real disk.
+//! `kill -9` in a loop, with a real disk.
 //!
-//! The test starts itself as a child process that writes and says on its output what was
-//! acknowledged. After some of these lines, drawn at random, it is killed. Then the store
-//! is opened: all that was acknowledged must be there, and nothing that was not issued.
-//! `TORC_KILL_CYCLES` cycles, by default 6.
+//! The test starts itself as a child process, which writes and prints what was acknowledged. After
+//! a random number of lines, the child is killed. Then the store is opened: all acknowledged writes
+//! must be there, and nothing that was not issued. `TORC_KILL_CYCLES` sets the number of cycles, 6
+//! by default.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -25,7 +25,7 @@ const CHILD_CYCLE: &str = "TORC_KILL_CHILD_CYCLE";
 const WRITERS: u64 = 8;
 const KEYS_A_WRITER: u64 = 40;
 
-/// Flushes and compactions come often, so that kills hit them.
+/// Frequent flushes and compactions, so that kills hit them.
 fn kill_options(dir: &Path) -> StoreOptions {
     let mut options = options(dir);
     options.log_segment_bytes = 64 << 10;
@@ -35,7 +35,7 @@ fn kill_options(dir: &Path) -> StoreOptions {
     options
 }
 
-/// The value of a key at a time: whoever reads it can tell that it was issued.
+/// The value of a key at a time, from which a reader can tell that it was issued.
 fn issued(key: u64, time: u64) -> Record {
     put(
         key,
@@ -44,7 +44,7 @@ fn issued(key: u64, time: u64) -> Record {
     )
 }
 
-/// Writes for ever, every writer its own keys with rising times.
+/// Writes forever; each writer has its own keys, with rising times.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD_DIR) else {
@@ -75,7 +75,7 @@ async fn write_for_ever(store: Store, writer: u64, cycle: u64) {
     }
 }
 
-/// Lets a child run for so many acknowledgements and kills it. Returns all that it said.
+/// Runs a child until this many acknowledgements, and kills it. Returns its output.
 fn run_and_kill(dir: &Path, cycle: u64, acknowledgements: usize) -> Vec<(u64, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -106,7 +106,7 @@ fn run_and_kill(dir: &Path, cycle: u64, acknowledgements: usize) -> Vec<(u64, u6
     said
 }
 
-/// Opens, checks, and returns what is held now, key to time, and how much was sealed.
+/// Opens and checks the store; returns its content, key to time, and the number of sealed records.
 fn check(dir: &Path, acknowledged: &BTreeMap<u64, u64>, cycle: u64) -> (BTreeMap<u64, u64>, u64) {
     let (store, recovery) = Store::open(kill_options(dir)).unwrap();
     let mut held = BTreeMap::new();
@@ -126,7 +126,7 @@ fn check(dir: &Path, acknowledged: &BTreeMap<u64, u64>, cycle: u64) -> (BTreeMap
     }
     assert_eq!(recovery.records, held.len() as u64);
     common::check_summaries(&store, &format!("cycle {cycle}"));
-    // A partition is dropped now and then, and stays dropped.
+    // Sometimes a partition is dropped, and must stay dropped.
     if cycle.is_multiple_of(3) {
         let home = partition_of(&issued(0, 1));
         block_on(store.drop_partition(home)).unwrap();
@@ -155,8 +155,8 @@ fn kill_9_loses_nothing_acknowledged() {
     assert!(ever_sealed > 0, "no kill came after a flush");
 }
 
-/// The log of a node is as long as it will get from the start: what was cut off is more than
-/// what is read at once.
+/// A node's log has its final length from the start, so the truncated part is longer than a single
+/// read.
 #[test]
 fn a_log_that_was_not_closed_opens_however_long_it_was_made() {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

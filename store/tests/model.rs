@@ -1,4 +1,4 @@
-//! The store against a plain map, under random operations, restarts and crashes.
+//! The store compared with a plain map, under random operations, restarts and crashes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -19,7 +19,7 @@ enum Op {
     Flush,
     Compact,
     Meta(Vec<u8>),
-    /// The process is stopped in order.
+    /// The process is stopped properly.
     Restart,
     /// The machine loses power.
     Crash,
@@ -51,7 +51,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does one operation; all of them are acknowledged before a crash comes.
+/// Runs one operation; all are acknowledged before a crash.
 fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
     let survives = match op {
         Op::Write(record) => {
@@ -128,7 +128,7 @@ proptest! {
     fn the_order_of_writes_does_not_matter(
         mut records in proptest::collection::vec(any_record(), 1..60),
     ) {
-        // Equal ballots are the same write: never two values.
+        // Equal ballots are the same write, so they never have two values.
         records.sort_by_key(|one| (one.key.clone(), one.ballot));
         records.dedup_by_key(|one| (one.key.clone(), one.ballot));
         let one = open(&CrashFs::new()).unwrap().0;

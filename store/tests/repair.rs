@@ -1,5 +1,5 @@
-//! Damage that heals for good: what is known is served, compaction removes what was vouched for,
-//! and nothing else is.
+//! Damage that is repaired for good: known records are served, and compaction removes only places
+//! that were vouched for.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -195,7 +195,7 @@ fn what_rots_after_somebody_vouched_is_not_compacted_away() {
 fn an_order_that_rots_loses_nothing_and_is_made_anew() {
     let all = records(10);
     let fs = sealed(&all);
-    // The order lies before the records, whose first checksum is 4 bytes before a head.
+    // The order is before the records, whose first checksum is 4 bytes before a head.
     let bytes = fs.file(&path()).unwrap();
     let start = bytes.windows(4).position(|bytes| bytes == b"TSLC").unwrap();
     let part = |at: usize| {

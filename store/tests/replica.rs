@@ -1,4 +1,4 @@
-//! Batches of replicas against a plain map, under flushes, compactions, restarts and crashes.
+//! Batches of replicas compared with a plain map, under flushes, compactions, restarts and crashes.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -27,7 +27,7 @@ enum Op {
     Ceiling(u64),
     Flush,
     Compact,
-    /// Counts what is hidden now, so that it is kept up from here on.
+    /// Counts hidden records now, so that the count is kept up to date from here on.
     Look,
     Restart,
     Crash,
@@ -93,7 +93,7 @@ fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
     let survives = match op {
         Op::Apply(changes) => {
             let changes = changes.iter().map(|(at, batch)| {
-                // Two partitions get all, so that they have something to collect.
+                // Two partitions get all records, so that they have something to collect.
                 let partition = partition_of(&put(u64::from(*at) % 2, 0, b""));
                 let mut batch = batch.clone();
                 if batch.wipe {
@@ -161,7 +161,7 @@ proptest! {
         block_on(store.flush()).unwrap();
         block_on(store.compact()).unwrap();
         model.check(&store, "compacted at the end");
-        // One slice a partition and nothing above it: nothing can be hidden any more.
+        // One slice per partition and an empty memtable: nothing can be hidden any more.
         let keys = store.stats().sliced.keys;
         prop_assert_eq!(keys, model.records.len() as u64, "what was collected is gone from the disk");
     }
@@ -282,7 +282,7 @@ fn without_room_records_are_refused_and_facts_are_not() {
     options.memtable_limit_bytes = 64 << 10;
     let fs = CrashFs::new();
     let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    // Flushes fail: what is written stays in memory.
+    // Flushes fail, so records stay in memory.
     for _ in 0..10_000 {
         fs.fail_next(
             Call::Create,

@@ -1,5 +1,5 @@
-//! Bits that flip in slices: what is served is right or refused, never wrong and never absent.
-//! `TORC_FLIP_STEP=1` flips every bit.
+//! Bits that flip in slices: reads give correct data or errors, never wrong data and never
+//! "absent". `TORC_FLIP_STEP=1` flips every bit.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -20,7 +20,7 @@ use torc_ring::Partition;
 use torc_store::testing::{CrashFs, Survives};
 use torc_store::{Cursor, ScanLimits, Store, StoreError};
 
-/// A closed store with one segment of a few slices and nothing in its log.
+/// A closed store with one segment of a few slices and an empty log.
 struct AtRest {
     fs: CrashFs,
     segment: PathBuf,
@@ -71,7 +71,7 @@ impl AtRest {
         all.filter(|one| partition_of(one) == partition).collect()
     }
 
-    /// Where the table lies.
+    /// The offset of the table.
     fn table_at(&self) -> usize {
         let magic = |at: &usize| self.bytes[*at..].starts_with(b"TFRM");
         (0..self.bytes.len()).step_by(64).find(magic).unwrap()
@@ -82,7 +82,7 @@ fn is_damage(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. })
 }
 
-/// Reads everything in every way. Returns the partitions of which something was refused.
+/// Reads everything in every way. Returns the partitions for which a read was refused.
 fn read_all(store: &Store, rest: &AtRest, place: &str) -> BTreeSet<Partition> {
     let mut damaged = BTreeSet::new();
     let mut judge =
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// A flip in the middle of each slice's records, and of its header.
+/// A flip in the middle of each slice's records, and one in its header.
 fn telling_flips(rest: &AtRest) -> Vec<usize> {
     let starts = (64..rest.table_at()).step_by(64);
     let starts = starts.filter(|at| rest.bytes[*at..].starts_with(b"TSLC"));
@@ -246,7 +246,7 @@ fn a_damaged_slice_is_left_alone_by_compactions_and_everything_else_goes_on() {
             }
         }
         drop(store);
-        // Damage of a record is found again when it is read.
+        // A damaged record is detected again when it is read.
         let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
         let refused = store.scan(home, None, ScanLimits::default()).unwrap_err();
         assert!(is_damage(&refused), "{place}: also after a restart");

@@ -1,4 +1,4 @@
-//! The scratch store may be lost; nothing else may be lost with it.
+//! The scratch store may be lost, but nothing else with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -27,12 +27,12 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips bits, overwrites, cuts, extends or removes a file of the directory.
+/// Flips bits of a file in the directory, or overwrites, truncates, extends or removes it.
 fn damage(dir: &Path, dice: &mut StdRng) {
     let files = files(dir);
     let path = &files[dice.random_range(0..files.len())];
     let mut bytes = std::fs::read(path).unwrap();
-    // Most of the file is reserved; what is used lies at its start.
+    // Most of the file is reserved; the used part is at its start.
     let used = bytes.len().min(8192);
     match dice.random_range(0..5) {
         0 if used > 0 => {
@@ -91,7 +91,7 @@ async fn what_was_put_is_read_listed_deleted_and_outlives_a_restart() {
     assert_eq!(scratch.losses(), 0);
 }
 
-/// `TORC_DAMAGE_ROUNDS` rounds, by default 40.
+/// Runs `TORC_DAMAGE_ROUNDS` rounds, 40 by default.
 #[test]
 fn random_damage_costs_the_scratch_store_at_most_and_never_a_record() {
     let rounds = std::env::var("TORC_DAMAGE_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap());
@@ -109,8 +109,7 @@ fn random_damage_costs_the_scratch_store_at_most_and_never_a_record() {
             }
             store.write(put(round, 1, b"kept")).await.unwrap();
             scratch.write_out().await;
-            // Damage may be met late and cost what was just put, but what is put after
-            // that is there.
+            // Damage may be detected late and cost the last values, but later ones are stored.
             scratch.list(TREE).await;
             scratch.put(TREE, b"last", b"value").await;
             let last = scratch.get(TREE, b"last").await;

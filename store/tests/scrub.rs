@@ -1,4 +1,4 @@
-//! Scrubbing: what rots is found wherever it is, in a closed and in an open store, and heals.
+//! Scrubbing finds rot anywhere, in a closed and in an open store, and it is repaired.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -59,7 +59,7 @@ fn sealed() -> (CrashFs, Store, Vec<Record>) {
     (fs, store, all)
 }
 
-/// A record with a value in the middle of the partition.
+/// A record with a value, in the middle of the partition.
 fn victim(all: &[Record]) -> usize {
     let home: Vec<usize> = (0..all.len())
         .filter(|at| partition_of(&all[*at]) == HOME)
@@ -68,7 +68,7 @@ fn victim(all: &[Record]) -> usize {
     *inner.find(|at| all[**at].visible(0).is_some()).unwrap()
 }
 
-/// Where a part of the partition's slice lies in the segment.
+/// The place of a part of the partition's slice in the segment.
 fn place_of(part: Part, victim: &Record, bytes: &[u8]) -> usize {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let is_start = |at: &usize| bytes[*at..].starts_with(b"TSLC") && number(at + 16) == 5;
@@ -107,8 +107,8 @@ fn newer(record: &Record) -> Record {
     newer
 }
 
-/// What a replica does: the keys that it knows, then those that others list and that are
-/// refused here, are written again. Only what had no known key is vouched for.
+/// The repair by a replica: rewrites the known keys, then those that others list and that are
+/// refused here. Vouches only for places without a known key.
 fn repair(store: &Store, all: &mut [Record]) {
     let places = lost(store, HOME);
     let (known, unknown): (Vec<_>, Vec<_>) =

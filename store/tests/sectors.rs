@@ -1,5 +1,5 @@
-//! Sectors that the disk cannot read, and records that are not in the page cache: a place that
-//! cannot be read is damage of what lies there, never the end of the process, never "absent".
+//! Unreadable sectors, and records outside the page cache: an unreadable place damages only its own
+//! records; it never ends the process and never looks like "absent".
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -30,7 +30,7 @@ fn sealed() -> (CrashFs, Store, Vec<Record>) {
     (fs, store, all)
 }
 
-/// Where bytes lie in the segment.
+/// The range of these bytes in the segment.
 fn range_of(fs: &CrashFs, needle: &[u8]) -> Range<u64> {
     let bytes = fs.file(&path()).unwrap();
     let at = bytes
@@ -76,7 +76,7 @@ fn a_sector_that_cannot_be_read_is_damage_of_its_record_and_of_no_other() {
     let places = lost(&store, home);
     assert!(matches!(&places[..], [place] if place.slot.is_some()));
 
-    // It heals as damage of any other kind does.
+    // It is repaired like any other damage.
     let newer = put(7, 20, "written again");
     block_on(store.write(newer.clone())).unwrap();
     assert_eq!(get(&store, 7).unwrap().as_ref(), Some(&newer));
@@ -188,7 +188,7 @@ fn on_a_real_disk_what_was_just_written_needs_no_wait() {
     block_on(store.write(record.clone())).unwrap();
     block_on(store.flush()).unwrap();
     let found = store.get_cached(record.namespace, &record.digest, record.key.as_bytes());
-    // The system may have dropped the page; it never says anything else.
+    // The system may have dropped the page; no other answer is allowed.
     if let Some(found) = found {
         assert_eq!(found.unwrap(), Some(record));
     }

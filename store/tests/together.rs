@@ -1,4 +1,4 @@
-//! Changes of many partitions that are handed over in one call.
+//! Changes of many partitions handed over in one call.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -37,7 +37,7 @@ fn epoch(partition: Partition, number: u64) -> (Partition, PartitionBatch) {
     (partition, batch)
 }
 
-/// The first keys from `from` on, one a partition, in the order of the partitions.
+/// The first keys from `from` on, one per partition, in partition order.
 fn keys(from: u64) -> Vec<u64> {
     let home = |key: &u64| partition_of(&put(*key, 0, b""));
     let of = |partition| {
@@ -200,7 +200,7 @@ fn more_than_a_batch_of_the_log_is_cut_into_several_and_told_once() {
     });
     let failed = apply_many(&store, changes(100));
     assert!(fs.is_used_up());
-    // Of the last four changes, one is of a partition that was not in the second batch.
+    // Of the last four changes, one belongs to a partition that was not in the second batch.
     assert_eq!(places(&failed), [3, 4, 5, 11]);
     assert!(matches!(failed[2].1, StoreError::OutOfSpace));
     assert!(matches!(failed[3].1, StoreError::AfterFailure { .. }));
@@ -218,7 +218,7 @@ fn without_room_changes_with_records_are_refused_one_by_one() {
     let fs = CrashFs::new();
     let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
     for _ in 0..1000 {
-        // What is written stays in memory.
+        // Writes stay in memory.
         fs.fail_next(Call::Create, "segment-", ErrorKind::PermissionDenied);
     }
     let keys = keys(0);

@@ -1,4 +1,4 @@
-//! Copying a partition while it is written to: pages, then tails, and nothing is missed.
+//! Copies a partition during writes: pages, then tails, without missing anything.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -19,7 +19,7 @@ use torc_store::{Cursor, ScanLimits, Seq, Store};
 
 const HOME: Partition = Partition(5);
 
-/// Records of one partition, so that pages are many.
+/// Records of a single partition, so that there are many pages.
 fn any_record() -> impl Strategy<Value = Record> {
     let key = (0_u64..400).prop_filter("of this partition", |key| {
         partition_of(&tombstone(*key, 0)) == HOME
@@ -33,14 +33,14 @@ fn any_record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// Equal ballots are the same write: values follow from key and time, kinds from the first.
+/// Equal ballots are the same write: values depend on key and time, kinds on the first such record.
 fn distinct(records: Vec<Record>) -> Vec<Record> {
     let mut seen = std::collections::BTreeSet::new();
     let is_new = |one: &Record| seen.insert((one.key.clone(), one.ballot));
     records.into_iter().filter(is_new).collect()
 }
 
-/// Copies what has a number above `since`; writes go on between the pages.
+/// Copies records with numbers above `since`; writes continue between the pages.
 fn copy(from: &Store, to: &Store, since: Seq, writes: &mut impl Iterator<Item = Record>) {
     let limits = ScanLimits {
         records: 4,

@@ -1,4 +1,4 @@
-//! A crate's example programs, run by its tests.
+//! Runs a crate's example programs in its tests.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{self, Write as _};
@@ -7,11 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 /// Runs the example `name` of `package` to its end, with `input` as its standard input.
 ///
-/// It is the program beside the running test's. `cargo test` builds examples, too; where only some tests were asked for, it does not, and this
-/// builds the example.
+/// Uses the program in the directory of the running test. `cargo test` also builds examples, except
+/// if only some tests were selected; then this builds the example.
 ///
 /// # Errors
-/// It is not there and cannot be built, or it cannot be started.
+/// The example is missing and cannot be built, or it cannot be started.
 pub fn run_example(package: &str, name: &str, args: &[&str], input: &str) -> io::Result<Output> {
     let mut command = Command::new(program(package, name)?);
     command.args(args).stdin(Stdio::piped());
@@ -19,13 +19,14 @@ pub fn run_example(package: &str, name: &str, args: &[&str], input: &str) -> io:
     let mut child = command.spawn()?;
     let stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // A program that refuses its arguments does not read: what it said is the outcome then.
+        // A program that refuses its arguments does not read its input; its output is the result
+        // then.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         child.wait_with_output()
     })
 }
 
-/// What the example prints, to the standard output and to the standard error.
+/// The output of an example: standard output and standard error.
 ///
 /// # Panics
 /// If it cannot be run, fails, or prints bytes that are not UTF-8.
@@ -53,7 +54,7 @@ fn build(package: &str, name: &str, profile: &Path) -> io::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--package", package, "--example", name]);
-    // The directory of the profile `dev` is `debug`; others have their own name.
+    // The directory of the profile `dev` is `debug`; other profiles use their own names.
     match profile.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => {}
         Some(profile) => _ = build.args(["--profile", profile]),

@@ -1,4 +1,4 @@
-//! What tests, `torc-sim cluster` and `torc-bench` share to start real programs.
+//! Helpers to start real programs, shared by tests, `torc-sim cluster` and `torc-bench`.
 
 mod examples;
 mod ports;

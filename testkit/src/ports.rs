@@ -1,8 +1,7 @@
 //! Ports for servers.
 //!
-//! Below the range from which the system hands out ports by itself: one of those may go
-//! to somebody's outgoing connection between the moment it was found free and the moment
-//! the server binds it.
+//! Below the range from which the system assigns ports: such a port may go to another program's
+//! outgoing connection between the check and the server's bind.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,22 +10,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// How many ports were tried.
+/// Number of ports tried so far.
 static TRIED: AtomicU32 = AtomicU32::new(0);
 
-/// An address on this machine that nobody listens on, another one each time.
+/// An unused address on this machine, a different one on each call.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrNotAvailable`]: all are taken.
+/// [`io::ErrorKind::AddrNotAvailable`] if all are in use.
 pub fn free_address() -> io::Result<SocketAddr> {
     free_run(1).map(|port| (Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// The first of `count` consecutive ports on this machine that nobody listens on, others each
-/// time.
+/// The first of `count` consecutive unused ports on this machine, different ones on each call.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrNotAvailable`]: there are none.
+/// [`io::ErrorKind::AddrNotAvailable`] if there are none.
 pub fn free_run(count: u16) -> io::Result<u16> {
     let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let mut runs = (0..COUNT).filter_map(|_| next(count));
@@ -34,7 +32,7 @@ pub fn free_run(count: u16) -> io::Result<u16> {
     found.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// The next run; none where it would reach beyond the last port. Processes that begin at the same
+/// The next run; `None` if it would extend beyond the last port. Processes that start at the same
 /// time begin at different ports.
 fn next(count: u16) -> Option<u16> {
     let start = std::process::id().wrapping_mul(97);

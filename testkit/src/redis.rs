@@ -1,4 +1,4 @@
-//! A small client of the Redis protocol, written for tests: it shares no code with the server's side.
+//! A small client of the Redis protocol for tests, which shares no code with the server.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A hang, not slowness, is what it finds.
+/// Detects a hang, not slowness.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A reply, in either version of the protocol.
@@ -28,7 +28,7 @@ pub enum Value {
     Int(i64),
     /// `$`.
     Bulk(Vec<u8>),
-    /// Nothing; true: as RESP2 says it.
+    /// A null; true in the form of RESP2.
     Nil(bool),
     /// `*`.
     Array(Vec<Self>),
@@ -55,10 +55,10 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// What an array holds.
+    /// The elements of an array.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is not an array.
     #[must_use]
     pub fn items(self) -> Vec<Self> {
         match self {
@@ -68,7 +68,7 @@ impl Value {
     }
 
     /// # Panics
-    /// If it is no number.
+    /// If it is not a number.
     #[must_use]
     pub fn number(&self) -> i64 {
         match self {
@@ -92,14 +92,14 @@ pub struct Redis<S = TcpStream> {
 
 impl Redis {
     /// # Panics
-    /// If nobody listens there.
+    /// If the address refuses connections.
     pub async fn connect(to: SocketAddr) -> Self {
         Self::over(TcpStream::connect(to).await.unwrap())
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Redis<S> {
-    /// A connection that is there already.
+    /// Uses an existing connection.
     pub fn over(stream: S) -> Self {
         let input = BytesMut::new();
         Self { stream, input }
@@ -112,30 +112,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Redis<S> {
         self.stream.flush().await.unwrap();
     }
 
-    /// Sends a command, and does not wait for its reply.
+    /// Sends a command without waiting for its reply.
     pub async fn send(&mut self, words: &[&[u8]]) {
         self.send_bytes(&encode(words)).await;
     }
 
-    /// Sends a command; none: the connection has ended.
+    /// Sends a command; `None` if the connection has ended.
     pub async fn try_send(&mut self, words: &[&[u8]]) -> Option<()> {
         let sent = self.stream.write_all(&encode(words)).await;
         sent.ok()
     }
 
-    /// Sends a command of words between spaces; its reply.
+    /// Sends a command of words separated by spaces; returns its reply.
     pub async fn call(&mut self, command: &str) -> Value {
         let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
         self.call_words(&words).await
     }
 
-    /// Sends a command; its reply.
+    /// Sends a command; returns its reply.
     pub async fn call_words(&mut self, words: &[&[u8]]) -> Value {
         self.send(words).await;
         self.receive().await
     }
 
-    /// The reply as a line.
+    /// Sends a command; returns its reply as a line.
     pub async fn told(&mut self, command: &str) -> String {
         self.call(command).await.to_string()
     }
@@ -143,13 +143,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Redis<S> {
     /// The next reply.
     ///
     /// # Panics
-    /// If the connection ends before, or none comes.
+    /// If the connection ends before the reply, or no reply arrives in time.
     pub async fn receive(&mut self) -> Value {
         let received = timeout(TIMEOUT, self.try_receive()).await;
         received.expect("no reply").expect("the connection ended")
     }
 
-    /// The first byte that comes, whatever it is; none: the connection has ended.
+    /// The first byte that arrives; `None` if the connection has ended.
     pub async fn try_receive_bytes(&mut self) -> Option<u8> {
         match timeout(TIMEOUT, self.stream.read_u8()).await {
             Ok(Ok(byte)) => Some(byte),
@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Redis<S> {
         }
     }
 
-    /// None: the connection has ended.
+    /// The next reply; `None` if the connection has ended.
     pub async fn try_receive(&mut self) -> Option<Value> {
         loop {
             if let Some((value, len)) = parse(&self.input) {
@@ -184,7 +184,7 @@ pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A value and its length, if it is whole.
+/// A value and its length, if it is complete.
 fn parse(bytes: &[u8]) -> Option<(Value, usize)> {
     let end = bytes.windows(2).position(|two| two == b"\r\n")?;
     let (kind, line) = (*bytes.first()?, &bytes[1..end]);

@@ -1,4 +1,4 @@
-//! What the documents name is there: files in code marks, and what links lead to.
+//! Everything that the documents name exists: files in code marks, and targets of links.
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -49,7 +49,7 @@ fn documents() -> Vec<PathBuf> {
     documents
 }
 
-/// What stands between two marks, outside of blocks of code.
+/// The text between two marks, outside code blocks.
 fn between<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
     let prose = text.split("```").step_by(2);
     let parts = prose.flat_map(|part| part.split(open).skip(1));
@@ -98,14 +98,14 @@ fn links_lead_somewhere() {
     }
 }
 
-/// A path in code marks that begins with a crate or another folder of the top level.
+/// A path in code marks that begins with a top-level directory.
 #[test]
 fn files_that_documents_name_are_there() {
     let root = root();
     let (mut seen, mut missing) = (0, Vec::new());
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
-        // Code marks come in pairs: every second part is code.
+        // Code marks come in pairs, so every second part is code.
         let parts: Vec<&str> = text.split("```").step_by(2).collect();
         let codes = parts
             .iter()
@@ -121,7 +121,7 @@ fn files_that_documents_name_are_there() {
             }
             seen += 1;
             let named = root.join(code);
-            // A module is named without its ending, too.
+            // A module may be named without its extension.
             let there = named.exists() || root.join(format!("{code}.rs")).exists();
             if !there {
                 missing.push(format!("{}: `{code}`", document.display()));
@@ -132,7 +132,7 @@ fn files_that_documents_name_are_there() {
     assert!(seen > 100, "{seen}: are there no paths any more?");
 }
 
-/// Walks name functions, each list of them with the file that they are in.
+/// Walkthroughs list functions with the file that contains them.
 #[test]
 fn the_functions_of_the_walks_are_where_they_are_said_to_be() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -1,4 +1,4 @@
-//! Batches: every item has its own outcome, in its place.
+//! Batches: every item has its own outcome, at its own index.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A few [`Node`]s and the topology they agree on.
+//! A few [`Node`]s and the topology that they agree on.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -38,14 +38,14 @@ pub(crate) fn digest(table: &RoutingTable, namespace: &str, key: &[u8]) -> Diges
 }
 
 impl Cluster {
-    /// Nodes 1 to `count`, leading the partitions in turn.
+    /// Nodes 1 to `count`, which lead the partitions in turn.
     pub(crate) async fn formed(count: u64) -> Self {
         let cluster = Self::unformed(count).await;
         cluster.form();
         cluster
     }
 
-    /// The same, each of whom belongs to no cluster yet.
+    /// The same, but the nodes belong to no cluster yet.
     pub(crate) async fn unformed(count: u64) -> Self {
         let mut nodes = Vec::new();
         let mut serving = Vec::new();
@@ -76,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// Tells every node of the topology.
+    /// Gives every node the topology.
     pub(crate) fn form(&self) {
         for node in &self.nodes {
             node.adopt(self.table());
@@ -87,14 +87,14 @@ impl Cluster {
         self.table.lock().unwrap().clone()
     }
 
-    /// Changes the topology, by one epoch, and tells nobody.
+    /// Changes the topology by one epoch, without telling any node.
     pub(crate) fn change(&self, change: impl FnOnce(&mut RoutingTable)) {
         let mut table = self.table.lock().unwrap();
         table.epoch.0 += 1;
         change(&mut table);
     }
 
-    /// Moves a partition with its records to a node, and tells everybody.
+    /// Moves a partition with its records to a node, and tells all nodes.
     pub(crate) fn hand(&self, partition: Partition, to: usize) {
         let from = self.table().states[partition.index()].lead;
         self.change(|table| {
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// Changes the address under which a node is known, and tells everybody.
+    /// Changes the address under which a node is known, and tells all nodes.
     pub(crate) fn advertise(&self, node: usize, address: &str) {
         let id = self.nodes[node].id;
         self.change(|table| {
@@ -134,7 +134,7 @@ impl Cluster {
         format!("http://{}", self.nodes[node].gate.address)
     }
 
-    /// A client that was told of the first node only, in no hurry.
+    /// A client that knows only the first node, with long deadlines.
     pub(crate) async fn client(&self) -> Client {
         let builder = Client::builder().endpoints([self.endpoint(0)]);
         builder
@@ -144,7 +144,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// `count` keys of which a node leads the partitions, in no particular order.
+    /// `count` keys whose partitions a node leads, in no particular order.
     pub(crate) fn keys_of(&self, node: usize, count: usize) -> Vec<Bytes> {
         let table = self.table();
         let lead = self.nodes[node].id;
@@ -166,7 +166,7 @@ impl Cluster {
         table.partition_of(NamespaceId::DEFAULT, &digest(&table, "default", key))
     }
 
-    /// How many operations of this name have arrived at all nodes.
+    /// The number of operations of this name that have arrived at all nodes.
     pub(crate) fn seen(&self, operation: &'static str) -> usize {
         self.nodes.iter().map(|node| node.seen(operation)).sum()
     }
@@ -180,7 +180,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A namespace with the settings that are the default.
+/// A namespace with default settings.
 pub(crate) fn namespace(id: NamespaceId) -> Namespace {
     Namespace {
         id,

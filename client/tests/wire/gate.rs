@@ -14,8 +14,8 @@ pub(crate) struct Gate {
     upstream: SocketAddr,
     accepting: Mutex<Option<JoinHandle<()>>>,
     pipes: Pipes,
-    /// Bound and never listening: while the gate is closed, the port refuses
-    /// connections and nobody else gets it.
+    /// Bound and never listening: while the gate is closed, the port refuses connections and no
+    /// other process gets it.
     _reserved: TcpSocket,
 }
 
@@ -39,7 +39,7 @@ impl Gate {
         *self.accepting.lock().unwrap() = Some(accepting);
     }
 
-    /// Refuses connections and cuts those that are there.
+    /// Refuses new connections and cuts the existing ones.
     pub(crate) async fn close(&self) {
         let accepting = self.accepting.lock().unwrap().take();
         if let Some(accepting) = accepting {
@@ -69,6 +69,6 @@ async fn pipe(mut downstream: TcpStream, upstream: SocketAddr) {
     let mut upstream = TcpStream::connect(upstream).await.unwrap();
     downstream.set_nodelay(true).unwrap();
     upstream.set_nodelay(true).unwrap();
-    // However it ends, both ends are closed.
+    // In any case, both ends are closed.
     let _ = copy_bidirectional(&mut downstream, &mut upstream).await;
 }

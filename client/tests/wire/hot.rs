@@ -1,4 +1,4 @@
-//! Gets of hot keys share requests, and none goes back by it.
+//! Gets of hot keys share requests, and none returns an older value because of that.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn hot() -> (Cluster, Client, Bytes) {
     (cluster, client, key)
 }
 
-/// Waits until so many gets have arrived at the node that leads the key.
+/// Waits until this many gets have arrived at the node that leads the key.
 async fn arrived(cluster: &Cluster, gets: usize) {
     while cluster.nodes[1].seen("get") < gets {
         tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
-//! The library against nodes over real sockets: small honest ones in memory, told
-//! now and then to refuse, to stall or to cut the connection.
+//! The library against nodes over real sockets: small in-memory nodes that can be made to refuse,
+//! stall or cut the connection.
 //!
-//! Nothing here waits for luck or looks at a clock: tests count what the nodes saw
-//! and compare what the caller was told. Where a deadline has to pass it is short.
+//! No test depends on chance or reads a clock: tests count the requests that the nodes saw, and
+//! compare the outcomes of the callers. Deadlines that must pass are short.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,5 +25,5 @@ mod traces;
 
 use std::time::Duration;
 
-/// A deadline that a test means to miss.
+/// A deadline that a test intends to miss.
 const SOON: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! A small honest node: records in memory, the epoch fence, forwarding. What it is
-//! told to do wrong, it does once for every time it is told.
+//! A small correct node: records in memory, the epoch fence, forwarding. Each requested fault
+//! occurs once.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -21,7 +21,7 @@ use torc_ring::Partition;
 
 use crate::gate::Gate;
 
-/// What to do wrong.
+/// A fault to inject.
 #[derive(Debug, Clone)]
 pub(crate) enum Trouble {
     /// Answer with this.
@@ -34,7 +34,7 @@ pub(crate) enum Trouble {
     CutAfter,
     /// Carry the operation out, and answer when there is a permit.
     Late(Arc<Semaphore>),
-    /// Of a scan: break off after so many messages.
+    /// For a scan: break off after this many messages.
     BreakOff(usize),
 }
 
@@ -48,17 +48,17 @@ pub(crate) struct Stored {
 /// A key as a scan orders it.
 type Place = (Digest, Bytes);
 
-/// Records on a page of a scan.
+/// Records per page of a scan.
 const PAGE: usize = 2;
 
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) gate: Gate,
-    /// None: belongs to no cluster (yet).
+    /// `None` if it belongs to no cluster (yet).
     table: Mutex<Option<RoutingTable>>,
     records: Mutex<BTreeMap<Place, Stored>>,
     siblings: OnceLock<Vec<Weak<Node>>>,
-    /// Whether siblings reach it.
+    /// Whether its siblings reach it.
     up: AtomicBool,
     /// Whether every key is hot here.
     hot: AtomicBool,
@@ -74,7 +74,7 @@ pub(crate) struct Node {
     pub(crate) closing: tokio::sync::Notify,
 }
 
-/// Setting it up, and watching it.
+/// Setup and observation.
 impl Node {
     pub(crate) fn new(id: NodeId, gate: Gate) -> Arc<Self> {
         Arc::new(Self {
@@ -104,29 +104,29 @@ impl Node {
         *self.table.lock().unwrap() = Some(table);
     }
 
-    /// Whether its siblings reach it.
+    /// Sets whether its siblings reach it.
     pub(crate) fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::SeqCst);
     }
 
-    /// From now on all its answers call their keys hot.
+    /// From now on, all its answers report their keys as hot.
     pub(crate) fn set_hot(&self) {
         self.hot.store(true, Ordering::SeqCst);
     }
 
-    /// The next operation of this name goes wrong.
+    /// Makes the next operation of this name go wrong.
     pub(crate) fn trouble(&self, operation: &'static str, trouble: Trouble) {
         let mut troubles = self.troubles.lock().unwrap();
         troubles.entry(operation).or_default().push_back(trouble);
     }
 
-    /// The next operation on this key fails.
+    /// Makes the next operation on this key fail.
     pub(crate) fn refuse(&self, key: &Bytes, fault: Fault) {
         let mut refusals = self.refusals.lock().unwrap();
         refusals.entry(key.clone()).or_default().push_back(fault);
     }
 
-    /// How many operations of this name have arrived. `routed` and `forwarded` count
+    /// The number of operations of this name that have arrived. `routed` and `forwarded` count
     /// operations on keys with and without a route.
     pub(crate) fn seen(&self, operation: &'static str) -> usize {
         self.seen
@@ -141,7 +141,7 @@ impl Node {
         *self.seen.lock().unwrap().entry(operation).or_default() += 1;
     }
 
-    /// Records of a partition, taken away.
+    /// Takes the records of a partition away.
     pub(crate) fn hand_over(&self, partition: Partition) -> Vec<(Place, Stored)> {
         let table = self.table().unwrap();
         let mut records = self.records.lock().unwrap();
@@ -185,7 +185,7 @@ impl Node {
 
 /// Serving.
 impl Node {
-    /// Carries an operation out, or does to it what it was told to.
+    /// Runs an operation, or injects the requested fault.
     pub(crate) async fn serve<T>(
         &self,
         operation: &'static str,
@@ -220,8 +220,8 @@ impl Node {
         }
     }
 
-    /// Who carries an operation on a key out: this node, or for one that came without
-    /// a route the lead.
+    /// The node that runs an operation on a key: this node, or the lead if the operation came
+    /// without a route.
     fn lead_of(
         &self,
         namespace: &str,
@@ -327,7 +327,7 @@ impl Node {
         })
     }
 
-    /// A scan, whose every page is read when it is sent.
+    /// A scan that reads every page only when it is sent.
     pub(crate) fn scan(
         self: &Arc<Self>,
         request: &v1::ScanRequest,
@@ -383,7 +383,7 @@ fn check(stored: Option<&Stored>, condition: Option<&v1::Condition>) -> Result<(
     met.then_some(()).ok_or_else(unmet)
 }
 
-/// A scan under way at a node.
+/// A running scan at a node.
 struct Reading {
     node: Arc<Node>,
     position: ScanPosition,

@@ -1,4 +1,4 @@
-//! What is sent again and what never is, and what callers are told.
+//! Which requests are retried, which never are, and what callers learn.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_put_whose_answer_was_lost_is_sent_once_and_its_outcome_unknown() {
     }
 }
 
-/// A question for the topology is not the operation: what became of it leaves no write in doubt.
+/// A topology request is not the operation: its failure leaves no write in doubt.
 #[tokio::test]
 async fn a_put_is_sent_although_the_topology_was_asked_for_in_vain() {
     let cluster = Cluster::formed(1).await;

@@ -1,4 +1,4 @@
-//! Nodes that are down, and nodes whose address leads nowhere from here.
+//! Nodes that are down, and nodes whose address is unreachable from here.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Operations go to the lead, by a topology that is kept fresh.
+//! Operations go to the lead, by a topology that is kept up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ async fn only_what_changed_travels_and_the_rest_is_kept() {
     cluster.hand(cluster.partition_of(&cluster.key_of(0)), 1);
     let mut known = (*client.topology().await.unwrap()).clone();
     let table = cluster.table();
-    // The history of partitions does not travel.
+    // The history of partitions is not sent.
     for (known, state) in known.states.iter_mut().zip(&table.states) {
         let settled = state.config.settled.clone();
         known.config = Arc::new(Config {

@@ -130,7 +130,7 @@ fn farewell(stage: Stage) -> v1::SessionResponse {
     }
 }
 
-/// What comes over sessions, and could come as a call of its own.
+/// Requests on sessions, which could also be separate calls.
 impl Service {
     async fn operation(&self, request: v1::SessionRequest) -> v1::SessionResponse {
         assert_ne!(

@@ -1,4 +1,4 @@
-//! What nodes are told of traces, and what the application is.
+//! The trace contexts that nodes get, and the spans that the application gets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

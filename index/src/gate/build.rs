@@ -1,4 +1,4 @@
-//! Setting the bits.
+//! Sets the bits of a gate.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -10,7 +10,7 @@ use super::sizing::{BLOCK_BYTES, GateSize};
 use super::{FORMAT, TRAILER_BYTES};
 use torc_record::Digest;
 
-/// The gate's bytes. `size` is that of at least as many keys.
+/// The gate's bytes. `size` must be for at least this many keys.
 pub(super) fn build(digests: &[Digest], size: GateSize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size.block_bytes + TRAILER_BYTES);
     bytes.resize(size.block_bytes, 0);

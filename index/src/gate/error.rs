@@ -2,32 +2,32 @@
 
 use super::sizing::{MAX_PROBES, MAX_RATE, MIN_RATE};
 
-/// Why a gate cannot be built, or bytes are not one. Nothing was built or changed.
+/// Why a gate cannot be built, or why bytes are not a gate. Nothing was built or changed.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateError {
-    /// No filter is made for such a rate. Ask for one inside the bounds.
+    /// The rate is out of bounds. Choose one from `MIN_RATE` to `MAX_RATE`.
     #[error("a false-positive rate of {rate} is not within {MIN_RATE} and {MAX_RATE}")]
     Rate {
-        /// The rate asked for.
+        /// The requested rate.
         rate: f64,
     },
-    /// More than 4 GiB of blocks, some 3.4 billion keys at 1 %. Split the keys.
+    /// More than 4 GiB of blocks, about 3.4 billion keys at 1 %. Split the keys.
     #[error("more than 4 GiB of blocks: split the keys over several gates")]
     TooMany,
-    /// Shorter than the two bytes every gate ends with. Take the gate from a replica.
+    /// Shorter than the two bytes at the end of every gate. Take the gate from a replica.
     #[error("{len} bytes are too few for a gate")]
     Truncated {
         /// Bytes given.
         len: usize,
     },
-    /// Written in another format; a newer version of Torc may read it.
+    /// Another format; a newer version of Torc may read it.
     #[error("gate format {found} is not known here")]
     Format {
         /// The format byte found.
         found: u8,
     },
-    /// More probes than any gate has, or probes without blocks: not a gate's bytes.
+    /// More probes than any gate has, or probes without blocks: these bytes are not a gate.
     #[error("{found} probes a key do not fit these blocks (1 to {MAX_PROBES}, 0 for no keys)")]
     Probes {
         /// The number of probes found.

@@ -1,10 +1,10 @@
-//! The Bloom gate: decides most misses with one cache line, before the MPHF is asked.
+//! The Bloom gate: answers most misses with one cache line, before the MPHF is read.
 //!
-//! A *blocked* Bloom filter (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient
-//! Bloom Filters, 2009): a key belongs to one block of 64 bytes and all its probes fall
-//! inside that block. Within it they follow double hashing (Kirsch, Mitzenmacher: Less
-//! Hashing, Same Performance, 2006): probe `i` is `g1 + i * g2`, from two independent
-//! 32-bit parts of the digest, spread over the bits of the block by `parts`, which says which bits those are.
+//! A *blocked* Bloom filter (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom
+//! Filters, 2009): each key belongs to one block of 64 bytes, and all its probes are in that block.
+//! Within it they follow double hashing (Kirsch, Mitzenmacher: Less Hashing, Same Performance,
+//! 2006): probe `i` is `g1 + i * g2`, from two independent 32-bit parts of the digest. The module
+//! `parts` chooses these bits of the digest, and spreads the probes over the block.
 //!
 //! # Bytes
 //! ```text
@@ -12,19 +12,18 @@
 //! probes   1 byte    probes a key, 1 to 24; 0 exactly when a = 0, the gate of no keys
 //! format   1 byte    1
 //! ```
-//! The parameters stand at the *end*, so that blocks keep the alignment of the whole:
-//! place a gate at a multiple of 64 bytes and each lookup touches one cache line. The
-//! total need not be a multiple of anything; 24 keys at 1 % take 31 bytes. Bit `b`
-//! of a block is bit `b % 8` of its byte `b / 8`. A key falls on a block with probability
-//! proportional to the block's length, so a short last block is as full as the others.
+//! The parameters are at the *end*, so that the blocks keep the alignment of the whole: place a
+//! gate at a multiple of 64 bytes, and each lookup touches one cache line. The total length is
+//! arbitrary; 24 keys at 1 % take 31 bytes. Bit `b` of a block is bit `b % 8` of its byte `b / 8`.
+//! A key belongs to a block with a probability proportional to the block's length, so a short last
+//! block is as full as the others.
 //!
 //! # Size
-//! `m = n log2(1/δ) / ln 2` bits is what an unblocked filter needs; blocks fill unevenly
-//! (their number of keys is binomial), and the rate of the fullest ones dominates.
-//! [`sizing`] solves for the size with that loss in it. Measured by
-//! `cargo run --release -p torc-index --example gate_rates`:
+//! An unblocked filter needs `m = n log2(1/δ) / ln 2` bits. Blocks fill unevenly (their number of
+//! keys is binomial), and the rate of the fullest ones dominates. [`sizing`] takes that loss into
+//! account. Measured by `cargo run --release -p torc-index --example gate_rates`:
 //!
-//! | δ | keys | unblocked, bits a key | bits a key, all in | measured rate / δ |
+//! | δ | keys | unblocked, bits per key | bits per key in total | measured rate / δ |
 //! |---|---|---|---|---|
 //! | 5 % | 24 | 6.24 | 7.00 | 0.98 |
 //! | 5 % | 2,441 | 6.24 | 6.33 | 1.00 |
@@ -38,19 +37,19 @@
 //! | 0.1 % | 2,441 | 14.38 | 15.56 | 0.99 |
 //! | 0.1 % | 1 M | 14.38 | 15.55 | 0.99 |
 //!
-//! Predicted: a rate of 1 and, at 1 %, at most 10.6 bits. One gate of 10 M keys strays from its expected rate by
-//! far less than the sample of 4 M strangers does (0.5 % of δ at 1 %). On a shared
-//! two-core machine a key took 8 to 40 ns to build in, plus the size, and 10 to 40 ns to ask for; the latter is a
-//! cache miss from 10 M keys on.
+//! Predicted: a rate of 1 and, at 1 %, at most 10.6 bits. The rate of a single gate of 10 M keys
+//! deviates from its expectation far less than the sample of 4 M non-members does (0.5 % of δ at 1
+//! %). On a shared two-core machine, building took 8 to 40 ns per key, plus the time to compute the
+//! size, and a query took 10 to 40 ns; from 10 M keys on, that is a cache miss.
 //!
 //! Invariants:
-//! * No false negatives: whatever was given to [`Gate::build`] passes.
-//! * The bytes depend on the digests and δ alone: not on their order, nor on the host.
-//! * A view over any bytes answers without panic in `O(probes)`; what it says is only
-//!   meaningful for bytes that [`Gate::build`] made.
+//! * No false negatives: every key given to [`Gate::build`] passes.
+//! * The bytes depend on the digests and δ alone: neither on their order nor on the host.
+//! * A view over any bytes answers without panic in `O(probes)`; the answer is only meaningful for
+//!   bytes from [`Gate::build`].
 //!
-//! Absent on purpose: deletion and growth (a sealed slice has neither), and the number of
-//! keys (the slice knows it).
+//! Absent on purpose: deletion and growth (a sealed slice has neither), and the number of keys (the
+//! slice has it).
 
 mod build;
 mod error;
@@ -64,13 +63,13 @@ use torc_record::Digest;
 
 /// Bytes after the blocks: probes, format.
 const TRAILER_BYTES: usize = 2;
-/// The only format there is.
+/// The only format.
 const FORMAT: u8 = 1;
 
 /// A blocked Bloom filter over borrowed bytes; see the [module](self).
 ///
-/// Building: [`Gate::build`], [`Gate::size_bytes`]. Asking: [`Gate::may_contain`],
-/// [`Gate::prefetch`]. Copying it copies a pointer, a length and the number of probes.
+/// Building: [`Gate::build`], [`Gate::size_bytes`]. Queries: [`Gate::may_contain`],
+/// [`Gate::prefetch`]. A copy is a pointer, a length and the number of probes.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate<'a> {
     blocks: &'a [u8],
@@ -78,9 +77,9 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// Builds the gate of `digests`, letting through about `false_positive_rate` of all
-    /// strangers (0.01 is 1 %). Duplicates do no harm. About 10 ns a key while the
-    /// gate fits the cache, plus 5 to 30 us for the size.
+    /// Builds the gate of `digests` with this false positive rate (0.01 is 1 %). Duplicates are
+    /// harmless. Takes about 10 ns per key while the gate fits the cache, plus 5 to 30 us for the
+    /// size.
     ///
     /// # Errors
     /// [`GateError::Rate`] and [`GateError::TooMany`]; nothing was built.
@@ -89,20 +88,20 @@ impl<'a> Gate<'a> {
         Ok(build::build(digests, size))
     }
 
-    /// As [`Gate::build`], with a size that was solved before, for many gates of about as many
-    /// keys. `size` is that of [`GateSize::for_keys`] for at least as many keys: with a smaller one
-    /// the gate still holds every key, and lets more strangers through.
+    /// As [`Gate::build`], with a size computed before, for many gates of about as many keys.
+    /// `size` is that of [`GateSize::for_keys`] for at least as many keys: with a smaller one, the
+    /// gate still holds every key, but its false positive rate is higher.
     #[must_use]
     pub fn build_sized(digests: &[Digest], mut size: GateSize) -> Vec<u8> {
         if !digests.is_empty() {
-            // Without blocks or probes keys would be refused, or everything let through unread.
+            // Without blocks or probes, the gate would exclude every key or none.
             size.block_bytes = size.block_bytes.max(1);
             size.probes = size.probes.clamp(1, MAX_PROBES);
         }
         build::build(digests, size)
     }
 
-    /// Bytes of the gate that [`Gate::build`] makes of `n` keys.
+    /// Length of the gate that [`Gate::build`] makes for `n` keys, bytes.
     ///
     /// # Errors
     /// As [`Gate::build`].
@@ -111,12 +110,12 @@ impl<'a> Gate<'a> {
         Ok(size.block_bytes + TRAILER_BYTES)
     }
 
-    /// Looks at bytes as a gate: the whole of `bytes`, whose length tells the number of
-    /// blocks. Constant time; nothing is parsed or copied.
+    /// Views bytes as a gate: the whole of `bytes`, whose length gives the number of blocks.
+    /// Constant time; parses and copies nothing.
     ///
     /// # Errors
     /// [`GateError::Truncated`], [`GateError::Format`], [`GateError::Probes`] and
-    /// [`GateError::TooMany`], when no [`Gate::build`] can have made these bytes.
+    /// [`GateError::TooMany`] if [`Gate::build`] cannot have made these bytes.
     pub fn view(bytes: &'a [u8]) -> Result<Self, GateError> {
         let Some((blocks, &[probes, format])) = bytes.split_last_chunk::<TRAILER_BYTES>() else {
             return Err(GateError::Truncated { len: bytes.len() });
@@ -134,12 +133,12 @@ impl<'a> Gate<'a> {
         Ok(Self { blocks, probes })
     }
 
-    /// Bytes of an encoded gate behind its blocks.
+    /// Bytes after the blocks of an encoded gate.
     pub const TRAILER_BYTES: usize = TRAILER_BYTES;
 
-    /// The gate of blocks, which are all bytes of a gate that was viewed before but for the
-    /// last [`Gate::TRAILER_BYTES`]: for lookups that should touch one cache line, and to
-    /// keep blocks where cache lines begin. Any bytes are safe.
+    /// The gate with these blocks, which are all bytes of a valid gate without the last
+    /// [`Gate::TRAILER_BYTES`]: lets lookups touch a single cache line, and lets the caller align
+    /// the blocks to cache lines. Any bytes are safe.
     #[inline]
     #[must_use]
     pub fn over(blocks: &'a [u8], probes: u32) -> Self {
@@ -153,8 +152,8 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// Whether the key may be among those the gate was built of. `false` is certain;
-    /// `true` is wrong for a stranger at the rate asked for. One cache line.
+    /// Whether the gate may contain the key. `false` is certain; `true` is wrong at the false
+    /// positive rate. Reads one cache line.
     #[inline]
     #[must_use]
     pub fn may_contain(&self, digest: &Digest) -> bool {
@@ -169,8 +168,8 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// Asks for the cache line that [`Gate::may_contain`] will read. A hint: the answer
-    /// does not depend on it. Worth it when several gates or keys are asked in a row.
+    /// Prefetches the cache line that [`Gate::may_contain`] will read. Worthwhile before several
+    /// queries in a row.
     #[inline]
     pub fn prefetch(&self, digest: &Digest) {
         crate::prefetch(
@@ -185,7 +184,7 @@ impl<'a> Gate<'a> {
         self.blocks.len() + TRAILER_BYTES
     }
 
-    /// Probes a key.
+    /// Probes per key.
     #[must_use]
     pub const fn probes(&self) -> u32 {
         self.probes
@@ -199,8 +198,8 @@ impl<'a> Gate<'a> {
     }
 }
 
-/// Reads all probes without leaving early: at half-full blocks an early exit is a
-/// mispredicted branch for nearly every stranger, dearer than the probes it saves.
+/// Reads all probes without an early exit: at half-full blocks, an early exit is a mispredicted
+/// branch for nearly every non-member, which costs more than the probes that it saves.
 #[inline]
 fn holds_all<B: AsRef<[u8]> + ?Sized>(block: &B, probes: u32, parts: Parts) -> bool {
     let block = block.as_ref();

@@ -1,24 +1,24 @@
-//! Which bits of a digest say what to the gate.
+//! Which bits of a digest the gate uses.
 //!
-//! | part | bits | says |
+//! | part | bits | selects |
 //! |---|---|---|
 //! | `block` | the upper 32 of [`Digest::low`] | the block |
 //! | `g1` | the lower 32 of [`Digest::low`] | first probe |
 //! | `g2` | the lower 32 of [`Digest::high`] | step |
 //!
-//! The three are disjoint, so independent. The keys of one partition share the upper bits
-//! of [`Digest::high`] (up to 24 of them): those say nothing here. `g1` and `g2` come from
-//! different halves, so even a digest with one poor half keeps one good part.
+//! The three are disjoint, so independent. The keys of one partition share the upper bits of
+//! [`Digest::high`] (up to 24 of them), which are not used here. `g1` and `g2` come from different
+//! halves, so even a digest with one poor half keeps one good part.
 //!
-//! The MPHF reads the same digest, and may read the same bits: it is asked only for keys
-//! the gate lets through, and its answer for a stranger is checked against the stored key,
-//! so a shared bit costs nothing. Whoever compares a *fingerprint* behind the gate must derive
-//! it by mixing all 128 bits, not cut it from the 96 used here.
+//! The MPHF may use the same bits of the digest: it is read only for keys that pass the gate, and
+//! its answer for a non-member is checked against the stored key, so a shared bit costs nothing. A
+//! *fingerprint* checked after the gate must be derived by mixing all 128 bits, not cut from the 96
+//! used here.
 //!
-//! Taken modulo the 512 bits of a block, double hashing has only 2^17 different
-//! sequences: with some 50 keys a block, meeting one of them in full or but for one
-//! probe adds a fifth to the rate at 1 % and doubles it at 0.1 %. So `g1 + i * g2` runs over the
-//! whole of 32 bits, as in the paper, and each member is then scattered over the block.
+//! Taken modulo the 512 bits of a block, double hashing has only 2^17 different sequences. With
+//! about 50 keys per block, sequences that are equal, or differ in one probe, add a fifth to the
+//! rate at 1 % and double it at 0.1 %. So `g1 + i * g2` ranges over all 32 bits, as in the paper,
+//! and each member is then scattered over the block.
 
 use super::sizing::BLOCK_BYTES;
 use torc_record::Digest;
@@ -45,8 +45,8 @@ impl Parts {
         }
     }
 
-    /// Where the key's block begins among `len` bytes of blocks. Less than `len`, if that
-    /// is neither 0 nor above 2^32.
+    /// Offset of the key's block among `len` bytes of blocks. Less than `len`, if that is between 1
+    /// and 2^32.
     #[inline]
     pub(super) fn block_start(self, len: usize) -> usize {
         let byte = (u64::from(self.block) * len as u64) >> 32;
@@ -64,7 +64,7 @@ impl Parts {
     }
 }
 
-/// Tears the arithmetic progression apart; the upper bits of the result are used.
+/// Breaks up the arithmetic progression; the upper bits of the result are used.
 #[inline]
 fn scatter(member: u32) -> u32 {
     (member ^ (member >> 15)).wrapping_mul(GOLDEN)

@@ -1,11 +1,11 @@
-//! How large a Bloom filter must be, and how often it errs.
+//! The size and the false positive rate of Bloom filters.
 //!
-//! The one place for this arithmetic. [`bits_per_key`], [`best_probes`] and [`classic_rate`] are of the plain
-//! filter (Bloom 1970; Mitzenmacher and Upfal, Probability and Computing, 5.5);
-//! [`blocked_rate`] and [`GateSize`] are of the blocked one.
+//! All of this arithmetic is here. [`bits_per_key`], [`best_probes`] and [`classic_rate`] are about
+//! the plain filter (Bloom 1970; Mitzenmacher and Upfal, Probability and Computing, 5.5);
+//! [`blocked_rate`] and [`GateSize`] are about the blocked one.
 //!
-//! [`GateSize`] decides bytes that nodes compare, so it must come out alike on every host: it
-//! uses only `+ - * /`, which IEEE 754 fixes to the last bit, and no logarithm of the library.
+//! [`GateSize`] determines bytes that nodes compare, so it must be the same on every host: it uses
+//! only `+ - * /`, which IEEE 754 fixes to the last bit, and no library logarithm.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -18,32 +18,33 @@ use super::GateError;
 
 /// Bytes of a block: one cache line.
 pub const BLOCK_BYTES: usize = 64;
-/// Most bytes of blocks in one gate, for a block is chosen by 32 bits.
+/// Limit on the bytes of blocks in one gate, because 32 bits select a block.
 pub const MAX_BLOCK_BYTES: u64 = 1 << 32;
-/// Most probes a key.
+/// Limit on the probes per key.
 pub const MAX_PROBES: u32 = 24;
-/// Smallest false-positive rate a gate is made for.
+/// Smallest false positive rate of a gate.
 pub const MIN_RATE: f64 = 1e-6;
-/// Largest false-positive rate a gate is made for.
+/// Largest false positive rate of a gate.
 pub const MAX_RATE: f64 = 0.5;
 
-/// Up to this many bytes of blocks every size is tried: a short last block makes the rate jump.
+/// Up to this many bytes of blocks, every size is tried, because a short last block makes the rate
+/// jump.
 const TRY_EACH_BYTES: u64 = 2 * BLOCK_BYTES as u64;
-/// Beyond, the search stops when a step gains less than 1/4096 of the size.
+/// Above that, the search stops when a step gains less than 1/4096 of the size.
 const SEARCH_SHIFT: u32 = 12;
-/// Occupancies less probable than this, beyond the mean, are left out of an expected rate.
+/// Occupancies above the mean that are less probable than this are left out of an expected rate.
 const NEGLIGIBLE: f64 = MIN_RATE * 1e-6;
-/// A probe less is worth this much of the rate: it saves time at every lookup.
+/// One probe less is worth this fraction of the rate, because it saves time in every lookup.
 const PROBE_WORTH: f64 = 0.01;
 
-/// Bits a key of an unblocked filter at rate `rate`: `log2(1/δ) / ln 2`, 9.585 at 1 %.
+/// Bits per key of an unblocked filter at rate `rate`: `log2(1/δ) / ln 2`, 9.585 at 1 %.
 #[must_use]
 pub fn bits_per_key(rate: f64) -> f64 {
     log2_inverse(rate) / std::f64::consts::LN_2
 }
 
-/// `log2(1 / rate)` for a positive `rate` up to 1, to 30 binary digits: whole digits by
-/// doubling, the others by squaring (Knuth, volume 1, 1.2.2).
+/// `log2(1 / rate)` for a positive `rate` up to 1, to 30 binary digits: the integer part by
+/// doubling, the fraction by squaring (Knuth, volume 1, 1.2.2).
 fn log2_inverse(rate: f64) -> f64 {
     let (mut rest, mut whole) = (1.0 / rate, 0.0);
     while rest >= 2.0 {
@@ -62,27 +63,27 @@ fn log2_inverse(rate: f64) -> f64 {
     whole + fraction
 }
 
-/// The number of probes that errs least at `bits_per_key`: `m/n ln 2`, at least 1.
+/// The number of probes with the lowest rate at `bits_per_key`: `m/n ln 2`, at least 1.
 #[must_use]
 pub fn best_probes(bits_per_key: f64) -> u32 {
     ((bits_per_key * std::f64::consts::LN_2).round() as u32).max(1)
 }
 
-/// Expected rate of an unblocked filter of `bits` bits holding `keys` keys of `probes` probes:
-/// `(1 - (1 - 1/m)^(kn))^k`.
+/// Expected rate of an unblocked filter of `bits` bits with `keys` keys of `probes` probes: `(1 -
+/// (1 - 1/m)^(kn))^k`.
 #[must_use]
 pub fn classic_rate(keys: u64, bits: u64, probes: u32) -> f64 {
     let empty = power(1.0 - 1.0 / bits as f64, keys * u64::from(probes));
     power(1.0 - empty, probes.into())
 }
 
-/// Expected rate of a gate with `block_bytes` bytes of blocks (at least 1) holding `keys` keys.
+/// Expected rate of a gate with `block_bytes` bytes of blocks (at least 1) and `keys` keys.
 ///
-/// A block that is the share `s` of all bytes holds `j` keys with the binomial probability of
-/// `j` in `keys` at `s`, and is asked by a share `s` of the strangers; its rate is the
-/// expectation of (share of set bits)^probes. That of a mean is not the mean of the
-/// power, so its second-order term, with the variance of the set bits, is added: 1 %
-/// of the rate at 512 bits, a tenth at 64. About 10 us.
+/// A block with a share `s` of all bytes holds `j` keys with the binomial probability of `j` in
+/// `keys` at `s`, and gets a share `s` of the queries for non-members. Its rate is the expectation
+/// of (share of set bits)^probes. The power of a mean is not the mean of the power, so the
+/// second-order term, with the variance of the set bits, is added: 1 % of the rate at 512 bits, a
+/// tenth at 64. Takes about 10 us.
 #[must_use]
 pub fn blocked_rate(keys: u64, block_bytes: u64, probes: u32) -> f64 {
     let line = BLOCK_BYTES as u64;
@@ -100,14 +101,14 @@ pub fn blocked_rate(keys: u64, block_bytes: u64, probes: u32) -> f64 {
     rate
 }
 
-/// The rate of a block of `bits` bits on which each key falls with probability `share`.
+/// The rate of a block of `bits` bits to which each key belongs with probability `share`.
 fn rate_of_blocks(keys: u64, share: f64, bits: u64, probes: u32) -> f64 {
     let mut fill = Fill::new(bits, probes);
     if share >= 1.0 {
         fill.add_keys(keys);
         return fill.rate();
     }
-    // Counted from the rarer side: (1 - share)^keys would underflow for a share near 1.
+    // Counts from the rarer side: (1 - share)^keys would underflow for a share near 1.
     let mostly_held = share > 0.5;
     if mostly_held {
         fill.add_keys(keys);
@@ -119,7 +120,7 @@ fn rate_of_blocks(keys: u64, share: f64, bits: u64, probes: u32) -> f64 {
     for count in 0..=keys {
         rate += probability * fill.rate();
         seen += probability;
-        // Not by what is missing from 1: with 10^9 keys rounding alone leaves 10^-7 missing.
+        // Not a comparison of `seen` with 1: with 10^9 keys, rounding alone loses 10^-7.
         if count as f64 > mean && probability < NEGLIGIBLE {
             break;
         }
@@ -133,11 +134,11 @@ fn rate_of_blocks(keys: u64, share: f64, bits: u64, probes: u32) -> f64 {
     rate / seen
 }
 
-/// The expected bits set in a block, and their variance, as keys are added.
+/// The expected number of set bits in a block, and its variance, as keys are added.
 struct Fill {
     bits: f64,
     probes: u32,
-    /// Probability that a given bit is clear, and that two given bits are.
+    /// Probabilities that a given bit is clear, and that two given bits are clear.
     clear: f64,
     clear_pair: f64,
     one_key: f64,
@@ -195,22 +196,23 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-/// The bytes of blocks and the probes a key of one gate.
+/// Bytes of blocks, and probes per key, of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateSize {
     /// Bytes of blocks; 0 for no keys.
     pub block_bytes: usize,
-    /// Probes a key; 0 for no keys.
+    /// Probes per key; 0 for no keys.
     pub probes: u32,
 }
 
 impl GateSize {
-    /// The size for `keys` keys at `rate`: the number of probes that errs least, or one that errs
-    /// hardly more with fewer; and for it the fewest bytes for which [`blocked_rate`] is at most `rate`; above
-    /// 128 bytes, up to 1/4096 more. 5 to 30 us.
+    /// The size for `keys` keys at `rate`. The number of probes is the one with the lowest rate, or
+    /// fewer if the rate is hardly higher. The number of bytes is then the smallest for which
+    /// [`blocked_rate`] is at most `rate`; above 128 bytes, up to 1/4096 more. Takes 5 to 30 us.
     ///
     /// # Errors
-    /// [`GateError::Rate`] outside of [`MIN_RATE`] and [`MAX_RATE`], [`GateError::TooMany`] above [`MAX_BLOCK_BYTES`].
+    /// [`GateError::Rate`] outside [`MIN_RATE`] to [`MAX_RATE`], [`GateError::TooMany`] above
+    /// [`MAX_BLOCK_BYTES`].
     pub fn for_keys(keys: usize, rate: f64) -> Result<Self, GateError> {
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return Err(GateError::Rate { rate });
@@ -244,7 +246,7 @@ impl GateSize {
     }
 }
 
-/// The fewest probes that err hardly more than the best at `bytes`.
+/// The fewest probes whose rate is hardly above the lowest one at `bytes`.
 fn probes_for(keys: u64, rate: f64, bytes: u64) -> u32 {
     let center = log2_inverse(rate) as u32;
     let candidates = center.saturating_sub(2).max(1)..=center + 1;
@@ -256,7 +258,7 @@ fn probes_for(keys: u64, rate: f64, bytes: u64) -> u32 {
     candidates.into_iter().find(enough).unwrap_or(center.max(1))
 }
 
-/// The first size from `bytes` on without excess. There is one: the excess tends to `-rate`.
+/// The first size from `bytes` on without excess. It exists, because the excess tends to `-rate`.
 fn first_fit(excess: impl Fn(u64) -> f64, mut bytes: u64) -> u64 {
     while excess(bytes) > 0.0 {
         bytes += 1;
@@ -264,12 +266,14 @@ fn first_fit(excess: impl Fn(u64) -> f64, mut bytes: u64) -> u64 {
     bytes
 }
 
-/// Where the excess ends, from a size that is hardly ever enough. The rate falls ever more slowly, so the chord meets
-/// zero on the side that is enough, and each meeting is a better size that is enough.
+/// The size at which the excess ends, searched from one that is rarely sufficient. The rate falls
+/// ever more slowly, so the chord crosses zero on the sufficient side, and each crossing is a
+/// better sufficient size.
 fn false_position(excess: impl Fn(u64) -> f64, mut too_few: u64) -> u64 {
     let mut over = excess(too_few);
     if over <= 0.0 {
-        // One probe errs alike in blocks and without: at 50 % the first size may be enough.
+        // One probe has the same rate with blocks and without, so at 50 % the first size may
+        // suffice.
         return too_few;
     }
     let mut enough = too_few + too_few / 16;

@@ -1,4 +1,4 @@
-//! Encoding the values of solved buckets.
+//! Encodes the values of solved buckets.
 
 use super::bits::BitWriter;
 use super::huffman::Code;
@@ -6,7 +6,7 @@ use super::layout::{Header, Offset, OffsetWriter};
 use super::plan::SolvedRange;
 use super::settings::{MAX_BUCKET_KEYS, Settings, vertices};
 
-/// How a value that is written becomes bits.
+/// How a value is encoded.
 enum ValueCode {
     Fixed(u32),
     Huffman(Code),
@@ -28,7 +28,7 @@ impl ValueCode {
     }
 }
 
-/// The bytes of the function; `ranges` are all buckets.
+/// The bytes of the function; `ranges` must cover all buckets.
 pub(super) fn assemble(
     ranges: &[SolvedRange],
     settings: Settings,

@@ -1,4 +1,4 @@
-//! Bits in bytes, lowest first.
+//! Bit strings in bytes, lowest bit first.
 
 /// Appends bits.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct BitWriter {
 }
 
 impl BitWriter {
-    /// Appends the lowest `count` bits of `bits`; `count` is at most 32 and no higher bit is set.
+    /// Appends the lowest `count` bits of `bits`; `count` is at most 32, and no higher bit is set.
     pub(super) fn push(&mut self, bits: u32, count: u32) {
         self.pending |= u64::from(bits) << self.count;
         self.count += count;
@@ -30,7 +30,7 @@ impl BitWriter {
         }
     }
 
-    /// Whole bytes written.
+    /// Complete bytes written.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -40,7 +40,7 @@ impl BitWriter {
     }
 }
 
-/// The 57 bits or more from bit `at` on; bits behind the end are zero.
+/// At least 57 bits from bit `at` on; bits after the end are zero.
 #[inline]
 pub(super) fn peek(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at / 8..).unwrap_or_default();

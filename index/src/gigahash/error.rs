@@ -12,7 +12,7 @@ pub enum GigaBuildError {
         /// Index of the smaller digest.
         at: usize,
     },
-    /// A digest equals the one before it: no function tells them apart. Drop one.
+    /// Two digests are equal, so no function can tell them apart. Remove one.
     #[error("digest {at} equals the one before it: drop one of them")]
     Duplicate {
         /// Index of the second of the two.
@@ -24,19 +24,19 @@ pub enum GigaBuildError {
         /// Digests given.
         keys: usize,
     },
-    /// Settings out of their bounds. The documentation of each gives them.
+    /// A setting is out of bounds; its documentation gives them.
     #[error("{name} is out of its bounds")]
     Setting {
         /// The setting.
         name: &'static str,
     },
-    /// The digests do not share the bits that the settings say they share.
+    /// The digests do not share the leading bits that the settings require.
     #[error("the digests do not share their first {prefix_bits} bits (0 to {MAX_PREFIX_BITS})")]
     PrefixNotShared {
-        /// Leading bits that the settings say all digests share.
+        /// Leading bits that all digests must share.
         prefix_bits: u8,
     },
-    /// So many keys in one bucket do not happen to keyed hashes. Check how the digests are made.
+    /// Keyed hashes never put so many keys into one bucket. Check how the digests are computed.
     #[error("bucket {bucket} holds {keys} keys, at most {MAX_BUCKET_KEYS} are possible")]
     BucketTooLarge {
         /// The bucket.
@@ -44,18 +44,19 @@ pub enum GigaBuildError {
         /// Its keys.
         keys: usize,
     },
-    /// No seed solved a bucket. Build with another seed, or with more vertices a key.
+    /// No seed solved a bucket. Build with another seed, or with more vertices per key.
     #[error("none of {MAX_TRIES} seeds solves bucket {bucket}: use another seed")]
     Unsolved {
         /// The bucket.
         bucket: u32,
     },
-    /// The ranges given are not all buckets once, in order. Pass each range's outcome, in order.
+    /// The ranges are not all buckets in order, each once. Pass the outcomes of all ranges in
+    /// order.
     #[error("bucket {expected} is to follow, but the next range begins at {found}")]
     Ranges {
-        /// The bucket that must come next.
+        /// The expected next bucket.
         expected: u32,
-        /// The one that came.
+        /// The actual one.
         found: u32,
     },
 }
@@ -64,21 +65,21 @@ pub enum GigaBuildError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GigaViewError {
-    /// Fewer or more bytes than the header tells of.
+    /// More or fewer bytes than the header specifies.
     #[error("{found} bytes, where the header tells of {expected}")]
     Length {
-        /// Bytes the header tells of.
+        /// Bytes that the header specifies.
         expected: u64,
         /// Bytes given.
         found: usize,
     },
-    /// Written in another format; a newer version of Torc may read it.
+    /// Another format; a newer version of Torc may read it.
     #[error("GigaHash format {found} is not known here")]
     Format {
         /// The format byte found.
         found: u8,
     },
-    /// A field of the header has a value that no build writes.
+    /// A field of the header has a value that is never written.
     #[error("the header's {name} has a value that no build writes")]
     Field {
         /// The field.

@@ -1,16 +1,17 @@
-//! The random graph of one bucket: a vertex for each value, an edge for each key, and its 2-core.
+//! The random graph of one bucket, with a vertex for each value and an edge for each key, and its
+//! 2-core.
 //!
-//! Peeling (Czech, Havas, Majewski 1992): an edge with an end of degree one leaves the graph, until
-//! none has. The edges that left, in reverse, can always be labelled; what stays is the 2-core, which
+//! Peeling (Czech, Havas, Majewski 1992) removes an edge with an end of degree one, until there is
+//! none. The removed edges can always be labelled, in reverse order. The rest is the 2-core, which
 //! must be labelled first and may have no labelling.
 
 use super::hash::EdgeHash;
 use torc_record::Digest;
 
-/// Slots of the set that finds parallel edges: at least twice the edges.
+/// Slots of the set that detects parallel edges: at least twice the number of edges.
 const SET_SLOTS: usize = 1024;
 
-/// A graph, and the room to make the next one in.
+/// A graph, with buffers that are reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub(super) vertices: usize,
@@ -19,7 +20,7 @@ pub(super) struct Graph {
     pub(super) peeled: Vec<(u16, u16)>,
     /// Degree of each vertex, in the 2-core once peeled.
     pub(super) degree: Vec<u16>,
-    /// Of the edges still at a vertex, the indices combined by exclusive or.
+    /// Exclusive or of the indices of the edges still at a vertex.
     at_vertex: Vec<u16>,
     leaves: Vec<u16>,
     /// Neighbours in the 2-core of vertex v: `neighbours[starts[v]..starts[v + 1]]`.
@@ -31,8 +32,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Makes the graph of a try. False if two edges are parallel: their keys would have
-    /// the same slot under all values.
+    /// Draws the graph of a try. Returns false if two edges are parallel: their keys would have the
+    /// same slot whatever the values.
     pub(super) fn draw(&mut self, keys: &[Digest], vertices: usize, hash: EdgeHash) -> bool {
         self.vertices = vertices;
         self.edges.clear();
@@ -49,7 +50,7 @@ impl Graph {
         true
     }
 
-    /// Whether the pair was not in the set.
+    /// Adds a pair to the set; returns whether it was new.
     fn insert(&mut self, pair: u32) -> bool {
         let mut slot = (pair.wrapping_mul(0x9e37_79b9) >> 22) as usize;
         loop {
@@ -114,7 +115,7 @@ impl Graph {
         self.edges.len() - self.peeled.len()
     }
 
-    /// Collects the neighbours within the 2-core of every vertex. After [`Graph::peel`].
+    /// Collects the neighbours of every vertex within the 2-core. Call [`Graph::peel`] first.
     pub(super) fn collect_core(&mut self) {
         self.starts.clear();
         self.starts.push(0);
@@ -125,7 +126,7 @@ impl Graph {
         }
         self.neighbours.clear();
         self.neighbours.resize(usize::from(end), 0);
-        // Filling from behind moves each start down to its place.
+        // Filling backwards moves each start down to its final position.
         let (starts, degree) = (&mut self.starts, &self.degree);
         for vertex in 0..self.vertices {
             starts[vertex] += degree[vertex];
@@ -141,7 +142,7 @@ impl Graph {
         }
     }
 
-    /// The neighbours of a vertex in the 2-core. After [`Graph::collect_core`].
+    /// The neighbours of a vertex in the 2-core. Call [`Graph::collect_core`] first.
     pub(super) fn core_neighbours(&self, vertex: u16) -> &[u16] {
         let vertex = usize::from(vertex);
         &self.neighbours[usize::from(self.starts[vertex])..usize::from(self.starts[vertex + 1])]

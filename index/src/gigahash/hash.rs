@@ -1,8 +1,8 @@
-//! From a digest to its bucket, and to the two vertices of its edge.
+//! Maps a digest to its bucket, and to the two vertices of its edge.
 
 use torc_record::Digest;
 
-/// The bucket: the token's place on its arc, scaled. Buckets lie along the ring.
+/// The bucket: the token's position on its arc, scaled. Buckets are in ring order.
 #[inline]
 pub(super) fn bucket(digest: &Digest, prefix_bits: u8, buckets: u32) -> u32 {
     let place = digest.high() << prefix_bits;
@@ -11,9 +11,9 @@ pub(super) fn bucket(digest: &Digest, prefix_bits: u8, buckets: u32) -> u32 {
 
 /// The hash function of one try at a bucket.
 ///
-/// A digest is uniform already; a try must only make its edges independent of those of
-/// another try. A multiplication of both halves folded does (as in wyhash), and tells apart
-/// all digests that differ.
+/// A digest is already uniform; a try must only make its edges independent of those of another try.
+/// Multiplying both halves and folding the product does that (as in wyhash), and distinguishes all
+/// different digests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EdgeHash {
     low: u64,
@@ -42,7 +42,7 @@ impl EdgeHash {
         let vertices = vertices as u64;
         let first = ((word >> 32) * vertices) >> 32;
         let second = ((word & 0xffff_ffff) * (vertices - 1)) >> 32;
-        // A loop would make its key's sum even: skip the first vertex.
+        // A loop would make its key's sum even, so the first vertex is skipped.
         let second = second + u64::from(second >= first);
         (first as usize, second as usize)
     }

@@ -1,24 +1,25 @@
-//! Huffman codes of at most 12 bits, decoded by one table look-up a symbol.
+//! Huffman codes of at most 12 bits, decoded with one table lookup per symbol.
 //!
-//! Lengths by package-merge (Larmore and Hirschberg 1990), which is optimal under the limit;
-//! codes canonical, written lowest bit first, so that a window of the next 12 bits indexes the table.
+//! Package-merge (Larmore and Hirschberg 1990) computes the lengths; it is optimal under the limit.
+//! Codes are canonical and written lowest bit first, so that a window of the next 12 bits indexes
+//! the table.
 //!
 //! A table entry is `length << 12 | symbol`.
 
-/// Most bits of a code.
+/// Longest code, bits.
 pub(super) const MAX_CODE_BITS: u32 = 12;
 const SYMBOL_MASK: u16 = (1 << MAX_CODE_BITS) - 1;
 
 /// The code of a set of symbols `0..counts.len()`.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// Code (to be written lowest bit first) and length; length 0: the symbol does not occur.
+    /// Code (written lowest bit first) and length; length 0 if the symbol does not occur.
     codes: Vec<(u32, u32)>,
     bits: u32,
 }
 
 impl Code {
-    /// The best code for symbols that occur `counts[symbol]` times; at most 2^12 symbols.
+    /// The optimal code for symbols that occur `counts[symbol]` times; at most 2^12 symbols.
     pub(super) fn new(counts: &[u64]) -> Self {
         let lengths = lengths(counts);
         let bits = lengths.iter().copied().max().unwrap_or(0);
@@ -38,7 +39,7 @@ impl Code {
         self.bits
     }
 
-    /// The decoding table: 2^bits entries, one for each window.
+    /// The decoding table: 2^bits entries, one per window.
     pub(super) fn table(&self) -> Vec<u16> {
         let mut table = vec![0; 1 << self.bits];
         for (symbol, &(code, length)) in self.codes.iter().enumerate() {
@@ -58,8 +59,8 @@ pub(super) const fn split(entry: u16) -> (u16, u32) {
     (entry & SYMBOL_MASK, (entry >> MAX_CODE_BITS) as u32)
 }
 
-/// Package-merge: of `MAX_CODE_BITS` generations of pairs, the cheapest `2 * (symbols - 1)` items; a
-/// symbol's length is how often it is among them.
+/// Package-merge: takes the cheapest `2 * (symbols - 1)` items of `MAX_CODE_BITS` generations of
+/// pairs; a symbol's length is the number of times that it is among them.
 fn lengths(counts: &[u64]) -> Vec<u32> {
     let mut lengths = vec![0; counts.len()];
     let mut leaves: Vec<(u64, Vec<u16>)> = (counts.iter().enumerate())
@@ -88,7 +89,7 @@ fn lengths(counts: &[u64]) -> Vec<u32> {
     lengths
 }
 
-/// Canonical codes: by length, then by symbol; each turned round to be written lowest bit first.
+/// Canonical codes, by length, then by symbol; each reversed, to be written lowest bit first.
 fn canonical(lengths: &[u32]) -> Vec<(u32, u32)> {
     let mut codes = vec![(0, 0); lengths.len()];
     let mut next = 0_u32;
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn lengths_are_those_of_the_textbook() {
-        // Cormen, Leiserson, Rivest, Stein, 16.3: a to f in thousands.
+        // Cormen, Leiserson, Rivest, Stein, 16.3: the frequencies of a to f in thousands.
         assert_eq!(lengths(&[45, 13, 12, 16, 9, 5]), [1, 3, 3, 3, 4, 4]);
         assert_eq!(
             lengths(&[0, 7, 0]),

@@ -21,7 +21,8 @@
 //! data      of each bucket, from a whole byte on: with bit-vector: a bit a vertex, 1 for a value
 //!           that is not 0; then the values (with bit-vector: those that are not 0)
 //! ```
-//! Bits are numbered from the lowest of the first byte. The offsets cost 43 bits a bucket, 0.25 bits a key.
+//! Bits are numbered from the lowest of the first byte. The offsets cost 43 bits per bucket, 0.25
+//! bits per key.
 
 use super::error::GigaViewError;
 use super::huffman::MAX_CODE_BITS;
@@ -29,7 +30,7 @@ use super::settings::{Encoding, MAX_PREFIX_BITS, VERTICES_PER_1024_KEYS};
 
 pub(super) const HEADER_BYTES: usize = 32;
 const FORMAT: u8 = 1;
-/// Buckets of a group of offsets.
+/// Buckets per group of offsets.
 pub(super) const GROUP: usize = 32;
 const GROUP_HEAD: usize = 12;
 const ENTRY_BYTES: usize = 5;
@@ -37,7 +38,7 @@ const GROUP_BYTES: usize = GROUP_HEAD + GROUP * ENTRY_BYTES;
 const SLOT_BITS: u32 = 14;
 const DATA_BITS: u32 = 16;
 
-/// What the header says.
+/// The fields of the header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) encoding: Encoding,
@@ -66,7 +67,7 @@ impl Header {
         out.extend(self.data_bytes.to_le_bytes());
     }
 
-    /// Reads the header and checks each field's bounds, and the length of the whole.
+    /// Reads the header, and checks the bounds of each field and the total length.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, GigaViewError> {
         let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
             let (expected, found) = (HEADER_BYTES as u64, bytes.len());
@@ -129,7 +130,7 @@ impl Header {
     }
 }
 
-/// Where a bucket begins, and which try solved it.
+/// The offset of a bucket, and the try that solved it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offset {
     pub(super) slot: u64,
@@ -137,7 +138,7 @@ pub(super) struct Offset {
     pub(super) attempt: u16,
 }
 
-/// Writes the offsets one after the other.
+/// Writes the offsets in order.
 #[derive(Debug, Default)]
 pub(super) struct OffsetWriter {
     bytes: Vec<u8>,
@@ -146,8 +147,8 @@ pub(super) struct OffsetWriter {
 }
 
 impl OffsetWriter {
-    /// Appends an offset. Within a group slots and data grow by less than 2^14 and 2^16: 32 buckets of
-    /// 511 keys and 1,744 bytes (1,073 vertices of 13 bits) at most.
+    /// Appends an offset. Within a group, slots and data grow by less than 2^14 and 2^16: at most
+    /// 32 buckets of 511 keys and 1,744 bytes (1,073 vertices of 13 bits).
     pub(super) fn push(&mut self, offset: Offset) {
         if self.count.is_multiple_of(GROUP) {
             self.group = (offset.slot, offset.data);
@@ -166,13 +167,13 @@ impl OffsetWriter {
     }
 }
 
-/// Where the group of a bucket begins within the offsets.
+/// Position of a bucket's group within the offsets.
 #[inline]
 pub(super) const fn group_start(bucket: usize) -> usize {
     bucket / GROUP * GROUP_BYTES
 }
 
-/// Reads the offset of a bucket; zeros behind the end.
+/// Reads the offset of a bucket; zeros after the end.
 #[inline]
 pub(super) fn read_offset(offsets: &[u8], bucket: usize) -> Offset {
     let start = group_start(bucket);
@@ -193,7 +194,7 @@ pub(super) fn offset_bytes(bucket: usize) -> impl Iterator<Item = usize> {
     (start..start + GROUP_HEAD).chain(entry..entry + ENTRY_BYTES)
 }
 
-/// The little-endian number of `len` bytes from `at` on, at most 8; 0 behind the end.
+/// The little-endian number of `len` bytes from `at` on, at most 8; 0 after the end.
 #[inline]
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let Some(field) = bytes.get(at..at + len) else {

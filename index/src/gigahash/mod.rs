@@ -1,33 +1,37 @@
-//! GigaHash: minimal perfect hashing by a random graph in each of many small buckets.
+//! GigaHash: minimal perfect hashing with a random graph in each of many small buckets.
 //!
-//! A second function behind [`PerfectHash`](crate::PerfectHash), made as its paper describes it, to reproduce the
-//! paper's Table 1 and to be compared with; slices use [`Mphf`](crate::Mphf), which is three times
-//! smaller and many times faster to look up. The paper: Chellapilla, Mityagin, Charles, "GigaHash: Scalable Minimal
-//! Perfect Hashing for Billions of URLs", WWW 2007, section 2.
+//! A second implementation of [`PerfectHash`](crate::PerfectHash), built as in its paper, to
+//! reproduce the paper's Table 1 and for comparison. Slices use [`Mphf`](crate::Mphf), which is
+//! three times smaller and many times faster to look up. The paper: Chellapilla, Mityagin, Charles,
+//! "GigaHash: Scalable Minimal Perfect Hashing for Billions of URLs", WWW 2007, section 2.
 //!
 //! # How it works
-//! The keys are cut into buckets of 160 to 180 on average; here by the token, so that buckets lie along the ring.
-//! In a bucket of `n` keys each key is an edge between two of `c n` vertices, chosen by hashes of its digest and of a
-//! try (`hash`). Vertices get values `g` such that `(g(a) + g(b)) mod n` is another number for every edge (a, b):
-//! that is the key's slot in its bucket.
-//! * What peels off the graph can always be labelled; the 2-core, 49 to 73 % of the edges at c = 1.15 to 0.89, is
-//!   labelled first and may fail (`graph`, `solve`). Then the next try draws another graph.
-//! * With c = 2.09 a graph may be without a 2-core at all, which is the paper's baseline: [`Settings::acyclic`].
-//! * Two parallel edges can never be labelled apart. There are none in a graph with probability `exp(-1/c^2)`: 47 % at
-//!   1.15, 28 % at 0.89. Those tries end while the graph is drawn.
-//! * Values are smallest first, so many are 0 (unused vertices are too) and small ones are frequent. A
-//!   bit-vector of zeros, a Huffman code, or both write them down ([`Encoding`]).
+//! The keys are divided into buckets of 160 to 180 on average, here by the token, so that buckets
+//! are in ring order. In a bucket of `n` keys, each key is an edge between two of `c n` vertices,
+//! chosen by hashes of its digest and of the number of a try (`hash`). Vertices get values `g` such
+//! that `(g(a) + g(b)) mod n` differs for all edges (a, b): that is the key's slot in its bucket.
+//! * The peeled part of the graph can always be labelled. The 2-core, 49 to 73 % of the edges at c
+//!   = 1.15 to 0.89, is labelled first and may fail (`graph`, `solve`); then the next try draws
+//!   another graph.
+//! * With c = 2.09, a graph may have no 2-core at all, which is the paper's baseline:
+//!   [`Settings::acyclic`].
+//! * Two parallel edges never get different labels. A graph has none with probability
+//!   `exp(-1/c^2)`: 47 % at 1.15, 28 % at 0.89. Other tries end while the graph is drawn.
+//! * Vertices take the smallest possible values, so many are 0 (as are unused vertices), and small
+//!   ones are frequent. A bit vector of zeros, a Huffman code, or both encode them ([`Encoding`]).
 //!
-//! A Huffman code is not randomly addressable: a lookup decodes from the start of its bucket, 100 codes on average.
+//! Huffman codes allow no random access: a lookup decodes from the start of its bucket, 100 codes
+//! on average.
 //!
 //! # Jobs
-//! This crate has no threads. [`BuildPlan::build_range`] solves any range of buckets, on whichever thread the
-//! caller likes; [`BuildPlan::assemble`] joins the outcomes. The bytes do not depend on the ranges.
+//! This crate has no threads. [`BuildPlan::build_range`] solves any range of buckets on the
+//! caller's thread; [`BuildPlan::assemble`] joins the outcomes. The bytes do not depend on the
+//! ranges.
 //!
 //! # Measured
-//! `cargo run --profile ship -p torc-bench -- index --gigahash`: the paper's Table 1 on 10 M generated URLs (the paper: one
-//! billion crawled ones). Bits a key are of the whole function, 0.25 of them offsets. "Predicted" is an earlier
-//! making of the same, without its offsets.
+//! `cargo run --profile ship -p torc-bench -- index --gigahash` measures the paper's Table 1 on
+//! 10 million generated URLs (the paper: one billion crawled ones). Bits per key are those of the whole
+//! function, including 0.25 for offsets. "Predicted" is an earlier implementation without offsets.
 //!
 //! | c | zeros: paper | predicted | ours | bit-vector: paper | predicted | ours | Huffman: paper | predicted | ours | both, ours | tries a bucket (most) |
 //! |---|---|---|---|---|---|---|---|---|---|---|---|
@@ -38,27 +42,29 @@
 //! | 0.90 | 14.02 % | | 13.6 | 7.17 | | 7.42 | 6.90 | | 6.38 | 6.77 | 19.6 (218) |
 //! | 0.89 | 13.54 % | 13.3 | 13.3 | 7.13 | 7.09 | 7.36 | 6.86 | 6.40 | 6.32 | 6.72 | 20.2 (205) |
 //!
-//! * Zeros: unused vertices are `exp(-2/c)` of all, 10.6 % at 0.89 and 17.6 % at 1.15; the others are the first vertices
-//!   of components and of the 2-core. The paper does not say how it chooses among possible values, which moves the share.
-//! * Bit-vector: `c (1 - p0) 8 + c` bits by the encoding, plus offsets; the paper's figures are within 0.07 of
+//! * Zeros: unused vertices are `exp(-2/c)` of all, 10.6 % at 0.89 and 17.6 % at 1.15; the others are the first
+//!   vertices of components and of the 2-core. The paper does not say how it chooses among possible values, which
+//!   affects the share.
+//! * Bit vector: `c (1 - p0) 8 + c` bits by the encoding, plus offsets; the paper's figures are within 0.07 of
 //!   `c (1 - p0) 8 + 1`, without offsets.
-//! * Huffman is 0.5 bits better than the paper: among the values that are possible, the smallest is taken, in trees
-//!   too, so small values are frequent. It is 0.2 to 0.3 better than predicted as well: zeros agree, the other values are
-//!   more skewed.
-//! * Time, 1 M keys, one thread, two-core machine at leisure: 209 to 270 ns a key to build, 65 to 72 ns a dependent
-//!   lookup by bit-vector and 420 to 590 by Huffman code, 50 to 55 and 390 to 560 batched. With two thirds of the machine taken by others: 360
-//!   to 460 ns a key, and no gain of a second thread, for there was no second core.
-//! * A billion keys at c = 0.89: 0.79 GB (paper 0.86); 250 to 400 s on one thread by these figures (paper: 234 s
-//!   on two processors of 2006); 19.4 GB to build in one go: 16 of digests, 1.8 of values, twice the function. Lookups
-//!   50 to 130 s by bit-vector, 390 to 840 by Huffman code (paper: 23.7 s, without a word on which).
+//! * Huffman is 0.5 bits better than the paper: vertices take the smallest possible value, in trees as well, so small
+//!   values are frequent. It is also 0.2 to 0.3 better than predicted: zeros agree, the other values are more skewed.
+//! * Time with 1 M keys and one thread on an idle two-core machine: 209 to 270 ns per key to build; a dependent lookup
+//!   takes 65 to 72 ns with the bit vector and 420 to 590 ns with the Huffman code, a batched one 50 to 55 and 390 to
+//!   560 ns. With two thirds of the machine busy otherwise: 360 to 460 ns per key, and no gain from a second thread,
+//!   because there was no second core.
+//! * A billion keys at c = 0.89: 0.79 GB (paper 0.86); 250 to 400 s on one thread by these figures (paper: 234 s on two
+//!   processors of 2006); 19.4 GB of memory to build at once: 16 for digests, 1.8 for values, and twice the function.
+//!   Lookups take 50 to 130 s with the bit vector and 390 to 840 s with the Huffman code (paper: 23.7 s, without saying
+//!   for which).
 //!
 //! Invariants:
-//! * A permutation of `0..n` on the digests it was built of; below `n` for all others.
-//! * The bytes depend on the digests (sorted, without duplicates) and the settings alone: not on the jobs nor the
-//!   host. `layout` owns them.
+//! * A permutation of `0..n` on the digests that it was built from; below `n` for all others.
+//! * The bytes depend on the digests (sorted, without duplicates) and the settings alone: neither on the jobs nor on
+//!   the host. `layout` defines them.
 //! * A view over any bytes answers within its bounds, without panic, in time bounded by a bucket.
 //!
-//! Absent on purpose: reading and splitting text and the paper's own 64-bit fingerprints (a digest comes in), and threads.
+//! Absent on purpose: reading and splitting text, the paper's own 64-bit fingerprints (digests come in), and threads.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -87,7 +93,7 @@ pub use view::{Footprint, GigaHash};
 use torc_record::Digest;
 
 impl GigaHash<'_> {
-    /// Builds the function of sorted digests, in one job. [`BuildPlan`] does it in several.
+    /// Builds the function of sorted digests in one job. [`BuildPlan`] uses several.
     ///
     /// # Errors
     /// As [`BuildPlan::new`] and [`BuildPlan::build_range`].

@@ -1,7 +1,7 @@
-//! Building in independent jobs: a plan, ranges of buckets, and the whole.
+//! Builds in independent jobs: a plan, ranges of buckets, and their assembly.
 //!
-//! A plan cuts the buckets into ranges as the caller likes; each range is solved by itself, on whatever
-//! thread; the outcomes, in order, are assembled. The bytes do not depend on the ranges.
+//! The caller divides the buckets of a plan into ranges and solves each on any thread; the outcomes
+//! are then assembled in order. The bytes do not depend on the ranges.
 
 use super::assemble;
 use super::error::GigaBuildError;
@@ -12,7 +12,7 @@ use super::solve::Solver;
 use std::ops::Range;
 use torc_record::Digest;
 
-/// A function to be built over some digests.
+/// A function to be built from some digests.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildPlan<'d> {
     digests: &'d [Digest],
@@ -32,32 +32,32 @@ pub(super) struct Bucket {
 pub struct SolvedRange {
     pub(super) first: u32,
     pub(super) buckets: Vec<Bucket>,
-    /// The values of all vertices, bucket after bucket.
+    /// The values of all vertices, bucket by bucket.
     pub(super) values: Vec<u16>,
 }
 
-/// One bucket's graph, for those who want to look at it.
+/// The graph of one bucket, for inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SolvedGraph {
-    /// An edge a key, in the keys' order.
+    /// One edge per key, in the order of the keys.
     pub edges: Vec<(u16, u16)>,
     /// The value g of each vertex. The slot of an edge is the sum of its ends' values modulo the number of edges.
     pub values: Vec<u16>,
-    /// Edges of the 2-core: those that cannot be peeled off.
+    /// Edges of the 2-core, which cannot be peeled.
     pub core_edges: usize,
     /// Seeds tried.
     pub tries: u32,
 }
 
 impl SolvedRange {
-    /// Seeds tried for each bucket that holds keys.
+    /// Seeds tried for each non-empty bucket.
     pub fn tries(&self) -> impl Iterator<Item = u32> {
         let holding = self.buckets.iter().filter(|bucket| bucket.keys > 0);
         holding.map(|bucket| u32::from(bucket.attempt) + 1)
     }
 
-    /// Vertices of all graphs, and how many of them have the value 0 (or no edge).
+    /// Vertices of all graphs, and the number of them with the value 0 (or without an edge).
     #[must_use]
     pub fn vertices_and_zeros(&self) -> (usize, usize) {
         let zeros = self.values.iter().filter(|value| **value == 0).count();
@@ -66,7 +66,7 @@ impl SolvedRange {
 }
 
 impl<'d> BuildPlan<'d> {
-    /// A plan over sorted digests. A pass over them; nothing is copied.
+    /// A plan for sorted digests. Takes one pass over them, and copies nothing.
     ///
     /// # Errors
     /// [`GigaBuildError::NotSorted`], [`GigaBuildError::Duplicate`], [`GigaBuildError::TooMany`],
@@ -100,14 +100,14 @@ impl<'d> BuildPlan<'d> {
         })
     }
 
-    /// Buckets to be solved.
+    /// Number of buckets to solve.
     #[must_use]
     pub const fn buckets(&self) -> u32 {
         self.buckets
     }
 
-    /// Solves the buckets `range`, which is cut to those there are. Independent of all
-    /// other ranges. Some 0.2 to 0.4 us a key; about 2 bytes a key for the outcome.
+    /// Solves the buckets `range`, cut to the existing ones. Independent of all other ranges. Takes
+    /// about 0.2 to 0.4 us per key, and about 2 bytes per key for the outcome.
     ///
     /// # Errors
     /// [`GigaBuildError::BucketTooLarge`], [`GigaBuildError::Unsolved`].
@@ -142,7 +142,7 @@ impl<'d> BuildPlan<'d> {
         Ok(solved)
     }
 
-    /// Solves one bucket and shows its graph; an empty one behind the last.
+    /// Solves one bucket and returns its graph; an empty one beyond the last bucket.
     ///
     /// # Errors
     /// As [`BuildPlan::build_range`].
@@ -163,10 +163,10 @@ impl<'d> BuildPlan<'d> {
         })
     }
 
-    /// Makes the function of all ranges' outcomes, in order. Some 10 ns a key.
+    /// Makes the function from the outcomes of all ranges, in order. Takes about 10 ns per key.
     ///
     /// # Errors
-    /// [`GigaBuildError::Ranges`] if they are not all buckets once, in order.
+    /// [`GigaBuildError::Ranges`] if they are not all buckets in order, each once.
     pub fn assemble(&self, ranges: &[SolvedRange]) -> Result<Vec<u8>, GigaBuildError> {
         let mut expected = 0;
         for range in ranges {
@@ -192,7 +192,7 @@ impl<'d> BuildPlan<'d> {
         bucket(digest, self.settings.prefix_bits, self.buckets)
     }
 
-    /// How many of the first of `rest` are of `bucket`.
+    /// The number of digests at the start of `rest` that belong to `bucket`.
     fn keys_of(&self, rest: &[Digest], bucket: u32) -> Result<usize, GigaBuildError> {
         let keys = rest
             .iter()
@@ -204,7 +204,7 @@ impl<'d> BuildPlan<'d> {
         Ok(keys)
     }
 
-    /// The first try that solves a bucket; its values are left in `solver`.
+    /// The first try that solves a bucket; leaves the values in `solver`.
     fn solve(
         &self,
         bucket: u32,

@@ -1,27 +1,29 @@
-//! What a GigaHash function is built with.
+//! Settings of a GigaHash function.
 
 use super::error::GigaBuildError;
 
-/// Most keys of one bucket; the mean is 160 to 180, so keyed hashes never come near.
+/// Limit on the keys of a bucket. The mean is 160 to 180, so keyed hashes never come near it.
 pub const MAX_BUCKET_KEYS: usize = 511;
-/// Most leading bits that all digests may share: those of a partition's number.
+/// Limit on the leading bits that all digests share: those of a partition's number.
 pub const MAX_PREFIX_BITS: u8 = 24;
-/// Seeds tried for a bucket.
+/// Limit on the seeds tried for a bucket.
 pub const MAX_TRIES: u16 = 1_024;
-/// Least and most vertices a key, in 1/1024. The paper goes from 0.89 to 1.15, and compares with 2.09.
+/// Bounds of the vertices per key, in 1/1024. The paper uses 0.89 to 1.15, and compares with 2.09.
 pub const VERTICES_PER_1024_KEYS: std::ops::RangeInclusive<u16> = 870..=2_150;
-/// Fewest vertices a key, in 1/1024, for acyclic graphs: below 2 there are none to speak of (Erdős and Rényi).
+/// Fewest vertices per key for acyclic graphs, in 1/1024: below 2 there are practically none (Erdős
+/// and Rényi).
 const LEAST_ACYCLIC: u16 = 2_048;
 
-/// How the values of the vertices are written.
+/// How the values of the vertices are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// A bit a vertex tells zeros; the others have a fixed width. Any value is found directly.
+    /// One bit per vertex marks zeros; the others have a fixed width. Random access to any value.
     BitVector,
-    /// One Huffman code for all values, zero among them. A lookup decodes from the start of its bucket.
+    /// One Huffman code for all values, including zero. A lookup decodes from the start of its
+    /// bucket.
     Huffman,
-    /// A bit a vertex tells zeros; the others have a Huffman code.
+    /// One bit per vertex marks zeros; the others have a Huffman code.
     BitVectorHuffman,
 }
 
@@ -48,21 +50,24 @@ impl Encoding {
     }
 }
 
-/// The settings of one build. [`Settings::default`] is the paper's smallest: c = 0.89, Huffman.
+/// The settings of a build. [`Settings::default`] is the smallest of the paper: c = 0.89, Huffman.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// The same digests and seed give the same bytes.
     pub seed: u64,
-    /// The paper's `c` in 1/1024: vertices of a bucket's graph a key, within [`VERTICES_PER_1024_KEYS`].
+    /// The paper's `c` in 1/1024: vertices per key of a bucket's graph, within
+    /// [`VERTICES_PER_1024_KEYS`].
     pub vertices_per_1024_keys: u16,
-    /// Mean keys of a bucket, 160 to 180.
+    /// Mean number of keys per bucket, 160 to 180.
     pub keys_per_bucket: u16,
-    /// Leading bits that all digests share, 0 to [`MAX_PREFIX_BITS`]: they tell nothing of the bucket.
+    /// Leading bits that all digests share, 0 to [`MAX_PREFIX_BITS`]. They do not help to choose a
+    /// bucket.
     pub prefix_bits: u8,
-    /// How values are written.
+    /// The encoding of values.
     pub encoding: Encoding,
-    /// Takes graphs without cycles only, as Czech, Havas and Majewski do, instead of labelling 2-cores: the paper's baseline, at 2,140
-    /// vertices per 1,024 keys (c = 2.09). At least 2,048 are needed. It changes how a function is built, not how it is read.
+    /// Accepts only graphs without cycles, as Czech, Havas and Majewski do, instead of labelling
+    /// 2-cores: the paper's baseline, with 2,140 vertices per 1,024 keys (c = 2.09), at least
+    /// 2,048. Affects how a function is built, not how it is read.
     pub acyclic: bool,
 }
 
@@ -80,7 +85,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The baseline that the paper starts from: acyclic graphs with c = 2.09.
+    /// The paper's baseline: acyclic graphs with c = 2.09.
     #[must_use]
     pub fn acyclic() -> Self {
         Self {
@@ -127,7 +132,8 @@ impl Settings {
 
 /// Vertices of the graph of a bucket of `keys` keys.
 ///
-/// Small graphs get two more: with as few as `c * keys` the two edges of two keys would always be parallel.
+/// Small graphs get two more: with only `c * keys`, the two edges of two keys would always be
+/// parallel.
 pub(super) const fn vertices(keys: usize, per_1024_keys: u16) -> usize {
     let scaled = (keys * per_1024_keys as usize).div_ceil(1024);
     if keys < 32 { scaled + 2 } else { scaled }

@@ -1,11 +1,11 @@
-//! Values for the vertices of one bucket's graph, so that every edge has its own label.
+//! Finds values for the vertices of a bucket's graph such that all edges have different labels.
 //!
-//! The label of edge (a, b) is `(g(a) + g(b)) mod n`. The 2-core's vertices are visited breadth first
-//! (Botelho, Kohayakawa, Ziviani 2005); each takes the smallest value that gives the edges to
-//! vertices visited before it labels that are distinct and free. If there is none, the try has failed. The
-//! peeled edges follow in reverse, each with one end that has no value yet: it takes
-//! the smallest that gives a free label, which exists always, for there are as many labels as
-//! edges. Smallest values make zeros and small numbers frequent, which the encodings live on.
+//! The label of edge (a, b) is `(g(a) + g(b)) mod n`. The vertices of the 2-core are visited
+//! breadth first (Botelho, Kohayakawa, Ziviani 2005). Each takes the smallest value for which its
+//! edges to visited vertices get labels that are distinct and free. If there is none, the try has
+//! failed. The peeled edges follow in reverse order, each with one end without a value: it takes
+//! the smallest value with a free label, which always exists because there are as many labels as
+//! edges. Smallest values make zeros and small numbers frequent, which the encodings exploit.
 
 use super::graph::Graph;
 use super::settings::MAX_BUCKET_KEYS;
@@ -13,7 +13,7 @@ use super::settings::MAX_BUCKET_KEYS;
 const WORDS: usize = (2 * MAX_BUCKET_KEYS).div_ceil(64) + 1;
 const NO_VALUE: u16 = u16::MAX;
 
-/// The labels in use, written twice in a row so that a rotation is a window.
+/// The labels in use, stored twice in a row so that a rotation is a window.
 #[derive(Debug, Default)]
 struct Labels {
     words: [u64; WORDS],
@@ -36,7 +36,7 @@ impl Labels {
     fn rotated(&self, by: usize, word: usize) -> u64 {
         let (at, shift) = (by / 64 + word, by % 64);
         let low = self.words[at] >> shift;
-        // Shifted in two steps: by 64 is no shift.
+        // Two shifts, because a single shift by 64 is invalid.
         low | (self.words[at + 1] << 1) << (63 - shift)
     }
 
@@ -55,7 +55,7 @@ impl Labels {
     }
 }
 
-/// Values of the vertices, and the room to find the next ones in.
+/// The values of the vertices, with buffers that are reused.
 #[derive(Debug, Default)]
 pub(super) struct Solver {
     /// The value of each vertex; a vertex without edges has 0.
@@ -66,7 +66,7 @@ pub(super) struct Solver {
 }
 
 impl Solver {
-    /// Finds the values of a peeled graph. False if the 2-core was not solved.
+    /// Finds the values of a peeled graph. Returns false if the 2-core was not solved.
     pub(super) fn solve(&mut self, graph: &mut Graph) -> bool {
         self.values.clear();
         self.values.resize(graph.vertices, NO_VALUE);
@@ -108,7 +108,8 @@ impl Solver {
         self.values[usize::from(vertex)] != NO_VALUE
     }
 
-    /// Gives a vertex of the 2-core its value, and its edges to visited vertices their labels.
+    /// Chooses the value of a vertex in the 2-core, and the labels of its edges to visited
+    /// vertices.
     fn visit(&mut self, graph: &Graph, vertex: u16) -> bool {
         self.assigned.clear();
         for &neighbour in graph.core_neighbours(vertex) {
@@ -116,7 +117,7 @@ impl Solver {
             if value == NO_VALUE {
                 self.queue.push(neighbour);
             } else if self.assigned.contains(&value) {
-                // Two edges with one label, whatever the value.
+                // Two edges have the same label, whatever the value.
                 return false;
             } else {
                 self.assigned.push(value);

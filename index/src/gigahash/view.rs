@@ -1,4 +1,4 @@
-//! Looking up in borrowed bytes.
+//! Lookups in borrowed bytes.
 
 use super::bits::peek;
 use super::error::GigaViewError;
@@ -9,7 +9,7 @@ use super::settings::{Encoding, MAX_BUCKET_KEYS, vertices};
 use crate::{PerfectHash, prefetch};
 use torc_record::Digest;
 
-/// Look-ups whose cache misses overlap.
+/// Lookups in a batch, whose cache misses overlap.
 const BATCH: usize = 32;
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -18,7 +18,8 @@ const CODES_A_WINDOW: usize = 4;
 
 /// A GigaHash function over borrowed bytes; see the [module](super).
 ///
-/// Building: [`GigaHash::build`], or in parallel with [`super::BuildPlan`]. Looking up: [`PerfectHash`].
+/// Building: [`GigaHash::build`], or in parallel with [`super::BuildPlan`]. Lookups:
+/// [`PerfectHash`].
 #[derive(Debug, Clone, Copy)]
 pub struct GigaHash<'a> {
     header: Header,
@@ -27,7 +28,7 @@ pub struct GigaHash<'a> {
     data: &'a [u8],
 }
 
-/// What the table of offsets says of one bucket, within its bounds whatever the bytes.
+/// The offset entry of a bucket, within the bounds of the bytes whatever they contain.
 #[derive(Debug, Clone, Copy)]
 struct BucketView<'a> {
     first_slot: u64,
@@ -36,22 +37,23 @@ struct BucketView<'a> {
     data: &'a [u8],
 }
 
-/// What a lookup reads: cache lines of 64 bytes, if header, offsets and data each begin on one.
+/// The cache lines of 64 bytes that a lookup reads, if header, offsets and data each start on one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// Lines of the table of offsets: the bucket's entry and the next, with their groups' heads.
+    /// Lines of the table of offsets: the entries of the bucket and the next one, with the heads of
+    /// their groups.
     pub offset_lines: usize,
-    /// Lines of the bucket's values: with a bit-vector those before either vertex and the values themselves; with a Huffman code
-    /// everything up to the later of both.
+    /// Lines of the bucket's values: with a bit vector, those before either vertex, and the values
+    /// themselves; with a Huffman code, everything up to the later one.
     pub data_lines: usize,
 }
 
 impl<'a> GigaHash<'a> {
-    /// Looks at bytes as a function; all of `bytes`. Constant time; nothing is parsed or copied.
+    /// Views all of `bytes` as a function. Constant time; parses and copies nothing.
     ///
     /// # Errors
-    /// [`GigaViewError`] when no build can have made these bytes.
+    /// [`GigaViewError`] if no build can have made these bytes.
     pub fn view(bytes: &'a [u8]) -> Result<Self, GigaViewError> {
         let header = Header::read(bytes)?;
         let (table_start, offsets_start) = (super::layout::HEADER_BYTES, header.offsets_start());
@@ -105,7 +107,7 @@ impl<'a> GigaHash<'a> {
         }
     }
 
-    /// The values at two indices of the codes from bit `at` on; no index stands for a zero.
+    /// The values at two indices of the codes from bit `at` on; `None` stands for a zero.
     #[inline]
     fn decode(
         &self,
@@ -137,7 +139,8 @@ impl<'a> GigaHash<'a> {
         }
     }
 
-    /// What the lookup of a digest reads: the paper's "three memory accesses", counted. For measurements: as slow as a lookup.
+    /// The memory that the lookup of a digest reads: the paper's "three memory accesses", counted.
+    /// For measurements: as slow as a lookup.
     #[must_use]
     pub fn footprint(&self, digest: &Digest) -> Footprint {
         let index = self.bucket_index(digest);
@@ -156,7 +159,7 @@ impl<'a> GigaHash<'a> {
         }
     }
 
-    /// The bytes of a bucket that tell the values of two of its vertices.
+    /// The bytes of a bucket that determine the values of two of its vertices.
     fn data_bytes(&self, data: &[u8], vertices: usize, ends: (usize, usize)) -> Vec<usize> {
         let width = usize::from(self.header.width);
         let mut read = Vec::new();
@@ -178,7 +181,7 @@ impl<'a> GigaHash<'a> {
         read
     }
 
-    /// The bit behind code `index` of those from bit `at` on.
+    /// The bit after code `index` of the codes from bit `at` on.
     fn code_end(&self, data: &[u8], at: usize, index: usize) -> usize {
         let mut codes = Codes {
             table: self.table,
@@ -206,7 +209,7 @@ impl<'a> GigaHash<'a> {
     }
 }
 
-/// Different cache lines among these bytes.
+/// The number of different cache lines among these bytes.
 fn lines(bytes: impl Iterator<Item = usize>) -> usize {
     let mut lines: Vec<usize> = bytes.map(|byte| byte / LINE).collect();
     lines.sort_unstable();
@@ -225,7 +228,7 @@ struct Codes<'a> {
 }
 
 impl Codes<'_> {
-    /// The value at an index not before the last one asked for; 0 for none.
+    /// The value at an index not before the previous call's; 0 for `None`.
     #[inline]
     fn value(&mut self, index: Option<usize>) -> u64 {
         let Some(index) = index else {
@@ -239,7 +242,7 @@ impl Codes<'_> {
         u64::from(symbol)
     }
 
-    /// Goes past some codes, which one window holds.
+    /// Skips codes within one window.
     #[inline]
     fn skip(&mut self, codes: usize) {
         let mut window = peek(self.data, self.at);
@@ -264,8 +267,8 @@ impl PerfectHash for GigaHash<'_> {
         self.header.keys as usize
     }
 
-    /// Three places of memory: the offsets, and the values of two vertices; with a Huffman code, everything
-    /// before them in the bucket.
+    /// Reads three places in memory: the offsets, and the values of two vertices; with a Huffman
+    /// code, everything before them in the bucket.
     #[inline]
     fn slot(&self, digest: &Digest) -> usize {
         self.slot_in(digest, self.bucket(digest))
@@ -291,7 +294,7 @@ impl PerfectHash for GigaHash<'_> {
     }
 }
 
-/// How many vertices before this one have values that are not 0; none if its own is 0.
+/// The number of vertices before this one with nonzero values; `None` if its own value is 0.
 #[inline]
 fn rank(bits: &[u8], vertex: usize) -> Option<usize> {
     if peek(bits, vertex) & 1 == 0 {

@@ -1,25 +1,25 @@
-//! Lookups of a batch: their cache misses overlap.
+//! Lookups in batches, whose cache misses overlap.
 //!
-//! Two passes over 32 digests: ask for the memory of each seed, then answer. Nothing is kept
-//! in between: to compute a bucket again takes less than to write it down and read it. A
-//! bumped key's branch is guessed wrongly, but of 32 keys that is hardly one (arrays of
-//! what was computed, and a pass of its own for the bumped, were measured: no faster).
+//! Takes two passes over 32 digests: one prefetches the seeds, one answers. Nothing is stored in
+//! between, because recomputing a bucket takes less than storing and loading it. The branch for a
+//! bumped key is mispredicted, but that is about one key in 32. (Arrays of intermediate results,
+//! and a separate pass for bumped keys, were measured: no faster.)
 
 use torc_record::Digest;
 
 use super::direct::Direct;
 
-/// Lookups whose memory is asked for before the first is answered.
+/// Lookups whose memory is prefetched before the first is answered.
 const BATCH: usize = 32;
-/// The same for what is left over.
+/// The same for the remainder.
 const FEW: usize = 4;
 
-/// Functions side by side that are asked as one.
+/// Several functions that are queried as one.
 pub(crate) trait Parts {
-    /// Which part a digest belongs to, and its place along that one, as a fraction of 2^64.
+    /// The part that a digest belongs to, and its position in that part as a fraction of 2^64.
     fn place(&self, digest: Digest) -> (u32, u64);
 
-    /// A part of those that [`place`](Self::place) tells.
+    /// A part by the number from [`place`](Self::place).
     fn part(&self, part: u32) -> &Direct<'_>;
 
     /// The slot of a digest that has no seed in its part.

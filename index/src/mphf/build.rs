@@ -1,4 +1,4 @@
-//! Building the function of one partition.
+//! Builds the function of one partition.
 
 use torc_record::Digest;
 
@@ -50,7 +50,7 @@ fn shared_bits(digests: &[Digest]) -> u8 {
     (first.high() ^ last.high()).leading_zeros().min(63) as u8
 }
 
-/// Whether the digests ascend strictly and can be numbered.
+/// Checks that the digests are strictly ascending and that their number is in range.
 fn check(digests: &[Digest]) -> Result<(), BuildError> {
     if digests.len() > MAX_KEYS {
         let digests = digests.len();

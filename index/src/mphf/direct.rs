@@ -1,8 +1,7 @@
-//! A lookup but for its slow path: what answers for a key that was not bumped, which 97 of
-//! 100 are.
+//! Lookups without the slow path, which suffices for a key that was not bumped: 97 of 100.
 //!
-//! Nothing here branches on what a digest is. What the processor is left to foresee is what
-//! never happens: a bucket outside the seeds.
+//! Nothing here branches on the content of a digest. The only branch left to prediction is one that
+//! is never taken: a bucket outside the seeds.
 
 use std::hint::black_box;
 
@@ -12,12 +11,12 @@ use super::hash::{GOLDEN, scale};
 use super::shape::{SHIFT_BITS, Shape};
 use crate::prefetch;
 
-/// What stands for a seed where there is none.
+/// The value in place of a seed if there is none.
 pub(crate) const BUMPED: u8 = 0;
 
-/// What each seed multiplies the first hash of a key by, to get the one that its upper bits
-/// choose: `hash + chosen * (hash * GOLDEN)` in one multiplication. All seeds, so that a seed
-/// need not be taken apart first: 2 KB, of which what is asked often stays near.
+/// For each seed, the factor of a key's first hash that gives the hash which the seed's upper bits
+/// choose: `hash + chosen * (hash * GOLDEN)` in one multiplication. Has an entry for every seed, so
+/// that a seed need not be taken apart: 2 KB, whose used part stays in the cache.
 static FACTORS: [u64; 1 << u8::BITS] = {
     let mut factors = [1; 1 << u8::BITS];
     let mut seed = 0;
@@ -30,29 +29,29 @@ static FACTORS: [u64; 1 << u8::BITS] = {
     factors
 };
 
-/// What a lookup needs of a part unless its key was bumped: half a cache line.
+/// The data of a part that a lookup needs unless its key was bumped: half a cache line.
 ///
-/// It has seeds only if the part has as many slots as a window at least. Then no seed leads
-/// beyond the last slot, and no answer needs to be compared with it.
+/// Has seeds only if the part has at least as many slots as a window. Then no seed leads beyond the
+/// last slot, and no answer needs a bounds check.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 pub(crate) struct Direct<'a> {
-    /// One a bucket.
+    /// One per bucket.
     seeds: &'a [u8],
     pub(super) keys: u32,
     pub(super) seed: u32,
-    /// Added to every slot: the slots of the parts before this one, less `ahead`.
+    /// Added to every slot: the number of slots in earlier parts minus `ahead`.
     base: u32,
-    /// Slots of a window before its key's own place.
+    /// Slots of a window before the key's own position.
     ahead: u16,
-    /// How far a hash is shifted to leave the place in its window.
+    /// Shift that leaves the position in the window of a hash.
     hash_shift: u8,
     pub(super) shared_bits: u8,
 }
 
 impl<'a> Direct<'a> {
-    /// `body` begins with the seeds. If they are too few, or the slots fewer than a window,
-    /// there are none.
+    /// `body` begins with the seeds. There are none if `body` is too short, or if there are fewer
+    /// slots than in a window.
     #[inline]
     pub(super) fn new(shape: Shape, shared_bits: u8, seed: u32, body: &'a [u8]) -> Self {
         let seeds = body.get(..shape.buckets()).unwrap_or_default();
@@ -71,30 +70,31 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// The slots of the parts before this one.
+    /// The number of slots in earlier parts.
     #[inline]
     pub(crate) fn first(&self) -> u32 {
         self.base.wrapping_add(u32::from(self.ahead))
     }
 
-    /// Adds to every slot.
+    /// Sets the number of slots in earlier parts.
     pub(crate) fn set_first(&mut self, first: u32) {
         self.base = first.wrapping_sub(u32::from(self.ahead));
     }
 
-    /// The key's place among all of the part, as a fraction of 2^64.
+    /// The key's position in the part, as a fraction of 2^64.
     #[inline]
     pub(crate) fn along(&self, digest: Digest) -> u64 {
         digest.high() << (self.shared_bits & 63)
     }
 
-    /// Whether every lookup is one for the slow path.
+    /// Whether every lookup takes the slow path.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.seeds.is_empty()
     }
 
-    /// The same, but every lookup is one for the slow path unless all keys share so many bits.
+    /// Returns the same, but every lookup takes the slow path unless all keys share `shared_bits`
+    /// bits.
     pub(crate) fn only_of(self, shared_bits: u32) -> Self {
         let fits = u32::from(self.shared_bits) == shared_bits;
         Self {
@@ -103,13 +103,13 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// The bucket of a key; there are less than 2^32.
+    /// The bucket of a key, less than 2^32.
     #[inline]
     fn bucket(&self, along: u64) -> usize {
         scale(along, self.seeds.len())
     }
 
-    /// Starts loading the seed of a key's bucket.
+    /// Prefetches the seed of a key's bucket.
     #[inline]
     pub(crate) fn prefetch(&self, along: u64) {
         prefetch(self.seeds, self.bucket(along));
@@ -124,17 +124,17 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// Where the window of a key begins.
+    /// The first slot of a key's window.
     #[inline]
     fn start(&self, along: u64) -> u32 {
-        // As `Shape::start`, of at least as many slots as a window has.
+        // As `Shape::start`, for at least as many slots as a window has.
         let ahead = u32::from(self.ahead);
         let place = scale(along, self.keys as usize) as u32;
         let last = self.keys.wrapping_add(!ahead);
         self.base.wrapping_add(place.max(ahead).min(last))
     }
 
-    /// The slot of a key that has a seed, as one of many: it takes the fewest instructions.
+    /// The slot of a key with a seed, for batches: takes the fewest instructions.
     #[inline]
     pub(crate) fn slot_in_batch(&self, along: u64, digest: Digest) -> Option<u32> {
         let seed = self.seed_at(self.bucket(along));
@@ -145,7 +145,7 @@ impl<'a> Direct<'a> {
         Some(self.start(along).wrapping_add(self.shifted(hash, seed)))
     }
 
-    /// The slot of a key that has a seed, where nothing else is done until the seed is there.
+    /// The slot of a key with a seed, for single lookups that wait for the seed.
     #[inline]
     pub(crate) fn slot(&self, along: u64, digest: Digest) -> Option<u32> {
         let seed = self.seed_at(self.bucket(along));
@@ -153,7 +153,7 @@ impl<'a> Direct<'a> {
             return None;
         }
         let hash = self.hash(digest);
-        // The multiplication that needs no seed is kept out of the one that does.
+        // Keeps the multiplication that needs no seed out of the one that does.
         let step = black_box(hash.wrapping_mul(GOLDEN));
         let chosen = u64::from(seed >> SHIFT_BITS);
         let offset = self.shifted(hash.wrapping_add(chosen.wrapping_mul(step)), seed);
@@ -172,8 +172,8 @@ impl<'a> Direct<'a> {
     }
 }
 
-/// What a part without buckets has for a seed: apart and never foreseen, so that no lookup
-/// waits for the comparison.
+/// The seed of a part without buckets: out of line and cold, so that no lookup waits for the
+/// comparison.
 #[cold]
 fn no_seed() -> u8 {
     BUMPED

@@ -1,4 +1,4 @@
-//! Why a function was not built or not opened.
+//! Why a function was not built or opened.
 
 /// Why no function was built. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -10,13 +10,13 @@ pub enum BuildError {
         /// Index of the first digest that is out of order.
         at: usize,
     },
-    /// A digest occurs twice; no function gives it two slots. Keep one of the records.
+    /// A digest occurs twice; no function can give it two slots. Keep one of the records.
     #[error("digest {at} is the same as the one before it: keep one of the two")]
     Duplicate {
         /// Index of the second of the two.
         at: usize,
     },
-    /// More digests than slots can be numbered. Use more partitions.
+    /// More digests than slots can be numbered for. Use more partitions.
     #[error(
         "{digests} digests in one part, at most {} are possible: use more partitions",
         super::MAX_KEYS
@@ -25,8 +25,8 @@ pub enum BuildError {
         /// Digests given.
         digests: usize,
     },
-    /// No seed tried keeps the digests apart, which does not happen to digests that are
-    /// keyed hashes. Build with another seed.
+    /// No tried seed separates the digests, which never happens to digests that are keyed hashes.
+    /// Build with another seed.
     #[error("no function found in {tries} tries: build with another seed")]
     NoSeed {
         /// Seeds tried.
@@ -34,26 +34,26 @@ pub enum BuildError {
     },
 }
 
-/// Why bytes are not an encoded function. Nothing was changed; the slice that they are of
-/// is corrupt, or of a newer version.
+/// Why bytes are not an encoded function. Nothing was changed; their slice is corrupt or from a
+/// newer version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// Fewer bytes than a header has.
+    /// Fewer bytes than a header.
     #[error("{bytes} bytes are fewer than a header has: the function is cut off")]
     Truncated {
         /// Bytes given.
         bytes: usize,
     },
-    /// The header asks for another number of bytes than there are.
+    /// The header gives another number of bytes.
     #[error("the header asks for {expected} bytes, there are {bytes}: the function is corrupt")]
     Length {
         /// Bytes given.
         bytes: usize,
-        /// Bytes that the header asks for.
+        /// Bytes according to the header.
         expected: u64,
     },
-    /// A version that this program does not know. Use a newer one.
+    /// This program does not know the version. Use a newer program.
     #[error(
         "format version {version} is unknown: the function is corrupt, or from a newer version"
     )]

@@ -1,4 +1,4 @@
-//! The mixing functions: all that is derived from a digest.
+//! The mixing functions, from which everything derived from a digest comes.
 
 use torc_record::Digest;
 
@@ -8,7 +8,7 @@ pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A number below `range`, proportional to `fraction` of 2^64.
 #[inline]
 pub(super) fn scale(fraction: u64, range: usize) -> usize {
-    // The upper word of one multiplication.
+    // The upper half of the product.
     ((u128::from(fraction) * range as u128) >> 64) as usize
 }
 
@@ -21,15 +21,15 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// 64 bits of all of a digest, another function for every seed and attempt.
+/// 64 bits that depend on the whole digest, different for every seed and attempt.
 #[inline]
 pub(super) fn whole(digest: Digest, seed: u32, attempt: u8) -> u64 {
     let seed = u64::from(seed) << 9 | u64::from(attempt) << 1;
     mix(digest.low() ^ digest.high().wrapping_mul(GOLDEN ^ seed))
 }
 
-/// Another hash of the same key for every pilot: multiplication by an odd number, whose top
-/// bits count.
+/// A different hash of the same key for every pilot: multiplication by an odd number, of which the
+/// top bits are used.
 #[inline]
 pub(super) fn piloted(hash: u64, pilot: u8) -> u64 {
     hash.wrapping_mul(GOLDEN ^ u64::from(pilot) << 1)

@@ -1,4 +1,4 @@
-//! The byte layout of an encoded function, in one place.
+//! The byte layout of an encoded function.
 //!
 //! Little-endian. Fields have two bytes each where the number of keys allows (the narrow
 //! form), four otherwise (the wide form).
@@ -14,7 +14,7 @@
 //! | `Shape::buckets` | the seed of each bucket, 0 if its keys are bumped |
 //! | `Tail::bytes` | the function of the bumped keys |
 //!
-//! All else follows from `n` and `m`, so the length is known from the header.
+//! Everything else follows from `n` and `m`, so the header determines the length.
 
 use super::shape::Shape;
 use super::tail::Tail;
@@ -24,14 +24,14 @@ const VERSION: u8 = 1;
 const WIDE: u8 = 1 << 3;
 const NARROW_LEN: usize = 8;
 const WIDE_LEN: usize = 16;
-/// Attempts that the header has room for.
+/// Number of attempts that the header can encode.
 pub(super) const MAX_ATTEMPTS: u8 = 16;
 
-/// What the header of an encoded function says beside its number of keys, for whoever asks
-/// the same function often: 12 bytes that may be kept beside the function's own, so that a
-/// lookup need not read them there.
+/// The header of an encoded function without its number of keys, for frequent queries of the same
+/// function: 12 bytes that can be kept beside the function's own, so that a lookup need not read
+/// the header.
 ///
-/// Making: [`Mphf::head`]. Using: [`over`](Self::over).
+/// Creation: [`Mphf::head`]. Use: [`over`](Self::over).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MphfHead {
     pub(super) bumped: u32,
@@ -43,9 +43,9 @@ pub struct MphfHead {
 }
 
 impl MphfHead {
-    /// The function in the bytes that this was read from, which has so many keys. It costs a
-    /// few instructions and reads nothing. Over any other bytes, or for another number of
-    /// keys, it is safe, and its answers mean nothing.
+    /// The function in the bytes that this was read from, with this number of keys. Takes a few
+    /// instructions and reads nothing. Safe over any other bytes, or for another number of keys,
+    /// but then the answers mean nothing.
     #[must_use]
     #[inline]
     pub fn over<'a>(&self, bytes: &'a [u8], keys: u32) -> Mphf<'a> {
@@ -62,23 +62,23 @@ impl MphfHead {
     }
 }
 
-/// The header of an encoded function, and what follows from it.
+/// The header of an encoded function, and values derived from it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) shape: Shape,
     pub(super) bumped: u32,
     pub(super) seed: u32,
-    /// Leading bits of the token that all keys share, below 64.
+    /// Leading bits of the token that all keys share, less than 64.
     pub(super) shared_bits: u8,
-    /// Which of its seeds the tail was built with.
+    /// The seed that the tail was built with.
     pub(super) attempt: u8,
-    /// Lower bits of the tail's table: they follow from the rest, by a division.
+    /// Lower bits of the tail's table, derived from the rest by a division.
     pub(super) low_bits: u8,
 }
 
 impl Header {
-    /// Reads the header of an encoded function and checks it against the number of bytes,
-    /// which must be exact. Constant time.
+    /// Reads the header of an encoded function, and checks it against the number of bytes, which
+    /// must be exact. Constant time.
     ///
     /// # Errors
     /// The header does not fit the bytes.
@@ -114,7 +114,7 @@ impl Header {
         }
     }
 
-    /// The seed as far as a function of so many keys keeps it.
+    /// The part of the seed that a function with this many keys stores.
     pub(super) fn seed_kept(seed: u64, keys: u32) -> u32 {
         let folded = (seed ^ (seed >> 32)) as u32;
         if is_wide(keys) {
@@ -141,7 +141,7 @@ impl Header {
         }
     }
 
-    /// The fields as they are, and how many bytes they had.
+    /// The fields, and their length in bytes.
     fn fields(bytes: &[u8]) -> Result<(Self, usize), ViewError> {
         let truncated = ViewError::Truncated { bytes: bytes.len() };
         let narrow = bytes.first_chunk::<NARROW_LEN>().ok_or(truncated)?;
@@ -179,7 +179,7 @@ impl Header {
     }
 }
 
-/// Whether so many keys need the wide form.
+/// Whether this many keys need the wide form.
 fn is_wide(keys: u32) -> bool {
     keys > u32::from(u16::MAX)
 }

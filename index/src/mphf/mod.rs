@@ -28,14 +28,14 @@ pub use header::MphfHead;
 use shape::{Placing, seeded_offset};
 use tail::Tail;
 
-/// Most digests of one function.
+/// Limit on the digests of a function.
 pub(crate) const MAX_KEYS: usize = 1 << 30;
 
 /// A minimal perfect hash function over the digests of one partition, read in place.
 ///
-/// Making: [`build`](Self::build), [`view`](Self::view), [`MphfHead::over`]. Questions:
-/// [`len`](Self::len), [`is_empty`](Self::is_empty), [`head`](Self::head). Lookups: [`slot`](Self::slot),
-/// [`slots`](Self::slots), [`prefetch`](Self::prefetch).
+/// Creation: [`build`](Self::build), [`view`](Self::view), [`MphfHead::over`]. Properties:
+/// [`len`](Self::len), [`is_empty`](Self::is_empty), [`head`](Self::head). Lookups:
+/// [`slot`](Self::slot), [`slots`](Self::slots), [`prefetch`](Self::prefetch).
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub struct Mphf<'a> {
@@ -50,23 +50,23 @@ pub struct Mphf<'a> {
 }
 
 impl<'a> Mphf<'a> {
-    /// Encodes the function of some digests, which are in ascending order (token order) and
-    /// share the leading bits that name their partition.
+    /// Encodes the function of digests in ascending order (token order) that share the leading bits
+    /// of their partition.
     ///
     /// The same digests and seed give the same bytes on every host.
     ///
     /// # Errors
-    /// The digests are unsorted, not distinct, or too many; nothing else happens to digests
-    /// that are keyed hashes.
+    /// The digests are unsorted, not distinct, or too many; nothing else can happen to digests that
+    /// are keyed hashes.
     pub fn build(digests: &[Digest], seed: u64) -> Result<Vec<u8>, BuildError> {
         build::build(digests, seed)
     }
 
-    /// Opens an encoded function, in constant time: its header is checked against the number
-    /// of bytes, which must be exact; nothing is parsed or allocated.
+    /// Opens an encoded function in constant time: checks its header against the number of bytes,
+    /// which must be exact, and parses or allocates nothing.
     ///
     /// # Errors
-    /// The header does not fit the bytes.
+    /// The header does not match the bytes.
     pub fn view(bytes: &'a [u8]) -> Result<Self, ViewError> {
         let head = Header::read(bytes)?;
         Ok(Self::new(&head, bytes))
@@ -86,7 +86,7 @@ impl<'a> Mphf<'a> {
         }
     }
 
-    /// What [`MphfHead::over`] makes this function of again.
+    /// The head from which [`MphfHead::over`] restores this function.
     #[must_use]
     pub fn head(&self) -> MphfHead {
         MphfHead {
@@ -99,20 +99,20 @@ impl<'a> Mphf<'a> {
         }
     }
 
-    /// Number of digests the function was built on, which is the number of slots.
+    /// Number of digests that the function was built from, which is the number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.direct.keys as usize
     }
 
-    /// Whether the function was built on nothing.
+    /// Whether the function was built from no digests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The slot of a digest, below [`len`](Self::len) for strangers too; 0 if there are no
-    /// slots. Never panics, whatever bytes were viewed.
+    /// The slot of a digest, less than [`len`](Self::len) even for digests it was not built from; 0
+    /// if there are no slots. Never panics, whatever the bytes.
     #[must_use]
     #[inline]
     pub fn slot(&self, digest: &Digest) -> usize {
@@ -122,8 +122,8 @@ impl<'a> Mphf<'a> {
         }
     }
 
-    /// The slot of a key that [`Direct`] has no seed for: it was bumped, or the part is
-    /// smaller than a window. The digest comes by value: it stays in registers.
+    /// The slot of a key without a seed in [`Direct`]: the key was bumped, or the part is smaller
+    /// than a window. The digest is passed by value, so that it stays in registers.
     #[cold]
     #[inline(never)]
     pub(crate) fn slow_slot(&self, digest: Digest) -> u32 {
@@ -131,8 +131,8 @@ impl<'a> Mphf<'a> {
             .body
             .split_at_checked(self.buckets as usize)
             .unwrap_or_default();
-        // A short tail is a few lines side by side: asking for them now, not one after
-        // another as they turn out to be needed.
+        // A short tail is a few adjacent lines: prefetches all of them, rather than loading one
+        // after another.
         prefetch(tail, 64);
         prefetch(tail, 128);
         let slot = if self.direct.is_empty() {
@@ -145,7 +145,7 @@ impl<'a> Mphf<'a> {
         self.direct.first() + (slot.unwrap_or(0) as u32).min(last)
     }
 
-    /// Where a seed puts the key in a part smaller than a window.
+    /// The slot that a seed gives a key in a part smaller than a window.
     #[cold]
     fn tiny_slot(&self, digest: Digest, seeds: &[u8]) -> Option<usize> {
         let placing = Placing::of(digest, self.direct.shared_bits, self.direct.seed);
@@ -154,13 +154,12 @@ impl<'a> Mphf<'a> {
         (seed != BUMPED).then_some(offset as usize)
     }
 
-    /// Appends the slot of each digest, in order, with the cache misses of the lookups
-    /// overlapping.
+    /// Appends the slot of each digest in order. The cache misses of the lookups overlap.
     pub fn slots(&self, digests: &[Digest], out: &mut Vec<u32>) {
         batch::slots(self, digests, out);
     }
 
-    /// Starts loading what [`slot`](Self::slot) will read for this digest.
+    /// Prefetches the bytes that [`slot`](Self::slot) will read for this digest.
     #[inline]
     pub fn prefetch(&self, digest: &Digest) {
         self.direct.prefetch(self.direct.along(*digest));

@@ -1,9 +1,9 @@
-//! Which slots are taken.
+//! The set of occupied slots.
 
-/// Bytes behind the last slot that a window may reach into.
+/// Bytes after the last slot that a window may extend into.
 const MARGIN: usize = 80;
 
-/// One bit a slot, set when it is taken. Slots behind the last one are taken from the start.
+/// One bit per slot, set when it is occupied. Slots after the last one are always occupied.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ impl Occupancy {
         Self { bytes }
     }
 
-    /// The 57 slots from `at` on, the first in the lowest bit; above them, nothing certain.
+    /// The 57 slots from `at` on, the first in the lowest bit; higher bits are undefined.
     #[inline]
     pub(super) fn window(&self, at: usize) -> u64 {
         let from = self.bytes.get(at / 8..).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Occupancy {
         self.bytes[at / 8] |= 1 << (at % 8);
     }
 
-    /// The slots below `slots` that are free, in order.
+    /// The free slots below `slots`, in order.
     pub(super) fn free(&self, slots: usize) -> impl Iterator<Item = usize> {
         let bytes = self.bytes.iter().take(slots.div_ceil(8)).enumerate();
         bytes

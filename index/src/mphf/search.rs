@@ -1,12 +1,12 @@
-//! Choosing the seeds of the buckets.
+//! Chooses the seeds of the buckets.
 
 use super::occupancy::Occupancy;
 use super::shape::{Placing, SHIFT_BITS, Shape, seeded_offset};
 
-/// A bucket of more keys is bumped unseen: it has hardly a chance.
+/// A bucket with more keys is bumped without a search, which would hardly ever succeed.
 const MAX_BUCKET: usize = 24;
-/// How many buckets earlier than an empty one a bucket chooses, by its number of keys: about
-/// `18 * 4.5 * (keys / 4.5)^0.6`. A key more weighs less the more there are.
+/// Number of buckets by which a bucket precedes an empty one in the order of choice, by its number
+/// of keys: about `18 * 4.5 * (keys / 4.5)^0.6`. An additional key weighs less the more there are.
 const EARLIER: [u8; MAX_BUCKET + 1] = [
     0, 33, 50, 64, 75, 86, 96, 106, 114, 123, 131, 138, 146, 153, 160, 167, 173, 180, 186, 192,
     198, 204, 210, 216, 221,
@@ -14,14 +14,14 @@ const EARLIER: [u8; MAX_BUCKET + 1] = [
 const SHIFTS: u32 = 1 << SHIFT_BITS;
 const VARIANTS: u8 = 1 << (8 - SHIFT_BITS);
 
-/// The seeds of all buckets, and what they leave.
+/// The seeds of all buckets, and the remaining keys and slots.
 pub(super) struct Seeds {
     /// One for each bucket; 0 if its keys are bumped, or it has none.
     pub(super) seeds: Vec<u8>,
     pub(super) taken: Occupancy,
 }
 
-/// Where each bucket's keys begin in the sorted sequence, and its end.
+/// The index of each bucket's first key in the sorted sequence, and the end.
 fn bounds(keys: &[Placing], shape: Shape) -> Vec<u32> {
     let buckets = shape.buckets();
     let mut bounds = vec![0; buckets + 1];
@@ -36,7 +36,7 @@ fn bounds(keys: &[Placing], shape: Shape) -> Vec<u32> {
     bounds
 }
 
-/// The buckets that have keys, in the order in which they choose.
+/// The non-empty buckets, in the order in which they choose.
 fn turns(bounds: &[u32]) -> Vec<u32> {
     let size = |bucket: usize| (bounds[bucket + 1] - bounds[bucket]) as usize;
     let latest = usize::from(EARLIER[MAX_BUCKET]);
@@ -82,8 +82,8 @@ pub(super) fn search(keys: &[Placing], shape: Shape) -> Seeds {
     Seeds { seeds, taken }
 }
 
-/// The seed that puts a bucket's keys on free slots with the smallest sum; none if there is
-/// no such seed.
+/// The seed that puts a bucket's keys on free slots with the smallest sum; `None` if there is no
+/// such seed.
 fn best_seed(keys: &[Placing], shape: Shape, taken: &Occupancy) -> Option<u8> {
     if keys.len() > MAX_BUCKET {
         return None;
@@ -103,7 +103,7 @@ fn best_seed(keys: &[Placing], shape: Shape, taken: &Occupancy) -> Option<u8> {
     let mut best = None;
     let mut least = u64::MAX;
     for variant in 0..VARIANTS {
-        // The seed 0 says that the bucket is bumped.
+        // Seed 0 marks a bumped bucket.
         let mut busy = u64::from(variant == 0);
         let mut sum = 0;
         for at in &mut *tries {
@@ -122,7 +122,7 @@ fn best_seed(keys: &[Placing], shape: Shape, taken: &Occupancy) -> Option<u8> {
     best
 }
 
-/// A key of the bucket that looks for a seed.
+/// A key of a bucket during the search for a seed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Try {
     hash: u64,
@@ -131,7 +131,7 @@ struct Try {
     slot: u32,
 }
 
-/// Whether no two slots are the same.
+/// Whether all slots are different.
 fn distinct(tries: &[Try]) -> bool {
     let again = |at: usize, slot| tries[..at].iter().any(|before| before.slot == slot);
     !tries

@@ -1,10 +1,10 @@
-//! The function of the keys that were bumped: a few percent of a part, or all of a tiny one.
+//! The function of the bumped keys: a few percent of a part, or all of a tiny one.
 //!
-//! Pilots: keys fall into small buckets, the buckets take turns by size, and each takes the
-//! first pilot that hashes all its keys to free places. There are a few more places than
-//! keys. A table maps the places to the slots that are left over, which rise with the
-//! places; it is kept as in [`Offsets`], an unused place repeating its successor. Nothing is
-//! assumed of the keys but that their digests differ.
+//! It uses pilots: keys fall into small buckets, the buckets choose in order of size, and each
+//! takes the first pilot that hashes all its keys to free places. There are a few more places than
+//! keys. A table maps the places to the remaining slots, which ascend with the places; it is stored
+//! as in [`Offsets`], with an unused place repeating its successor. It requires only that the
+//! digests differ.
 
 use torc_record::Digest;
 
@@ -15,7 +15,7 @@ use crate::Offsets;
 
 /// Keys per pilot, on average.
 const BUCKET_KEYS: u32 = 2;
-/// One place more than keys for so many keys, and another one for each attempt that failed.
+/// One additional place for this many keys, and another one for each failed attempt.
 const KEYS_PER_SPARE: u32 = 16;
 
 /// The function of bumped keys, read in place.
@@ -38,13 +38,13 @@ fn places(keys: u32, attempt: u8) -> u32 {
     keys + keys / KEYS_PER_SPARE * (1 + u32::from(attempt)) + 1
 }
 
-/// Above everything in the table, which holds slot + place.
+/// An upper bound of all table entries, which are slot + place.
 fn table_end(keys: u32, places: u32) -> u64 {
     u64::from(keys) + u64::from(places)
 }
 
 impl<'a> Tail<'a> {
-    /// Bytes of the tail of so many bumped keys of a part, and the lower bits of its table.
+    /// Length of the tail of `bumped` keys in bytes, and the lower bits of its table.
     pub(super) fn bytes(keys: u32, bumped: u32, attempt: u8) -> (usize, u8) {
         let places = places(bumped, attempt);
         let (table, low_bits) = Offsets::body_len(places as usize, table_end(keys, places));
@@ -55,7 +55,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// The tail in its bytes; none if they are too few.
+    /// The tail in its bytes; `None` if there are too few.
     #[inline]
     pub(super) fn view(function: &Mphf<'a>, bytes: &'a [u8]) -> Option<Self> {
         let (pilots, table) = bytes.split_at_checked(buckets(function.bumped) as usize)?;
@@ -75,15 +75,15 @@ impl<'a> Tail<'a> {
         let pilot = self.pilots.get(scale(hash, self.pilots.len()))?;
         let along = piloted(hash, *pilot);
         let place = scale(along, self.places as usize);
-        // Both of its places at once.
+        // Prefetches both places of the entry at the same time.
         self.slots.prefetch_along(place, along);
         let above = self.slots.get(place)? as usize;
         above.checked_sub(place)
     }
 }
 
-/// Appends the function of the bumped keys, whose slots are those that are left over;
-/// returns the attempt that it was found in.
+/// Appends the function of the bumped keys, whose slots are the free ones; returns the successful
+/// attempt.
 pub(super) fn build(
     bumped: &[Digest],
     free: &[usize],
@@ -114,7 +114,7 @@ pub(super) fn build(
     Err(BuildError::NoSeed { tries })
 }
 
-/// For every place its slot plus the place itself, so that it rises even over unused places.
+/// For every place, its slot plus the place itself, which ascends even over unused places.
 fn table(used: &[bool], free: &[usize]) -> Vec<u64> {
     let last = free.len().saturating_sub(1);
     let mut next = 0;
@@ -126,7 +126,7 @@ fn table(used: &[bool], free: &[usize]) -> Vec<u64> {
     slots.collect()
 }
 
-/// The pilot of every bucket, and which places the keys have; none if a bucket has no pilot.
+/// The pilot of every bucket, and the used places; `None` if a bucket has no pilot.
 fn place(mut hashes: Vec<u64>, places: u32) -> Option<(Vec<u8>, Vec<bool>)> {
     let buckets = buckets(hashes.len() as u32) as usize;
     hashes.sort_unstable();
@@ -145,8 +145,8 @@ fn place(mut hashes: Vec<u64>, places: u32) -> Option<(Vec<u8>, Vec<bool>)> {
     Some((pilots, used))
 }
 
-/// The first pilot that hashes all keys of a bucket to free places of their own, which are
-/// left in `chosen`.
+/// The first pilot that hashes all keys of a bucket to different free places; leaves these in
+/// `chosen`.
 fn first_pilot(group: &[u64], used: &[bool], chosen: &mut Vec<usize>) -> Option<u8> {
     (0..=u8::MAX).find(|pilot| {
         chosen.clear();

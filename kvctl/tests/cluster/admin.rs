@@ -1,5 +1,5 @@
-//! Changing a cluster whose partitions have three replicas: replace, leave, reweight, abort;
-//! and namespaces.
+//! Changes of a cluster whose partitions have three replicas: replace, leave, reweight, abort; and
+//! namespaces.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ async fn filled(count: usize) -> Cluster {
     cluster
 }
 
-/// All keys are there, read by a quorum.
+/// Checks that all keys are present, read by a quorum.
 async fn check(cluster: &Cluster) {
     let client = cluster.client().await;
     for number in 0..KEYS {

@@ -1,4 +1,5 @@
-//! Replicas altered under load: what grows survives a lost node, and what shrinks loses nothing.
+//! Numbers of replicas changed under load: a namespace with more replicas survives a lost node, and
+//! one with fewer loses nothing.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -13,7 +14,7 @@ const PARTITIONS: &str = "--partitions=256";
 const FILLER: usize = 2_000;
 const KEYS: usize = 400;
 
-/// Every filler key is read, and written again.
+/// Reads every filler key, and writes it again.
 async fn all_are_served(client: &Client) {
     for number in 0..FILLER {
         let key = format!("filler-{number}");
@@ -29,7 +30,7 @@ async fn replicas_of(client: &Client, name: &str) -> u32 {
     found.unwrap().replicas
 }
 
-/// Waits until the transition is there and has changed some partitions.
+/// Waits until the transition is running and has completed some partitions.
 async fn midway(client: &Client) {
     until("the alteration is under way", async || {
         let status = client.status().await.ok();

@@ -1,4 +1,5 @@
-//! Backups of real processes that are written to, killed and behind, and restores into other clusters.
+//! Backups of real processes that are written to, killed and behind, and restores into other
+//! clusters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -61,7 +62,7 @@ fn key(number: u64) -> String {
     format!("key-{number}")
 }
 
-/// The tool is killed, then a node, and the backup goes on; its name.
+/// The tool is killed, then a node, and the backup is resumed; returns its name.
 async fn killed_and_resumed(cluster: &mut Cluster, backups: &Path, url: &str) -> String {
     let mut tool = begin(cluster, url);
     let mut name = String::new();
@@ -90,7 +91,7 @@ async fn killed_and_resumed(cluster: &mut Cluster, backups: &Path, url: &str) ->
     name
 }
 
-/// Damage is named before anything is changed.
+/// Damage is reported before anything is changed.
 fn damage_is_named(
     cluster: &Cluster,
     other: &Cluster,
@@ -98,7 +99,7 @@ fn damage_is_named(
     url: &str,
     names: [&str; 2],
 ) {
-    // One that the first backup uses: what a killed tool left behind is nobody's.
+    // A pack that the first backup uses: what a killed tool left behind belongs to no backup.
     let manifest = backups.join(format!("backups/{}/manifest.ndjson", names[0]));
     let manifest = std::fs::read_to_string(manifest).unwrap();
     let line = json(manifest.lines().nth(1).unwrap());
@@ -141,7 +142,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     ok(&cluster.kvctl(&["--namespace", "other", "put", "x", "y"]));
     ok(&cluster.kvctl(&["put", "short-lived", "v", "--ttl", "1ms"]));
 
-    // What one node does not know: two of three acknowledge.
+    // Records that one node lacks: two of three acknowledge.
     cluster.nodes[2].kill_9();
     let mut wanted: BTreeMap<String, String> =
         (0..KEYS).map(|it| (key(it), "old".into())).collect();
@@ -155,7 +156,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     cluster.nodes[2].start();
     ready(&cluster.nodes[2]).await;
 
-    // Somebody writes on, all the time.
+    // A client writes during the whole test.
     let (acknowledged, is_over) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -168,7 +169,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
                 if is_over.load(Ordering::Relaxed) {
                     return;
                 }
-                // Where a node is killed, nobody knows of some.
+                // When a node is killed, the outcome of some writes is unknown.
                 let done = client.put(format!("late-{number}"), "late").await;
                 if done.is_ok() && acknowledged.load(Ordering::SeqCst) == number {
                     acknowledged.store(number + 1, Ordering::SeqCst);
@@ -196,7 +197,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     assert_eq!(ok(&get("key-21")), "old");
     assert_eq!(get("key-105").status.code(), Some(1), "it was deleted");
 
-    // One node, other partitions, another digest key.
+    // One node, a different number of partitions, and a different digest key.
     let other = Cluster::start_with(1, &["--partitions=256"]).await;
     let restored = ok(&other.kvctl(&["--output", "json", "restore", &url]));
     assert_eq!(restored.lines().count(), 2, "{restored}");
@@ -219,7 +220,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     let small = ok(&cluster.kvctl(&["--output", "json", "backup", "create", &url]));
     let small = json(&small);
     let bytes = |what: &str| small[what].as_u64().unwrap();
-    // What was compacted or is another node's slice now is copied again.
+    // Slices that were compacted or moved to another node are copied again.
     assert_eq!(bytes("copied_bytes") + bytes("known_bytes"), bytes("bytes"));
     let names = [name.as_str(), small["name"].as_str().unwrap()];
     damage_is_named(&cluster, &other, &backups, &url, names);
@@ -276,7 +277,7 @@ async fn one_namespace_is_backed_up_alone() {
     ok(&cluster.kvctl(&["namespace", "create", "urls", "--replicas", "2"]));
     let urls = client.namespace("urls");
     put_all(&urls, (0..FEW).map(|it| (key(it), "urls".into()))).await;
-    // What is deleted, in a slice or not, is not in it.
+    // Deleted records, in a slice or not, are not in the backup.
     ok(&cluster.kvctl(&["flush"]));
     urls.delete(key(0)).await.unwrap();
 
@@ -300,7 +301,7 @@ async fn one_namespace_is_backed_up_alone() {
     assert_eq!(contents(&again).await, wanted);
     assert!(contents(&other.client().await).await.is_empty());
 
-    // One of everything copies everything: it is not based on the part.
+    // A backup of everything is not based on a partial one, so it copies everything.
     let args = ["--output", "json", "backup", "create", &url];
     let whole = json(&ok(&cluster.kvctl(&args)));
     assert_eq!(whole["known_bytes"], 0, "{whole}");

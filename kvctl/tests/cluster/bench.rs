@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::processes::Cluster;
 
-/// What it prints, a report a line.
+/// The reports, one per line.
 fn reports(stdout: &[u8]) -> Vec<Value> {
     let lines = std::str::from_utf8(stdout).unwrap().lines();
     lines
@@ -23,7 +23,7 @@ fn bench(cluster: &Cluster, args: &[&str]) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_core_workload_does_what_it_is_defined_by() {
-    // A scan comes by several records in each partition.
+    // Scans need several records in each partition.
     let cluster = Cluster::start_with(3, &["--replicas=3", "--partitions=256"]).await;
     let client = cluster.client().await;
     let workloads = [
@@ -70,7 +70,7 @@ async fn each_core_workload_does_what_it_is_defined_by() {
         ],
     )[0];
     let (scans, records) = (&report["scans"]["operations"], &report["scans"]["records"]);
-    // On average 50, but for those that begin at the end of the ring.
+    // 50 on average, except for scans that begin at the end of the ring.
     assert!(records.as_u64() > scans.as_u64(), "{report}");
 }
 
@@ -102,8 +102,8 @@ async fn several_rates_are_a_report_each_and_one_plot() {
     assert!(drawn.contains("Latency by percentile"), "{drawn}");
 }
 
-/// A node that stands still for a second delays what was due meanwhile, not only the two requests that were
-/// under way.
+/// A node that stalls for a second delays all operations that are due meanwhile, not only the two
+/// that were under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_loop_shows_a_stall_in_full() {
     let cluster = Cluster::start(1).await;
@@ -131,8 +131,8 @@ async fn an_open_loop_shows_a_stall_in_full() {
     assert!(done.status.success(), "{done:?}");
     let report = &reports(&done.stdout)[0];
     assert_eq!(report["gets"]["requests"], 400, "{report}");
-    // A hundred of four hundred were due meanwhile: half of them waited for half a second and more. A closed loop
-    // would show two slow requests, which no p99 of 400 shows.
+    // A hundred of four hundred were due meanwhile, and half of those waited for at least half a
+    // second. A closed loop would show two slow requests, which are invisible in a p99 of 400.
     assert!(
         report["gets"]["p99_us"].as_u64() > Some(500_000),
         "{report}"

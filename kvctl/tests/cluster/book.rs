@@ -1,4 +1,4 @@
-//! The pages of the book: their commands can be pasted, and failures look as they say.
+//! The pages of the book: their commands can be pasted, and failures look as described.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ async fn growing_can_be_pasted() {
     assert!(left.contains("leave of node 4 done"), "{left}");
 }
 
-/// Whether a text has these lines, where `…` stands for anything.
+/// Whether a text has these lines, in which `…` matches anything.
 fn has_lines(text: &str, lines: &str) -> bool {
     let mut rest = text;
     lines.lines().flat_map(|line| line.split('…')).all(|part| {
@@ -143,7 +143,7 @@ async fn a_secure_cluster_can_be_pasted() {
     let [login, first, token, join, rest @ ..] = &blocks[..] else {
         panic!("more blocks: {blocks:?}");
     };
-    // What is typed stands in the script's own input, behind the command that reads it.
+    // The typed input is in the script itself, after the command that reads it.
     paste(&format!("{login}\n{admin}"));
     paste(first);
     paste(token);
@@ -170,8 +170,8 @@ fn lacks(programs: &[&str], libraries: &str) -> Option<String> {
     missing.map(str::to_owned)
 }
 
-/// Each program counts ten times on the same key. The one in Go counts in a secure cluster, too; Debian's gRPC for Java
-/// cannot speak TLS.
+/// Each program counts ten times on the same key. The one in Go also counts in a secure cluster;
+/// Debian's gRPC for Java does not support TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_several_languages_count_on_one_key() {
     let dir = tempfile::tempdir().unwrap();

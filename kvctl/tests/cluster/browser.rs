@@ -1,4 +1,4 @@
-//! Chromium without a window, spoken to over two named pipes in its DevTools protocol: JSON messages
+//! Headless Chromium, controlled through two named pipes with its DevTools protocol: JSON messages
 //! that end with a zero byte.
 
 use std::fs::File;
@@ -15,14 +15,14 @@ use tempfile::TempDir;
 
 use crate::processes::TIMEOUT;
 
-/// A browser with one page. Ended when dropped.
+/// A browser with one page. Dropping it ends the browser.
 pub(crate) struct Browser {
     child: Child,
     to: File,
     from: Receiver<Value>,
     session: Option<String>,
     calls: u64,
-    /// What the page complained of.
+    /// Errors and warnings of the page.
     pub(crate) complaints: Vec<String>,
     _dir: TempDir,
 }
@@ -39,7 +39,7 @@ fn installed() -> Option<&'static str> {
 }
 
 impl Browser {
-    /// None, with the reason printed, where there is no Chromium.
+    /// `None`, with the reason printed, if there is no Chromium.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = installed() else {
             eprintln!("skipped: there is no chromium (Debian: apt-get install chromium)");
@@ -49,7 +49,7 @@ impl Browser {
         let [to, from] = ["to", "from"].map(|name| dir.path().join(name));
         let made = Command::new("mkfifo").args([&to, &from]).status().unwrap();
         assert!(made.success());
-        // Open for both, a pipe waits for nobody.
+        // Opening a pipe for reading and writing does not block.
         let open = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
         let (to_it, from_it) = (open(&to), open(&from));
         let child = Command::new("sh")
@@ -128,7 +128,7 @@ impl Browser {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
-    /// Gives the page a width and a colour scheme.
+    /// Sets the page's width and colour scheme.
     pub(crate) fn look(&mut self, width: u32, scheme: &str) {
         let size =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
@@ -140,7 +140,7 @@ impl Browser {
         );
     }
 
-    /// The value of an expression of JavaScript.
+    /// The value of a JavaScript expression.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
@@ -162,7 +162,7 @@ impl Browser {
         }
     }
 
-    /// The accessible tree: a role and a name for each of its nodes.
+    /// The accessibility tree: the role and name of each node.
     pub(crate) fn roles(&mut self) -> Vec<(String, String)> {
         let tree = self.call("Accessibility.getFullAXTree", &json!({}));
         let nodes = tree["nodes"].as_array().unwrap().iter();
@@ -172,7 +172,7 @@ impl Browser {
             .collect()
     }
 
-    /// Saves the whole page where `TORC_CONSOLE_SHOTS` says, if it does.
+    /// Saves a picture of the whole page in the directory `TORC_CONSOLE_SHOTS`, if it is set.
     pub(crate) fn shoot(&mut self, name: &str) {
         let Some(dir) = std::env::var_os("TORC_CONSOLE_SHOTS") else {
             return;
@@ -188,7 +188,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         let close = b"{\"id\":0,\"method\":\"Browser.close\"}\0";
-        // With its main process all others end.
+        // All its processes end with the main process.
         if self.to.write_all(close).is_err() || std::thread::panicking() {
             let _ = self.child.kill();
         }

@@ -1,6 +1,6 @@
-//! Joins and leaves in turn, and in each a random process killed at a random moment.
+//! Alternating joins and leaves; during each, a random process is killed at a random moment.
 //!
-//! `TORC_CHAOS_ROUNDS` says how many (1 unless set), `TORC_CHAOS_SEED` which.
+//! `TORC_CHAOS_ROUNDS` sets their number (default 1), `TORC_CHAOS_SEED` the seed.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn whoever_dies_whenever_nothing_acknowledged_is_lost_and_the_change_compl
             .find(|node| node.member.address == address)
             .unwrap();
         let id = joined.member.id;
-        // A lost answer leaves open whether the leave has begun; asking again is harmless.
+        // A lost answer leaves it unknown whether the leave has begun; a retry is harmless.
         until("the leave has begun", async || {
             client.leave(id, None).await.is_ok()
         })
@@ -56,14 +56,14 @@ async fn whoever_dies_whenever_nothing_acknowledged_is_lost_and_the_change_compl
     traffic.stop(&client).await.assert_nothing_lost();
 }
 
-/// Kills one of the nodes at some moment of the change, and starts it again.
+/// Kills one of the nodes at some moment of the change, and restarts it.
 async fn die_and_return(cluster: &mut Cluster, random: &mut StdRng) {
     let victim = random.random_range(0..cluster.nodes.len());
     tokio::time::sleep(Duration::from_millis(random.random_range(0..2_500))).await;
     cluster.nodes[victim].kill_9();
     tokio::time::sleep(Duration::from_millis(random.random_range(0..1_000))).await;
     cluster.nodes[victim].start();
-    // One that has left by now never gets ready again, and need not.
+    // A node that has left meanwhile never becomes ready again.
     if victim < 3 {
         ready(&cluster.nodes[victim]).await;
     }

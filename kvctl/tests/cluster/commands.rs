@@ -162,7 +162,7 @@ async fn a_misspelt_variable_is_refused_with_the_one_that_was_meant() {
         said.contains("`TORC_ZNOE`") && said.contains("`TORC_ZONE`"),
         "{said}"
     );
-    // As Kubernetes gives it to every container beside a service `torc`.
+    // Kubernetes sets this variable in every container beside a service named `torc`.
     let said = kvd("TORC_SERVICE_HOST");
     assert!(
         said.contains("`TORC_SERVICE_HOST`: it is not a setting"),

@@ -1,4 +1,4 @@
-//! The console in a real browser, beside a real cluster.
+//! The console in a real browser, with a real cluster.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::browser::Browser;
 use crate::join::fill;
 use crate::processes::{Cluster, http_get, ready, until};
 
-/// What a stranger may call a key.
+/// A key chosen by an attacker.
 const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\">";
 
 async fn during_a_join() -> Cluster {
     let with = |zone: &str| {
         let zone = format!("--zone={zone}");
-        // Slow, so that the join is still under way when the page is looked at.
+        // Slow, so that the join is still running while the test examines the page.
         let fixed = [
             "--replicas=3",
             "--hot-keys-interval-s=1",
@@ -44,7 +44,7 @@ async fn during_a_join() -> Cluster {
     cluster
 }
 
-/// Requests until it is dropped, most of them for the hostile key.
+/// Sends requests until it is dropped, most of them for the hostile key.
 struct Traffic(tokio::task::JoinHandle<()>);
 
 impl Traffic {
@@ -52,7 +52,7 @@ impl Traffic {
         let client = cluster.client().await;
         Self(tokio::spawn(async move {
             for number in (0..300).cycle() {
-                // Some fail while a node is down: this is to be looked at, not to be judged.
+                // Some fail while a node is down; only the display matters here.
                 let _ = client.get(HOSTILE).await;
                 let _ = client.get(HOSTILE).await;
                 let _ = client.get(format!("filler-{number}")).await;
@@ -69,7 +69,7 @@ impl Drop for Traffic {
     }
 }
 
-/// What is in the page once figures have come.
+/// The state of the page once it shows figures.
 const FIGURES: &str = "document.querySelectorAll('#nodes tbody tr').length === 4 \
     && document.querySelectorAll('#ring-picture path.fill').length > 96 \
     && document.querySelector('#hot tbody').innerText.includes('onerror') \
@@ -265,7 +265,7 @@ async fn what_the_console_shows_is_json_too() {
     }
 }
 
-/// Asks for the live state; the status line, and the connection.
+/// Requests the live state; returns the status line and the connection.
 async fn listen(to: std::net::SocketAddr) -> (String, BufReader<TcpStream>) {
     let mut stream = BufReader::new(TcpStream::connect(to).await.unwrap());
     let request = b"GET /console/events HTTP/1.1\r\nHost: test\r\n\r\n";

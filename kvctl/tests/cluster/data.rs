@@ -1,4 +1,4 @@
-//! A whole data set through the cluster: what was loaded is what is dumped.
+//! A whole data set through the cluster: a dump equals the data that was loaded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use crate::processes::{Cluster, ready, until};
 
-/// Records of the data set; the full million takes a release build and some minutes.
+/// Records of the data set; the full million needs a release build and some minutes.
 fn count() -> String {
     std::env::var("TORC_TEST_RECORDS").unwrap_or_else(|_| "20000".to_owned())
 }
@@ -90,14 +90,15 @@ async fn a_load_stops_at_a_row_that_it_cannot_read_or_sets_it_aside() {
     assert_eq!(bad.lines().nth(1), Some("k499,\"v499"), "{bad}");
 }
 
-/// Types the rows of a load as fast as they are taken, but the last only once somebody drops the other end.
+/// Writes the rows of a load as fast as they are read, but the last row only after the other end
+/// was dropped.
 fn type_rows(mut into: impl std::io::Write + Send + 'static, until_dropped: mpsc::Receiver<()>) {
     std::thread::spawn(move || {
         for row in 0..ROWS {
             if row + 1 == ROWS {
                 let _ = until_dropped.recv();
             }
-            // A load that has ended reads no more.
+            // A load that has ended no longer reads.
             if writeln!(into, "{{\"key\":\"k{row}\",\"value\":\"v{row}\"}}").is_err() {
                 return;
             }
@@ -105,7 +106,7 @@ fn type_rows(mut into: impl std::io::Write + Send + 'static, until_dropped: mpsc
     });
 }
 
-/// A `kvctl load` that has stored some of its rows, and does not come to an end before the sender is dropped.
+/// A `kvctl load` that has stored some of its rows, and cannot end before the sender is dropped.
 async fn load_under_way(cluster: &Cluster, args: &[&str]) -> (Child, mpsc::Sender<()>) {
     let mut load = cluster.kvctl_spawned(&[&["load", "-", "--format", "ndjson"], args].concat());
     let (end, until_end) = mpsc::channel();

@@ -1,11 +1,11 @@
-//! `kvctl doctor` beside real processes with real problems.
+//! `kvctl doctor` with real processes and real problems.
 
 use std::collections::BTreeSet;
 use std::process::Output;
 
 use crate::processes::{Cluster, Node, ready, until};
 
-/// The checks that found something; how full the disk of this machine is does not matter.
+/// The checks with findings, except for the disk space of this machine.
 fn checks(output: &Output) -> BTreeSet<String> {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = told["findings"].as_array().unwrap().iter();
@@ -21,7 +21,7 @@ fn set<const N: usize>(checks: [&str; N]) -> BTreeSet<String> {
     checks.map(str::to_owned).into()
 }
 
-/// Three nodes, each with flags of its own.
+/// Three nodes, each with its own flags.
 async fn three(flags: [&[&str]; 3], prepare: impl FnOnce(&mut [Node])) -> Cluster {
     let dir = tempfile::tempdir().unwrap();
     let common = ["--replicas=3", "--partitions=64"];

@@ -1,4 +1,4 @@
-//! Secure clusters from nothing: tokens instead of files.
+//! Secure clusters built from scratch: tokens instead of files.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use crate::traffic::Traffic;
 
 const FLAGS: [&str; 2] = ["--partitions=64", "--replicas=3"];
 
-/// A secure cluster that one node founded, and somebody who uses it by `kvctl` alone.
+/// A secure cluster founded by one node, and a user who only uses `kvctl`.
 pub(crate) struct Secure {
     pub(crate) nodes: Vec<Node>,
     pub(crate) admin: String,
@@ -49,7 +49,7 @@ impl Secure {
         self.admin.split('.').nth(1).unwrap()
     }
 
-    /// A node that is not running, and comes with this token.
+    /// A node that is not running yet, with this token.
     pub(crate) fn newcomer(&self, name: &str, token: &str) -> Node {
         let flags = [&FLAGS[..], &["--join", token]].concat();
         Node::prepare(self.dir.path(), name, &flags)
@@ -63,7 +63,7 @@ impl Secure {
         self.kvctl_typing("", args)
     }
 
-    /// What a command prints that succeeds.
+    /// The output of a command, which must succeed.
     pub(crate) fn told(&self, args: &[&str]) -> String {
         let output = self.kvctl(args);
         assert!(output.status.success(), "{args:?}: {output:?}");
@@ -85,7 +85,7 @@ impl Secure {
         self.told(&create).trim().to_owned()
     }
 
-    /// Starts a node that comes with a token, and gives it its share.
+    /// Starts a node with a token, and joins it.
     pub(crate) async fn grow(&mut self, mut node: Node) {
         node.start();
         listens(&node).await;
@@ -116,7 +116,7 @@ impl Secure {
     }
 }
 
-/// `kvctl` of somebody with a configuration of their own, who types this.
+/// `kvctl` of a user with a separate configuration and this input.
 pub(crate) fn kvctl_typing(config: &Path, typed: &str, args: &[&str]) -> Output {
     let mut child = Command::new(kvctl_path())
         .args(args)
@@ -127,12 +127,12 @@ pub(crate) fn kvctl_typing(config: &Path, typed: &str, args: &[&str]) -> Output 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Not every command reads it.
+    // Not every command reads its input.
     let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-/// The address and the token behind `kvctl login`, as somebody would paste them.
+/// The address and the token after `kvctl login`, as a user would paste them.
 pub(crate) fn login_of(text: &str) -> (String, String) {
     let mut lines = text.lines().map(str::trim);
     let address = lines.find_map(|line| line.strip_prefix("kvctl login "));
@@ -142,7 +142,7 @@ pub(crate) fn login_of(text: &str) -> (String, String) {
     )
 }
 
-/// As `deploy/secure.yml` and `deploy/kubernetes/torc.yaml` have it.
+/// As in `deploy/secure.yml` and `deploy/kubernetes/torc.yaml`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_share_an_authority_found_a_secure_cluster_together() {
     let dir = tempfile::tempdir().unwrap();
@@ -265,7 +265,7 @@ async fn a_secure_cluster_of_three_grows_from_nothing_by_tokens() {
     let audit = std::fs::read_to_string(audit).unwrap();
     assert!(audit.contains("Cluster/EnrolNode"), "{audit}");
 
-    // Restarts need nothing but the directory, whatever they are given, and print nothing again.
+    // Restarts need only the directory, whatever their flags, and print the tokens only once.
     cluster.nodes[0].flags(&["--partitions=64"]);
     for at in 0..3 {
         let before = certificate(&cluster.nodes[at]);
@@ -277,7 +277,7 @@ async fn a_secure_cluster_of_three_grows_from_nothing_by_tokens() {
     }
     assert_eq!(cluster.nodes[0].out().matches("printed once").count(), 1);
 
-    // What kvctl knows, and what it does without.
+    // What kvctl stores, and what it does not need.
     let digest = cluster.admin.rsplit('.').next().unwrap();
     let shown = cluster.told(&["ca", "show"]);
     assert!(shown.contains(digest), "{shown}");
@@ -364,7 +364,7 @@ async fn who_may_not_come_is_told_why_and_leaves_nothing_behind() {
         lost.log()
     );
 
-    // The same token is still good.
+    // The same token is still valid.
     let mut late = cluster.newcomer("late", &fresh);
     late.start();
     listens(&late).await;
@@ -386,7 +386,7 @@ async fn of_two_nodes_that_race_with_one_token_one_gets_in_also_after_it_was_kil
     assert!(is_in(winner) && !is_in(loser) && is_out(loser));
     listens(winner).await;
 
-    // As if it had been killed when the cluster had let it in, and before it had written that down.
+    // As if it had been killed after the cluster had admitted it, and before it had stored that.
     winner.kill_9();
     for entry in std::fs::read_dir(winner.data()).unwrap() {
         let path = entry.unwrap().path();
@@ -433,7 +433,7 @@ async fn nodes_renew_their_certificates_under_load_and_nobody_notices() {
         both.all(|(node, second)| certificate(node) != *second)
     })
     .await;
-    // New connections, in all directions.
+    // New connections in all directions.
     for at in 0..cluster.nodes.len() {
         some_traffic(&traffic).await;
         assert_eq!(cluster.nodes[at].terminate(), Some(0));

@@ -10,12 +10,12 @@ use crate::processes::{Cluster, until};
 
 const PACKAGE: &str = "torc-client";
 
-/// Arguments behind the cluster's endpoints.
+/// Arguments after the cluster's endpoints.
 fn arguments<'a>(endpoints: &'a str, args: &[&'a str]) -> Vec<&'a str> {
     [&["--endpoint", endpoints], args].concat()
 }
 
-/// What an example prints; it must succeed.
+/// The output of an example, which must succeed.
 fn output(cluster: &Cluster, name: &str, args: &[&str], input: &str) -> String {
     let endpoints = cluster.endpoints().join(",");
     let (printed, _) = example_output(PACKAGE, name, &arguments(&endpoints, args), input);
@@ -27,7 +27,7 @@ fn run(cluster: &Cluster, name: &str, args: &[&str], input: &str) -> Output {
     run_example(PACKAGE, name, &arguments(&endpoints, args), input).unwrap()
 }
 
-/// Runs an example as often as there are inputs, all at a time.
+/// Runs an example once per input, all at the same time.
 fn outputs(cluster: &Cluster, name: &str, runs: &[(&[&str], &str)]) -> Vec<String> {
     std::thread::scope(|scope| {
         let runs: Vec<_> = runs
@@ -125,7 +125,7 @@ async fn a_session_ends_by_logout_or_by_itself() {
     let brief = run(&["--ttl-ms", "700"], "login eve\n");
     let check = format!("check {}\n", brief.trim());
     until("it has ended by itself", async || {
-        // Looking renews it, so this waits for longer than it lasts.
+        // A read renews it, so this waits for longer than its lifetime.
         tokio::time::sleep(Duration::from_millis(800)).await;
         run(&["--ttl-ms", "700"], &check) == "no session\n"
     })
@@ -135,7 +135,7 @@ async fn a_session_ends_by_logout_or_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_holds_for_all_callers_together() {
     let cluster = Cluster::start_with(3, &["--replicas=3"]).await;
-    // One more in ten hours: none in the time of a test.
+    // One more call in ten hours: none within the time of a test.
     let caller = &["ada", "20", "0.1", "10"][..];
     let runs = [(caller, ""); 4];
     let allowed = outputs(&cluster, "rate_limiter", &runs);

@@ -1,5 +1,5 @@
-//! Static namespaces on real processes: built, attached, promoted, rolled back, while clients read and
-//! nodes are killed and join.
+//! Static namespaces on real processes: generations are built, attached, promoted and rolled back,
+//! while clients read, and nodes are killed and join.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn key(number: u64) -> String {
     format!("page-{number}")
 }
 
-/// Generation `n` has every key but those that `n` divides.
+/// Generation `n` has all keys except multiples of `n`.
 fn has(generation: u64, number: u64) -> bool {
     !number.is_multiple_of(generation + 1)
 }
@@ -43,7 +43,7 @@ fn rows(dir: &Path, generation: u64) -> PathBuf {
     path
 }
 
-/// Builds a generation and has it attached; the directory it was built in.
+/// Builds and attaches a generation; returns its build directory.
 fn attach(cluster: &Cluster, generation: u64) -> PathBuf {
     let from = rows(cluster.dir.path(), generation);
     let out = cluster.dir.path().join(format!("built-{generation}"));
@@ -59,7 +59,7 @@ fn promote(cluster: &Cluster, number: u64) {
     ok(&cluster.kvctl(&["generation", "promote", &number.to_string()]));
 }
 
-/// What readers may see, and what they saw.
+/// The state of readers: what they may see, and what they saw.
 #[derive(Default)]
 struct Seen {
     /// The generation whose promotion returned last.
@@ -70,7 +70,7 @@ struct Seen {
     scans: AtomicU64,
 }
 
-/// The generation that a value is of.
+/// The generation of a value.
 fn generation_of(value: &[u8]) -> u64 {
     std::str::from_utf8(value).unwrap().parse().unwrap()
 }
@@ -124,7 +124,7 @@ async fn read(client: Client, seen: Arc<Seen>, first: u64) {
                     assert!(has(of, number));
                     last = of;
                 } else {
-                    // Of one that is not older, which has not got it.
+                    // The key is missing only in a generation that is not older and lacks it.
                     assert!(
                         (floor..floor + 3).any(|of| !has(of, number)),
                         "{floor}, {number}"
@@ -161,14 +161,14 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
     seen.floor.store(1, Ordering::SeqCst);
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
-        // Each with a view of its own.
+        // Each reader has its own client and topology.
         let client = cluster.client().await.namespace(NAME);
         readers.spawn(read(client, Arc::clone(&seen), reader * 97));
     }
     for generation in 2..=4 {
         let victim = (generation % 3) as usize;
         cluster.nodes[victim].kill_9();
-        // A node is missing: nothing is promoted, and what is current is served on.
+        // A node is missing: nothing is promoted, and the current generation stays available.
         let from = rows(cluster.dir.path(), generation);
         let out = cluster.dir.path().join(format!("built-{generation}"));
         ok(&cluster.kvctl(&[
@@ -189,7 +189,7 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
         ok(&attached);
         promote(&cluster, generation);
         seen.floor.store(generation, Ordering::SeqCst);
-        // Nobody needs it any more.
+        // The build directory is no longer needed.
         std::fs::remove_dir_all(&out).unwrap();
         ready(&cluster.nodes[victim]).await;
     }
@@ -211,7 +211,7 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
     }
     all_there(&cluster, 4).await;
 
-    // The way back: what was current before is whole on every node, the newcomer too.
+    // The rollback: the previous generation is complete on every node, including the new one.
     ok(&cluster.kvctl(&["generation", "rollback", NAME]));
     all_there(&cluster, 3).await;
     let back = cluster.kvctl(&["generation", "promote", "4"]);
@@ -239,7 +239,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     attach(&cluster, 1);
     promote(&cluster, 1);
     attach(&cluster, 2);
-    // A voter that is not the leader, so that the group goes on at once.
+    // A voter that is not the leader, so that the group continues at once.
     let leader = cluster.topology_leader().await;
     let victim = (leader + 1) % 3;
     cluster.nodes[victim].kill_9();

@@ -122,7 +122,8 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     until("all accesses are counted", async || {
         let output = cluster.kvctl(&overlap);
         json = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        // The put is one more access. The accesses of other keys may be counted before all of this one are.
+        // The put is one more access. The accesses of other keys may be counted before all of this
+        // key's are.
         json["join"]["upper"].as_f64() >= Some(51.0 * 51.0)
     })
     .await;
@@ -131,7 +132,7 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
     let shared = &json["shared_keys"];
     let off = (number(&shared["estimate"]) - 500.0).abs();
-    // Six deviations: the cluster's hash is drawn anew with every run.
+    // Six deviations, because the cluster's hash differs in every run.
     assert!(off <= 2.0 * number(&shared["error"]), "{shared}");
     assert!(number(&shared["error"]) <= 50.0, "{shared}");
     assert_eq!(json["nodes"], 3);
@@ -163,7 +164,7 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     assert!(partial.stdout.is_empty(), "no answer in part");
 }
 
-/// The lecture's tables, and records that join with nothing.
+/// The lecture's tables, and records without a partner in the join.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_join_of_two_namespaces_on_a_field_counts_pairs_of_rows() {
     let cluster = Cluster::start(2).await;
@@ -202,7 +203,7 @@ async fn the_join_of_two_namespaces_on_a_field_counts_pairs_of_rows() {
         "student",
     ];
     let mut json = serde_json::Value::Null;
-    // A replica may lack the last writes.
+    // A replica may lack the latest writes.
     until("all rows are read", async || {
         let output = cluster.kvctl(&[&args[..], &["--output", "json"]].concat());
         json = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -249,7 +250,7 @@ async fn a_hot_key_is_read_at_all_its_replicas_and_never_older_than_what_was_ack
     })
     .await;
     for number in 1..=60_u32 {
-        // On a busy machine a write may be in doubt; this one may be repeated.
+        // On a busy machine, a write may be in doubt; this one may be repeated.
         while let Err(error) = client.put("busy", number.to_string()).await {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }

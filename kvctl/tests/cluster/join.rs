@@ -51,7 +51,7 @@ pub(crate) async fn settled(client: &Client, members: usize) {
     .await;
 }
 
-/// The filler keys that are found in a slice, with the node that leads them.
+/// The filler keys in slices, each with the node that leads it.
 async fn sealed_keys(client: &Client, count: usize) -> BTreeMap<String, NodeId> {
     let mut sealed = BTreeMap::new();
     for number in 0..count {
@@ -178,8 +178,8 @@ async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
     client.join(&address, None).await.unwrap();
     midway(&client).await;
     cluster.nodes[spare].kill_9();
-    // What it serves already waits for its return; everything else goes on, also where
-    // writes wait for it: it is given up for now.
+    // Partitions that it already leads must wait for its return. Everything else continues, even
+    // where writes waited for it, because it is given up for now.
     writes_led_elsewhere_go_on(&client, &address).await;
     cluster.nodes[spare].start();
     settled(&client, 4).await;
@@ -187,7 +187,7 @@ async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
     traffic.stop(&client).await.assert_nothing_lost();
 }
 
-/// Writes keys of partitions that other nodes than the one at `address` lead.
+/// Writes keys whose partitions are led by other nodes than the one at `address`.
 async fn writes_led_elsewhere_go_on(client: &Client, address: &str) {
     until("no write waits for the newcomer", async || {
         let Ok(table) = client.topology().await else {

@@ -1,4 +1,4 @@
-//! A cluster of real processes, used as its users use it.
+//! A cluster of real processes, used like a user would.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

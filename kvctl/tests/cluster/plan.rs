@@ -1,4 +1,4 @@
-//! `kvctl plan` beside a node that holds what was planned.
+//! Compares `kvctl plan` with the content of the node after the change.
 
 use serde_json::Value;
 

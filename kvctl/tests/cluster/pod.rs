@@ -1,4 +1,4 @@
-//! `kvctl pod` with real nodes. Of Kubernetes there is only what it is asked for: two objects.
+//! `kvctl pod` with real nodes. Only the two requested objects of Kubernetes are simulated.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use crate::traffic::Traffic;
 
 const TOKEN: &str = "the-pods-own-token";
 
-/// The API server: the number of pods asked for, and the machines' zones.
+/// The API server: the desired number of pods, and the machines' zones.
 struct Kubernetes {
     replicas: Arc<AtomicU32>,
     port: u16,
@@ -94,7 +94,7 @@ impl Drop for Kubernetes {
     }
 }
 
-/// What Kubernetes would say to the pod's service account, which may get these two objects.
+/// The answer of Kubernetes to the pod's service account, which may read these two objects.
 fn answer(
     request: &hyper::Request<hyper::body::Incoming>,
     replicas: u32,
@@ -118,7 +118,7 @@ fn answer(
     answer.body(body).unwrap()
 }
 
-/// The pods of a StatefulSet, each with its volume. What is dropped is killed.
+/// The pods of a StatefulSet, each with its volume. Dropping them kills them.
 struct Pods {
     kubernetes: Kubernetes,
     port: u16,
@@ -128,7 +128,7 @@ struct Pods {
 }
 
 impl Pods {
-    /// Three, which found a secure cluster.
+    /// Three pods that found a secure cluster.
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubernetes = Kubernetes::start(dir.path()).await;
@@ -169,7 +169,7 @@ impl Pods {
         self.data(number).join("tls").join(name)
     }
 
-    /// As the chart has it.
+    /// As in the chart.
     fn run(&mut self, number: usize) {
         let log = self.dir.path().join(format!("log-{number}"));
         let log = File::options().create(true).append(true).open(log);
@@ -192,7 +192,7 @@ impl Pods {
             .env("POD_NAME", format!("torc-{number}"))
             .env("POD_NAMESPACE", "shop")
             .env("NODE_NAME", format!("machine-{number}"))
-            // As the image has it.
+            // As in the image.
             .env("TORC_ENDPOINTS", "127.0.0.1:7400")
             .env("TORC_DATA_DIR", self.data(number))
             .env("TORC_PARTITIONS", "64")
@@ -204,7 +204,7 @@ impl Pods {
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone().unwrap()))
             .stderr(Stdio::from(log))
-            // The container: what is left of it ends with it.
+            // Stands for the container: all its processes end together.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -213,7 +213,7 @@ impl Pods {
         self.running[number] = Some(child);
     }
 
-    /// SIGTERM to `kvctl`, as the kubelet sends it.
+    /// Sends SIGTERM to `kvctl`, like the kubelet.
     fn ask_to_stop(&self, number: usize) {
         let id = self.running[number].as_ref().unwrap().id().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status().unwrap();
@@ -236,7 +236,7 @@ impl Pods {
         }
     }
 
-    /// A client that asks the founders, as the first of them.
+    /// A client with the founders as endpoints, like the first pod.
     fn client(&self) -> Result<Client, String> {
         let own = (
             self.tls_file(0, "node.pem"),
@@ -254,7 +254,7 @@ impl Pods {
         self.client().ok()?.status().await.ok()
     }
 
-    /// Id, address and zone of every member that serves, once nothing moves.
+    /// Id, address and zone of every ready member, once nothing moves.
     async fn members(&self) -> Vec<(u64, String, String)> {
         let Some(status) = self.status().await else {
             return Vec::new();
@@ -314,7 +314,7 @@ async fn scaling_a_stateful_set_joins_and_leaves_and_restarting_it_does_neither(
     assert_eq!(grown[..3], founders);
     assert_eq!(grown[3].1, pods.address(3));
 
-    // A rolling update, a drained machine, a deleted pod.
+    // As in a rolling update, a drained machine, or a deleted pod.
     for number in [3, 0] {
         pods.ask_to_stop(number);
         pods.has_stopped(number).await;
@@ -331,7 +331,7 @@ async fn scaling_a_stateful_set_joins_and_leaves_and_restarting_it_does_neither(
     assert_eq!(pods.settle_at(3).await, founders);
     assert!(pods.data(3).join("store").exists(), "the volume is kept");
 
-    // And up again, on the volume that Kubernetes kept.
+    // Scales up again, onto the volume that Kubernetes kept.
     flows().await;
     pods.kubernetes.scale(4);
     pods.run(3);
@@ -398,7 +398,7 @@ async fn a_pod_that_is_killed_while_it_leaves_goes_on_and_then_joins_as_a_new_no
         pods.log(3).contains("the node is leaving the cluster")
     })
     .await;
-    // The grace period has ended, or the machine is gone; then it is scaled up again.
+    // The grace period has ended or the machine is lost; then the StatefulSet is scaled up again.
     pods.kill_9(3);
     pods.kubernetes.scale(4);
     let mut joined = Vec::new();
@@ -408,7 +408,7 @@ async fn a_pod_that_is_killed_while_it_leaves_goes_on_and_then_joins_as_a_new_no
             None => true,
         };
         if ended {
-            // As Kubernetes starts a container that ended.
+            // Kubernetes restarts a container that has exited.
             pods.run(3);
         }
         joined = pods.members().await;
@@ -434,7 +434,7 @@ async fn a_pod_that_lost_its_volume_joins_once_the_lost_node_is_written_off() {
     let status = pods.status().await.unwrap();
     assert_eq!(status.nodes.len(), 3, "nothing is removed by itself");
 
-    // As `kvctl leave-node 3 --dead --force`: for a moment two nodes have to do.
+    // Like `kvctl leave-node 3 --dead --force`: for a moment, two nodes must suffice.
     let dead = torc_client::GoOptions {
         dead: true,
         force: true,

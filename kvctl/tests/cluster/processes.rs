@@ -1,4 +1,4 @@
-//! Real `kvd` processes on real sockets and real disks, and `kvctl` beside them.
+//! Real `kvd` processes with real sockets and disks, and `kvctl`.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use torc_client::Client;
 
-/// Longest wait for a condition; a hang, not slowness, is what it finds.
+/// Time limit for a condition, which detects a hang, not slowness.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) fn kvctl_path() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_kvctl"))
 }
 
-/// `kvd` lies beside `kvctl`; it is built if only this package was.
+/// `kvd` is in the same directory as `kvctl`; built here if only this package was built.
 pub(crate) fn kvd_path() -> &'static Path {
     static KVD: OnceLock<PathBuf> = OnceLock::new();
     KVD.get_or_init(|| {
@@ -34,12 +34,12 @@ pub(crate) fn kvd_path() -> &'static Path {
     })
 }
 
-/// An address nobody uses right now.
+/// An unused address.
 pub(crate) fn free_address() -> SocketAddr {
     torc_testkit::free_address().unwrap()
 }
 
-/// One `kvd` process. Killed when dropped.
+/// A `kvd` process, killed on drop.
 pub(crate) struct Node {
     pub(crate) grpc: SocketAddr,
     pub(crate) peer: SocketAddr,
@@ -85,7 +85,8 @@ impl Node {
             .arg("--data-dir")
             .arg(&self.data)
             .args(&self.extra)
-            // So that nodes flush, compact and move slices with the little data of a test.
+            // Makes nodes flush, compact and move slices despite the small amount of data in a
+            // test.
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("TORC_FLUSH_LOG_MIB", "1")
             .env("TORC_REPLICAS", "1")
@@ -102,7 +103,7 @@ impl Node {
         self.child = Some(child);
     }
 
-    /// Starts with this variable from now on.
+    /// Sets this variable for later starts.
     pub(crate) fn variable(&mut self, name: &str, value: &str) {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
@@ -112,7 +113,7 @@ impl Node {
         self.data.clone_from(&other.data);
     }
 
-    /// Starts, and waits until the process ends by itself; its exit code.
+    /// Starts the process and waits until it exits; returns the exit code.
     pub(crate) fn run_to_end(&mut self) -> Option<i32> {
         self.start();
         self.child
@@ -120,7 +121,7 @@ impl Node {
             .and_then(|mut child| child.wait().unwrap().code())
     }
 
-    /// Founds the topology group again from it while it is stopped, or shows that.
+    /// Founds the topology group again from this stopped node, or only shows the plan.
     pub(crate) fn recover(&self, flags: &[&str]) -> Output {
         let mut recover = Command::new(kvd_path());
         recover.args(["recover", "--data-dir"]).arg(&self.data);
@@ -128,14 +129,14 @@ impl Node {
         recover.output().unwrap()
     }
 
-    /// Loses its process and its data directory; it is to start with these flags.
+    /// Deletes its data directory after killing it; later starts use these flags.
     pub(crate) fn wipe(&mut self, extra: &[&str]) {
         self.kill_9();
         std::fs::remove_dir_all(&self.data).unwrap();
         self.extra = extra.iter().map(|text| (*text).to_owned()).collect();
     }
 
-    /// SIGKILL, as a crash does it.
+    /// SIGKILL, like a crash.
     pub(crate) fn kill_9(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -150,7 +151,7 @@ impl Node {
         child.wait().unwrap().code()
     }
 
-    /// Sends a signal, as `kill` names it.
+    /// Sends a signal by its name for `kill`.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.as_ref().expect("running").id().to_string();
         let sent = Command::new("kill").args([name, &id]).status().unwrap();
@@ -161,17 +162,16 @@ impl Node {
         format!("http://{}", self.grpc)
     }
 
-    /// What the node logged, for a failed assertion.
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Starts with these flags from now on.
+    /// Sets these flags for later starts.
     pub(crate) fn flags(&mut self, extra: &[&str]) {
         self.extra = extra.iter().map(|text| (*text).to_owned()).collect();
     }
 
-    /// What the node printed.
+    /// The node's output.
     pub(crate) fn out(&self) -> String {
         std::fs::read_to_string(self.dir.join("out.txt")).unwrap_or_default()
     }
@@ -187,7 +187,7 @@ impl Drop for Node {
     }
 }
 
-/// Some nodes that were founded as one cluster.
+/// Nodes that were founded as one cluster.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) dir: TempDir,
@@ -222,7 +222,7 @@ impl Cluster {
         cluster
     }
 
-    /// A running, empty node that belongs to no cluster yet.
+    /// Starts an empty node that belongs to no cluster yet.
     pub(crate) async fn spare(&mut self, name: &str) -> usize {
         self.spare_with(name, &[]).await
     }
@@ -308,28 +308,28 @@ pub(crate) fn kvctl(endpoints: &[String], args: &[&str]) -> Output {
     output
 }
 
-/// `kvd playground`. Killed when dropped.
+/// A `kvd playground`, killed on drop.
 pub(crate) struct Playground {
     child: Child,
     first_grpc_port: u16,
     first_peer_port: u16,
     first_http_port: u16,
     pub(crate) first_resp_port: u16,
-    /// What it printed.
+    /// Its output.
     pub(crate) welcome: String,
 }
 
 impl Playground {
     const NODES: u16 = 3;
 
-    /// Starts one on ports that are free, and waits until it has printed its welcome.
+    /// Starts one on free ports, and waits for its welcome text.
     pub(crate) async fn start(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
         let ports = [free_run(), free_run(), free_run(), free_run()];
         Self::start_on(ports, data_dir, &[]).await
     }
 
-    /// A secure one.
+    /// Starts a secure one.
     pub(crate) async fn start_secure(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
         let extra = ["--secure"];
@@ -399,7 +399,7 @@ impl Playground {
         kvctl(&[self.endpoint()], args)
     }
 
-    /// Ctrl-C, then again on the same ports and data.
+    /// Ctrl-C, then a restart with the same ports and data.
     pub(crate) async fn restart(&mut self, data_dir: &Path) -> Option<i32> {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
@@ -425,7 +425,7 @@ impl Drop for Playground {
     }
 }
 
-/// Waits until `/readyz` says so; fails with the end of the node's log.
+/// Waits until `/readyz` reports ready; on failure, prints the end of the node's log.
 pub(crate) async fn ready(node: &Node) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -443,7 +443,7 @@ pub(crate) async fn ready(node: &Node) {
     }
 }
 
-/// A plain HTTP GET: status and body.
+/// A plain HTTP GET; returns status and body.
 pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let ask = async {
@@ -462,7 +462,7 @@ pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     ask.await.unwrap_or((0, String::new()))
 }
 
-/// Waits for a condition, asking again and again.
+/// Waits for a condition by polling.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition().await {

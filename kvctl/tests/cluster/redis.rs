@@ -1,4 +1,4 @@
-//! Counters of Redis clients, while the processes that count are killed.
+//! Counters of Redis clients, while the processes that serve them are killed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use crate::processes::{Cluster, ready, until};
 const WANTED: u64 = 1_000;
 const CLIENTS: usize = 24;
 
-/// What clients were told.
+/// The answers to clients.
 #[derive(Default)]
 struct Told {
     done: AtomicU64,
     unknown: AtomicU64,
-    /// No node is killed any more.
+    /// Set once no more nodes are killed.
     is_over: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl Told {
     }
 }
 
-/// Counts until the killing is over, and all together were told often enough; the numbers it was told.
+/// Counts until the kills have ended and all together have enough answers; returns the numbers.
 async fn count(nodes: Vec<SocketAddr>, told: Arc<Told>) -> Vec<i64> {
     let mut numbers = Vec::new();
     for turn in (0..nodes.len()).cycle() {
@@ -40,7 +40,7 @@ async fn count(nodes: Vec<SocketAddr>, told: Arc<Told>) -> Vec<i64> {
         };
         while !told.is_enough() {
             if client.try_send(&[b"INCR", b"counter"]).await.is_none() {
-                // What was sent in part is no request.
+                // A partly sent request is not executed.
                 break;
             }
             match client.try_receive().await {
@@ -67,7 +67,7 @@ async fn count(nodes: Vec<SocketAddr>, told: Arc<Told>) -> Vec<i64> {
     numbers
 }
 
-/// None: nobody listens there just now.
+/// `None` if no process listens there at present.
 async fn connect(to: SocketAddr) -> Option<Redis> {
     if let Ok(stream) = tokio::net::TcpStream::connect(to).await {
         return Some(Redis::over(stream));

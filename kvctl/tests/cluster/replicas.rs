@@ -1,4 +1,5 @@
-//! Clusters whose partitions have three replicas: nobody is missed, and nothing moves unseen.
+//! Clusters whose partitions have three replicas: clients do not notice a lost node, and every move
+//! is reported.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -12,11 +13,11 @@ use crate::join::{fill, settled, some_traffic};
 use crate::processes::{Cluster, Node, http_get, ready, until};
 use crate::traffic::Traffic;
 
-/// Few partitions: what is shown does not depend on their number, what it takes does.
+/// Few partitions: the results do not depend on their number, the duration does.
 const THREE: [&str; 2] = ["--replicas=3", "--partitions=256"];
 const FILLER: usize = 2_000;
 
-/// What a dump of the cluster has, line by line.
+/// A dump of the cluster, as a set of lines.
 fn dumped(cluster: &Cluster) -> BTreeSet<String> {
     let dump = cluster.kvctl(&["dump"]);
     assert!(dump.status.success(), "{dump:?}");
@@ -44,7 +45,7 @@ async fn a_node_that_is_killed_takes_nothing_with_it_and_catches_up() {
 
     cluster.nodes[2].start();
     ready(&cluster.nodes[2]).await;
-    // Now the one that was away is needed for every quorum.
+    // Now every quorum needs the node that was away.
     cluster.nodes[0].kill_9();
     let endpoints = cluster.endpoints();
     let got = crate::processes::kvctl(&endpoints[1..], &["get", "while-away"]);
@@ -82,7 +83,7 @@ async fn with_three_replicas_a_join_and_a_leave_fail_nothing_and_lose_nothing() 
     assert_eq!(dumped(&cluster), before);
 }
 
-/// A counter or gauge of a node without labels.
+/// A node's counter or gauge without labels.
 async fn metric(node: &Node, name: &str) -> u64 {
     let text = http_get(node.http, "/metrics").await.1;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -90,7 +91,7 @@ async fn metric(node: &Node, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
-/// Most keys of these nodes are sealed.
+/// Waits until most keys of these nodes are sealed.
 async fn sealed(nodes: &[&Node]) {
     for node in nodes {
         until("most keys are sealed", async || {
@@ -100,7 +101,7 @@ async fn sealed(nodes: &[&Node]) {
     }
 }
 
-/// What a newcomer holds came as slices, not record by record through its log.
+/// Checks that a newcomer got slices, not single records through its log.
 async fn holds_slices(newcomer: &Node, at_least: u64) {
     let held = metric(newcomer, "torc_store_records ").await;
     assert!(held > at_least, "it holds {held}");
@@ -123,7 +124,7 @@ async fn with_three_replicas_a_join_moves_slices_as_they_are() {
     let join = cluster.kvctl(&["join-node", &address]);
     assert!(join.status.success(), "{join:?}");
     settled(&client, 4).await;
-    // Three of four parts of all.
+    // Three quarters of all.
     holds_slices(&cluster.nodes[spare], 5_000).await;
     assert_eq!(dumped(&cluster), before);
 }
@@ -135,7 +136,7 @@ async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
     fill(&client, 8_000).await;
     let before = dumped(&cluster);
     sealed(&[&cluster.nodes[0], &cluster.nodes[1]]).await;
-    // A third copy displaces nobody: it is what a majority of two holds together.
+    // A third copy displaces no node: it is what the majority of two holds together.
     let third = cluster.spare_with("node-3", &THREE).await;
     let address = cluster.nodes[third].grpc.to_string();
     let join = cluster.kvctl(&["join-node", &address]);
@@ -144,7 +145,7 @@ async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
     holds_slices(&cluster.nodes[third], 7_999).await;
     assert_eq!(dumped(&cluster), before);
 
-    // Nor does the dead tell its successor anything.
+    // A dead node cannot transfer anything to its successor.
     cluster.nodes[0].kill_9();
     let fourth = cluster.spare_with("node-4", &THREE).await;
     let address = cluster.nodes[fourth].grpc.to_string();
@@ -158,7 +159,7 @@ async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
     assert_eq!(dumped(&cluster), before);
 }
 
-/// What a namespace has, line by line.
+/// A dump of a namespace, as a set of lines.
 fn dumped_of(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
     let dump = cluster.kvctl(&["--namespace", namespace, "dump"]);
     assert!(dump.status.success(), "{dump:?}");
@@ -220,14 +221,14 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     assert!(dumped_of(&cluster, "one") == before[1]);
 }
 
-/// What `kvd recover` says.
+/// The output of `kvd recover`.
 fn recover(node: &Node, flags: &[&str]) -> String {
     let recovered = node.recover(flags);
     assert!(recovered.status.success(), "{recovered:?}");
     String::from_utf8(recovered.stdout).unwrap()
 }
 
-/// Where a node's topology log ends by a preview: term and entry.
+/// The end of a node's topology log in a preview: term and entry.
 fn log_end(preview: &str) -> (u64, u64) {
     let end = preview.split_once("ends with term ").unwrap().1;
     let (end, _) = end.split_once('\n').unwrap();
@@ -235,7 +236,7 @@ fn log_end(preview: &str) -> (u64, u64) {
     (term.parse().unwrap(), entry.parse().unwrap())
 }
 
-/// Waits until these keys have their values, or none of them has one.
+/// Waits until these keys all have their values, or none.
 async fn all_read(client: &Client, keys: &[usize], present: bool) {
     until("every key is read", async || {
         let names = keys.iter().map(|n| format!("filler-{n}"));

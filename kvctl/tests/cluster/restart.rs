@@ -1,4 +1,4 @@
-//! Nodes that stop by SIGTERM and start again, under load.
+//! Nodes that are stopped with SIGTERM and restarted, under load.
 
 use crate::processes::{Cluster, Node, http_get, kvctl, ready, until};
 use crate::traffic::Traffic;

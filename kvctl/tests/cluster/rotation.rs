@@ -1,4 +1,4 @@
-//! The authority of a secure cluster takes another one's place in steps.
+//! A new authority replaces that of a secure cluster in steps.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -21,7 +21,7 @@ async fn three() -> Secure {
     cluster
 }
 
-/// What `ca show` says of the rotation: the last line.
+/// The rotation according to the last line of `ca show`.
 fn rotation(cluster: &Secure) -> Value {
     let shown = cluster.told(&["ca", "show", "--output", "json"]);
     serde_json::from_str(shown.lines().last().unwrap()).unwrap()
@@ -33,7 +33,7 @@ fn trusted(cluster: &Secure) -> Vec<String> {
     digests.map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// Somebody who trusts the authorities in a file, and brings a token.
+/// A user who trusts the authorities in a file, and has a token.
 fn trusting(cluster: &Secure, file: &Path, args: &[&str]) -> Output {
     let (token, _) = cluster.admin.rsplit_once('.').unwrap();
     let address = cluster.nodes[1].grpc.to_string();
@@ -42,7 +42,7 @@ fn trusting(cluster: &Secure, file: &Path, args: &[&str]) -> Output {
     kvctl_typing(&cluster.config(), "", &[&global[..], args].concat())
 }
 
-/// Somebody with a certificate from the cluster's authority as it is now.
+/// A user with a certificate of the cluster's present authority.
 struct Certified {
     certificate: PathBuf,
     key: PathBuf,
@@ -82,7 +82,7 @@ fn keys(node: &Node) -> String {
     std::fs::read_to_string(node.data().join("tls/ca-key.pem")).unwrap()
 }
 
-/// The secret part of keys, line by line.
+/// The secret parts of keys, line by line.
 fn secrets(keys: &str) -> Vec<&str> {
     keys.lines().filter(|line| !line.starts_with('-')).collect()
 }
@@ -141,11 +141,11 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     cluster.grow(newcomer).await;
     some_traffic(&traffic).await;
 
-    // Until the newcomer has said so, too.
+    // Waits until the newcomer has also completed the step.
     cluster.told(&["ca", "rotate", "--issue"]);
     cluster.told(&["ca", "rotate", "--finish"]);
     assert_eq!(trusted(&cluster), [&*both[1]]);
-    // New connections, in all directions.
+    // New connections in all directions.
     for at in 0..cluster.nodes.len() {
         some_traffic(&traffic).await;
         assert_eq!(cluster.nodes[at].terminate(), Some(0));
@@ -188,7 +188,7 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     assert_told_of(&cluster, &shared);
 }
 
-/// What logs say of a rotation that is over; the keys are not among it, and one is gone.
+/// Checks the log lines about a completed rotation: they contain no keys, and one key is gone.
 fn assert_told_of(cluster: &Secure, shared: &str) {
     let mut audit = String::new();
     for node in &cluster.nodes {
@@ -213,7 +213,7 @@ fn rotate(cluster: &Secure, args: &[&str]) -> Output {
     cluster.kvctl(&[&["ca", "rotate"], args].concat())
 }
 
-/// Several operators at once.
+/// Several operators at the same time.
 fn at_once(cluster: &Secure, args: &[&str]) -> Vec<Output> {
     let operators: Vec<_> = (0..2)
         .map(|_| {
@@ -291,7 +291,7 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
     cluster.nodes[1].start();
     cluster.all_ready().await;
     assert!(rotate(&cluster, &["--issue", "--no-wait"]).status.success());
-    // Somewhere in the middle of it.
+    // In the middle of the rotation.
     cluster.nodes[1].kill_9();
     assert_waits_for(&rotate(&cluster, &["--finish"]), &second["node"]);
     assert_eq!(
@@ -311,7 +311,7 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
     cluster.all_ready().await;
     assert_eq!(cluster.told(&["get", "greeting"]).trim(), "hello");
 
-    // Again, by two operators, who then think better of it.
+    // Two operators start another rotation, then undo it.
     let before = trusted(&cluster);
     for done in at_once(&cluster, &[]) {
         assert!(done.status.success(), "{done:?}");

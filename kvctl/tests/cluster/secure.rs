@@ -1,4 +1,4 @@
-//! A cluster whose connections are all encrypted, made with `kvctl` alone.
+//! A cluster with only encrypted connections, set up with `kvctl` alone.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -10,14 +10,14 @@ use crate::join::some_traffic;
 use crate::processes::{Node, kvctl, until};
 use crate::traffic::Traffic;
 
-/// `kvctl` where no cluster is needed.
+/// Runs `kvctl` without a cluster.
 fn run(args: &[&str]) {
     let nobody = ["127.0.0.1:1".to_owned()];
     let done = kvctl(&nobody, args);
     assert!(done.status.success(), "{done:?}");
 }
 
-/// Files of an authority and what it issued, by `kvctl`.
+/// Files of an authority and its certificates, created with `kvctl`.
 struct Office(PathBuf);
 
 impl Office {
@@ -48,7 +48,7 @@ impl Office {
         builder.tls(tls.unwrap()).connect_lazy().unwrap()
     }
 
-    /// `kvctl` with a certificate.
+    /// Runs `kvctl` with a certificate.
     fn kvctl(&self, node: &Node, name: &str, args: &[&str]) -> Output {
         let (ca, certificate) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
         let key = self.path(&format!("{name}-key.pem"));
@@ -63,7 +63,7 @@ impl Office {
         kvctl(&[node.grpc.to_string()], &[&tls, args].concat())
     }
 
-    /// `kvctl` with a token.
+    /// Runs `kvctl` with a token.
     fn with_token(&self, node: &Node, token: &str, args: &[&str]) -> Output {
         let file = self.path("token");
         std::fs::write(&file, format!("{token}\n")).unwrap();
@@ -72,7 +72,7 @@ impl Office {
         kvctl(&[node.grpc.to_string()], &[&tls, args].concat())
     }
 
-    /// A token that an administrator makes; nothing else is on the standard output.
+    /// Creates a token as an administrator; standard output has nothing else.
     fn token(&self, node: &Node, args: &[&str]) -> String {
         let created = self.kvctl(node, "admin", &[&["token", "create"], args].concat());
         is(&created, 0, "");
@@ -105,7 +105,7 @@ impl Office {
     }
 }
 
-/// Waits until the cluster has so many nodes and all of them serve.
+/// Waits until the cluster has this many nodes and all of them serve.
 async fn all_ready(client: &Client, count: usize) {
     until("all nodes are ready", async || {
         let status = client.with_deadline(Duration::from_secs(2)).status().await;
@@ -133,7 +133,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     let admin = office.client(&nodes, "admin");
     all_ready(&admin, 3).await;
 
-    // Who may, and who may not.
+    // Allowed and denied callers.
     let denied = "for this call";
     is(&office.kvctl(&nodes[0], "write", &["put", "k", "v"]), 0, "");
     is(&office.kvctl(&nodes[1], "read", &["get", "k"]), 0, "");
@@ -158,7 +158,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     let eve = strangers.kvctl(&nodes[0], "admin", &["put", "k", "v"]);
     is(&eve, 6, "does not accept the certificate");
 
-    // Another authority takes over: first everybody trusts both.
+    // Another authority takes over: first everyone trusts both.
     let next = Office::new(&dir.path().join("next"));
     next.issue("node", &["--node"]);
     next.issue("bob", &["--client", "bob", "--role", "admin"]);
@@ -173,13 +173,13 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     }
     let bob = office.client(&nodes, "bob");
     all_ready(&bob, 3).await;
-    // Then the nodes get its certificates, and nobody notices.
+    // Then the nodes get its certificates, without an interruption.
     let traffic = Traffic::start(&admin, "t", 200);
     some_traffic(&traffic).await;
     for file in ["node-key.pem", "node.pem"] {
         std::fs::copy(next.path(file), office.path(file)).unwrap();
     }
-    // New connections, in all directions.
+    // New connections in all directions.
     for node in &mut nodes {
         some_traffic(&traffic).await;
         assert_eq!(node.terminate(), Some(0), "{}", node.log());
@@ -189,9 +189,10 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     traffic.stop(&admin).await.assert_flawless();
 }
 
-/// `writer` may write in every namespace; `scoped` may read `sessions`, and write there what begins with `user:`.
+/// `writer` may write in every namespace; `scoped` may read `sessions`, and write keys there that
+/// begin with `user:`.
 fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &str), rows: &str) {
-    // It is not told the key of the digests, and any node does the rest.
+    // It does not get the key of the digests, so any node computes them.
     let as_writer = |args: &[&str]| office.with_token(node, writer, args);
     is(&as_writer(&["put", "k", "v"]), 0, "");
     is(&as_writer(&["delete", "gone"]), 0, "");
@@ -275,7 +276,7 @@ async fn tokens_do_what_they_allow_at_every_node_until_they_are_revoked() {
         "{shown}"
     );
 
-    // A client that goes on with its connections.
+    // A client that keeps its connections.
     let ca = PathBuf::from(office.path("ca.pem"));
     let addresses = nodes.iter().map(|node| node.grpc.to_string());
     let builder = Client::builder().endpoints(addresses).token(&writer);
@@ -315,7 +316,7 @@ async fn tokens_do_what_they_allow_at_every_node_until_they_are_revoked() {
         0,
         "",
     );
-    // It is so after a restart, too.
+    // The same holds after a restart.
     assert_eq!(nodes[1].terminate(), Some(0));
     nodes[1].start();
     all_ready(&admin, 3).await;

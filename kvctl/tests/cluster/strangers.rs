@@ -1,4 +1,4 @@
-//! Addresses that come to belong to another cluster: its nodes never answer for ours.
+//! Addresses that come to belong to another cluster, whose nodes must never answer for this one.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `kvctl top` beside real processes.
+//! `kvctl top` with real processes.
 
 use crate::processes::{Cluster, until};
 
@@ -27,7 +27,7 @@ async fn top_shows_the_rates_of_real_requests() {
         },
     )
     .await;
-    // Without a terminal it is one frame of text.
+    // Without a terminal, it prints one frame as text.
     let text = cluster.kvctl(&["top", "--sort", "requests"]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("2 of 2 nodes ready"), "{text}");

@@ -1,4 +1,4 @@
-//! The tour of the README, pasted from top to bottom, on ports and with data of its own.
+//! The tour in the README, pasted from top to bottom, with its own ports and data.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::processes::{Node, Playground, kvctl_path, until};
 /// Instead of a million.
 const RECORDS: &str = "20000";
 
-/// The blocks of shell of the tour.
+/// The shell blocks of the tour.
 fn blocks() -> Vec<String> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -18,7 +18,7 @@ fn blocks() -> Vec<String> {
     blocks_of(tour, "sh")
 }
 
-/// The blocks of a language.
+/// The blocks in a language.
 pub(crate) fn blocks_of(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let blocks = text.split(&fence).skip(1);
@@ -26,7 +26,7 @@ pub(crate) fn blocks_of(text: &str, language: &str) -> Vec<String> {
     blocks.collect()
 }
 
-/// What the block prints; every command of it succeeds.
+/// The output of a block, all of whose commands must succeed.
 pub(crate) fn paste(block: &str, dir: &Path, endpoint: &str) -> String {
     let bin = kvctl_path().parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());

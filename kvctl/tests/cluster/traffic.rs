@@ -1,9 +1,8 @@
-//! Traffic that knows what it may see.
+//! Traffic that checks its own reads.
 //!
-//! Every key has one writer, which writes 1, 2, 3, … A reader notes before it asks
-//! the highest number that was acknowledged or that any reader has seen: an answer
-//! below it would be an older value than one known to be there, and an answer above
-//! what the writer has begun would be made up.
+//! Every key has one writer, which writes 1, 2, 3, … Before each read, a reader notes the highest
+//! number that was acknowledged or that any reader has seen: a lower answer would be an outdated
+//! value, and an answer above the writer's last number would be invented.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,13 +21,13 @@ struct Register {
     known: AtomicU64,
 }
 
-/// What the traffic came to.
+/// The result of the traffic.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) unknown: u64,
-    /// What was said of the first of those in doubt.
+    /// The messages of the first operations in doubt.
     pub(crate) doubts: Vec<String>,
     pub(crate) failures: Vec<String>,
     pub(crate) violations: Vec<String>,
@@ -100,7 +99,8 @@ impl Traffic {
         let (registers, report) = (Arc::clone(&self.registers), Arc::clone(&self.report));
         let (stop, prefix) = (Arc::clone(&self.stop), self.prefix.clone());
         self.tasks.spawn(async move {
-            // A different walk for each reader; 7 and 13 have nothing in common with the rest.
+            // A different sequence for each reader; 7 and 13 share no factor with the number of
+            // keys.
             let mut index = reader * 13;
             while !stop.load(Ordering::Relaxed) {
                 index = (index + 7) % registers.len();
@@ -133,13 +133,13 @@ impl Traffic {
         });
     }
 
-    /// Operations that have succeeded so far.
+    /// Number of successful operations so far.
     pub(crate) fn done(&self) -> u64 {
         let report = self.report.lock();
         report.reads + report.writes
     }
 
-    /// Stops, then reads every key once more: what was acknowledged must be there.
+    /// Stops, then reads every key once more: acknowledged writes must be there.
     pub(crate) async fn stop(mut self, client: &Client) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
@@ -162,7 +162,7 @@ impl Traffic {
 }
 
 impl Report {
-    /// Nothing failed, nothing was in doubt, and no read was older than it may be.
+    /// Asserts that nothing failed or was in doubt, and that no read was outdated.
     pub(crate) fn assert_flawless(&self) {
         assert!(
             self.violations.is_empty(),
@@ -185,15 +185,15 @@ impl Report {
         );
     }
 
-    /// Nothing failed and nothing was lost. With several replicas two nodes may coordinate a key
-    /// while its lead moves, and a write that meets another one then may end in doubt: one in a
-    /// hundred at most.
+    /// Asserts that nothing failed or was lost. With several replicas, two nodes may coordinate a
+    /// key while its lead moves, and a write that meets another one then may end in doubt: at most
+    /// one in a hundred.
     pub(crate) fn assert_hardly_in_doubt(&self) {
         self.assert_nothing_lost();
         assert!(self.unknown * 100 <= self.writes, "{self:?}");
     }
 
-    /// Outcomes may be in doubt when a process is killed, but nothing may be lost.
+    /// Asserts that nothing was lost; outcomes may be in doubt when a process is killed.
     pub(crate) fn assert_nothing_lost(&self) {
         assert!(
             self.violations.is_empty(),

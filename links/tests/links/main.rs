@@ -33,7 +33,7 @@ use nodes::{BOOT, CLUSTER, Members, Node, Setup, envelope, incarnation, message,
 
 const MANY: u64 = 100_000;
 
-/// A message that carries a number and 1 KiB.
+/// A message with a number and 1 KiB of data.
 fn large_message(number: u64) -> Parcel {
     let record = Record {
         namespace: NamespaceId::DEFAULT,
@@ -184,7 +184,7 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     });
 }
 
-/// Speaks first as told, and tells what came of it.
+/// Opens a stream with this greeting; returns what became of it.
 fn speak(to: &Node, hello: LinkHello, then: Vec<LinkRequest>) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -376,7 +376,7 @@ fn a_link_is_cut_one_way_and_mended_by_the_file() {
     reaches(&two, &one);
 }
 
-/// Not a claim but a figure: `cargo test --release -p torc-links --test links -- --ignored
+/// A measurement, not a check: `cargo test --release -p torc-links --test links -- --ignored
 /// --nocapture`.
 #[test]
 #[ignore = "measures"]

@@ -1,5 +1,4 @@
-//! Nodes that have nothing but links: each with a runtime of its own, so that it can be
-//! killed.
+//! Nodes that consist only of links, each with its own runtime, so that it can be killed.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -28,7 +27,7 @@ use torc_replication::{Envelope, Message, OpId, Tag};
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 use torc_ring::{NodeId, Partition, Partitions};
 
-/// The start that every node is in.
+/// The start number of every node.
 pub(crate) const BOOT: Boot = Boot {
     number: 3,
     draw: 33,
@@ -70,12 +69,12 @@ pub(crate) fn incarnation(node: NodeId) -> Incarnation {
     Incarnation([node.0 as u8; 16])
 }
 
-/// How a node is made.
+/// The parameters of a node.
 pub(crate) struct Setup {
     pub(crate) address: SocketAddr,
     pub(crate) queue_envelopes: usize,
     pub(crate) faults_file: Option<PathBuf>,
-    /// Batches that the inbox takes before it is given more.
+    /// Batches that the inbox accepts before it gets more permits.
     pub(crate) permits: usize,
 }
 
@@ -176,7 +175,7 @@ impl Node {
         self.received.lock().len()
     }
 
-    /// Everything of it ends at once, connections too.
+    /// Ends everything of the node at once, including connections.
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(10));
@@ -192,7 +191,7 @@ impl Drop for Node {
     }
 }
 
-/// A message that carries a number.
+/// A message with a number.
 pub(crate) fn message(number: u64) -> Parcel {
     envelope(number).into()
 }
@@ -216,7 +215,7 @@ fn number(envelope: &Envelope) -> u64 {
     }
 }
 
-/// Waits until this holds; the test fails after a minute.
+/// Waits until a condition holds; fails after a minute.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -225,7 +224,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A `Replica` service that knows links only.
+/// A `Replica` service that supports only links.
 struct LinkOnly {
     service: LinkService,
 }

@@ -7,7 +7,7 @@
 //! single get would prove from the same answers. A key that any member does not confirm, for
 //! whatever reason, takes that round.
 //!
-//! Only in stable partitions, because a moving one needs larger quorums. And not while this
+//! Used only in stable partitions, because a moving one needs larger quorums, and not while this
 //! node writes the key, because a get after a write must see it.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Group {
     round: HybridTime,
     began_ms: u64,
     wake_ms: u64,
-    /// The asked nodes that have not answered.
+    /// The requested nodes that have not answered.
     from: Vec<NodeId>,
     gets: Vec<Get>,
 }
@@ -43,11 +43,11 @@ struct Get {
     is_abandoned: bool,
 }
 
-/// A get's answer, if the others confirm it.
+/// A get's answer, valid if the others confirm it.
 #[derive(Debug)]
 struct Hope {
     config: Arc<Config>,
-    /// This node's replica and the asked ones.
+    /// This node's replica and the requested ones.
     quorum: Votes,
     held: Held,
     /// The claimed version of the key; for an absent key the watermark.
@@ -56,9 +56,8 @@ struct Hope {
 }
 
 impl Coordinator {
-    /// Starts operations that arrived together, in order; a get with this node's
-    /// replica's record of its key, if it is at hand. Otherwise as
-    /// [`start`](Self::start).
+    /// Starts operations that arrived together, in order. A get may come with the local replica's
+    /// record of its key, if that is in memory. Otherwise as [`start`](Self::start).
     pub fn start_many(
         &mut self,
         now: Now,
@@ -70,7 +69,7 @@ impl Coordinator {
             let hope = held.and_then(|held| self.hope(now, &operation, held));
             let Some(hope) = hope else {
                 if operation.request.is_write() {
-                    // A get that came before it must not see it.
+                    // An earlier get of this batch must not see this write.
                     self.ask_to_confirm(now, &mut groups, out);
                 }
                 self.start(now, id, operation, out);
@@ -203,7 +202,7 @@ impl Coordinator {
         }
     }
 
-    /// Nodes that have not answered by now are late: gets that wait for them continue separately.
+    /// Nodes that have not answered in time are late: gets that wait for them continue separately.
     pub(super) fn confirm_late(&mut self, now: Now, out: &mut Vec<Intent>) {
         let is_due = |group: &Group| group.wake_ms <= now.elapsed_ms;
         while let Some((first, _)) = self.confirming.iter().find(|(_, group)| is_due(group)) {
@@ -222,13 +221,13 @@ impl Coordinator {
         self.confirming.values().map(|group| group.wake_ms).min()
     }
 
-    /// Gets that wait for a confirmation.
+    /// Number of gets that wait for a confirmation.
     pub(super) fn gets_confirming(&self) -> usize {
         self.confirming.values().map(|group| group.gets.len()).sum()
     }
 
-    /// Abandons this get, if it waits here. The others keep their indexes, to which the
-    /// answer refers.
+    /// Abandons a get that waits here. The other gets keep their indexes, because the answer refers
+    /// to them.
     pub(super) fn abandon_confirming(&mut self, id: OpId) {
         let mut gets = self.confirming.values_mut().flat_map(|it| &mut it.gets);
         if let Some(get) = gets.find(|get| get.id == id) {

@@ -12,7 +12,7 @@ use super::{Coordinator, Intent, Op, Outcome, Phase, RegisterOp, Request};
 use crate::{Config, Envelope, Message, Mutation, Now, OpId, Tag, Votes};
 
 impl Coordinator {
-    /// Starts another attempt, or waits for its requirements.
+    /// Starts another attempt, or waits until that is possible.
     pub(super) fn attempt(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if matches!(op.request, Request::HandOver(_)) {
             return self.finish(&op, Outcome::Refused, out);
@@ -97,14 +97,14 @@ impl Coordinator {
         !may_read || op.request.is_write() && !config.may_accept(here, self.mutations)
     }
 
-    /// Waits for its turn, until its deadline.
+    /// Waits for its turn, at most until its deadline.
     fn stand_in_line(&mut self, mut op: Box<RegisterOp>) {
         op.own.phase = Phase::InLine;
         op.wake_ms = op.deadline_ms;
         self.put_back(op);
     }
 
-    /// The operation ends or leaves the line: the next one gets its turn.
+    /// Called when the operation ends or leaves the line: gives the next one its turn.
     pub(super) fn leave_line(&mut self, op: &RegisterOp) {
         if !op.own.holds && op.own.phase != Phase::InLine {
             return;
@@ -141,8 +141,8 @@ impl Coordinator {
         }
     }
 
-    /// The clock reading of a round. Operations that share it get theirs first, because their
-    /// versions are older.
+    /// The clock reading of a round. Operations that share the round get their readings first,
+    /// because their versions are older.
     fn begin_round_of(
         &mut self,
         now: Now,
@@ -158,7 +158,7 @@ impl Coordinator {
         self.tick_clock(now, out)
     }
 
-    /// Takes a clock reading, and reserves further ones in time.
+    /// Takes a clock reading, and reserves further ones early enough.
     pub(super) fn tick_clock(&mut self, now: Now, out: &mut Vec<Intent>) -> Option<HybridTime> {
         if let Some(ceiling) = self.clock.to_reserve(now) {
             out.push(Intent::Reserve(ceiling));

@@ -38,7 +38,7 @@ impl Coordinator {
         self.full.is_here = true;
         self.wake_waiting(now, None, out);
         self.take_turns(now, out);
-        // Operations after these ask again.
+        // Later operations try again.
         self.full.is_here = false;
         self.clock.unreserved();
     }
@@ -60,7 +60,7 @@ impl Coordinator {
         }
     }
 
-    /// The members whose disks are full.
+    /// The members whose disks are known to be full.
     pub(super) fn full(&self, config: &Config) -> Votes {
         let members = config.members.iter().enumerate();
         members

@@ -10,8 +10,8 @@ use super::{Coordinator, Intent, Outcome, Phase, RegisterOp};
 use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
 
 impl Coordinator {
-    /// Asks a quorum, or all replicas, for their versions, and one of them also for the value:
-    /// the nearest first, then another in each attempt.
+    /// Asks a quorum, or all replicas, for their versions, and one of them also for the value: the
+    /// nearest one first, then another one in each attempt.
     pub(super) fn read(
         &mut self,
         now: Now,
@@ -100,8 +100,8 @@ impl Coordinator {
         }
         let outcome = match &seen.content {
             Content::Value { value: None, .. } if !current.expired => {
-                // The replica asked for the value is behind or silent: ask a holder, unless
-                // one was asked already.
+                // The replica asked for the value is behind or silent: asks a holder, unless a
+                // holder was asked already.
                 if seen.holders.without(op.own.asked_value) == seen.holders {
                     return self.ask_value(now, op, config, seen.holders, out);
                 }
@@ -178,8 +178,8 @@ impl Coordinator {
         });
     }
 
-    /// The time of the round or of the hedge is over: asks another holder for the value
-    /// or, with a read quorum, takes the two rounds.
+    /// The time of the round or of the hedge has passed. Asks another holder for the value or, with
+    /// a read quorum, falls back to two rounds.
     pub(super) fn on_read_late(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return self.attempt(now, op, out);

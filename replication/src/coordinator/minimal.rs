@@ -1,11 +1,13 @@
 //! The minimal quorum: a get first asks only as many replicas as a read quorum needs.
 //!
-//! In a stable partition a get asks the replica at hand, then those after it in the order of
-//! their ids, so that each node has few partners and messages to them share frames. The get asks the others
-//! when one of the quorum is late or refuses, or when the answers disagree. A replica that was late is suspect:
-//! gets leave it out for a while, twice as long each time. What a quorum proves does not depend on its members (R5).
+//! In a stable partition, a get asks the local replica, then those after it in the order of their
+//! ids, so that each node has few partners and messages to them share frames. It asks the others if
+//! a member of the quorum is late or refuses, or if the answers disagree. A late replica becomes
+//! suspect: gets leave it out for a while, twice as long each time. A quorum's proof does not
+//! depend on which members it has (R5).
 //!
-//! While a partition moves, gets ask all replicas: a minimum for two quorums is not worth computing.
+//! While a partition moves, gets ask all replicas: a minimum for two quorums is not worth
+//! computing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +18,7 @@ use torc_ring::topology::Stage;
 use super::{Coordinator, RegisterOp};
 use crate::{Config, Message, Now, Votes};
 
-/// How long a late replica is left out; doubles up to the maximum.
+/// How long gets leave out a late replica; doubles up to the maximum.
 const FIRST_BACKOFF_MS: u64 = 100;
 const LONGEST_BACKOFF_MS: u64 = 5_000;
 
@@ -96,8 +98,8 @@ impl Coordinator {
         self.quorum_first(now, config, all)
     }
 
-    /// The local replica, then the others, the least suspect first, until they form a read
-    /// quorum; all of them if they do not.
+    /// The local replica, then the others, least suspect first, until they form a read quorum; all
+    /// of them if they never do.
     pub(super) fn quorum_first(&self, now: Now, config: &Config, all: Votes) -> Votes {
         let near = self.options.near;
         let rank = |node: NodeId| {
@@ -171,7 +173,7 @@ impl Coordinator {
         self.sleep(now, op, ms);
     }
 
-    /// Whether this round has asked the minimal quorum only.
+    /// Whether this round has asked only the minimal quorum.
     pub(super) fn asked_minimal(op: &RegisterOp, config: &Config) -> bool {
         !op.own
             .asked

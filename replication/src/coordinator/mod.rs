@@ -72,7 +72,7 @@ pub struct CoordinatorOptions {
     /// waits for a value before it asks the next replica, and how long for the minimal
     /// quorum before it asks all.
     pub hedge_ms: u64,
-    /// The first replica to ask for values: the one on this node.
+    /// The replica to ask for values first: the one on this node.
     pub near: Option<NodeId>,
     /// The first pause before another attempt; doubles up to 32 times.
     pub pause_ms: u64,
@@ -82,9 +82,9 @@ pub struct CoordinatorOptions {
     /// How long an overtaken write waits for replicas that may know its outcome. Writes of the
     /// same key wait behind it.
     pub doubt_ms: u64,
-    /// Most keys kept warm. About 150 bytes each, beside the key.
+    /// Limit on the keys kept warm, about 150 bytes each in addition to the key.
     pub warm_keys: usize,
-    /// Bounds of operations in `eventual` namespaces.
+    /// Limits of operations in `eventual` namespaces.
     pub eventual: EventualOptions,
 }
 
@@ -115,7 +115,7 @@ pub enum Intent {
     },
     /// Answer the caller.
     Done {
-        /// Which operation.
+        /// The operation.
         op: OpId,
         /// Its outcome.
         outcome: Outcome,
@@ -129,18 +129,18 @@ pub enum Intent {
         /// At least this epoch.
         epoch: Epoch,
     },
-    /// Keep this for later.
+    /// Keep this hint for later.
     Keep(Hint),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// For the clock, the topology, or the end of a pause.
+    /// Waits for the clock, the topology, or the end of a pause.
     #[default]
     Waiting,
-    /// For its turn to write the key.
+    /// Waits for its turn to write the key.
     InLine,
-    /// For the end of the round of another blind write, which it shares.
+    /// Waits for the end of another blind write's round, which it shares.
     Sharing,
     Reading,
     Preparing,
@@ -157,9 +157,9 @@ struct Plan {
     /// again.
     version: Ballot,
     outcome: Outcome,
-    /// Whether the caller requested it; else it completes the present version.
+    /// Whether the caller requested it; otherwise it completes the present version.
     requested: bool,
-    /// Whether the operation itself follows.
+    /// Whether the operation itself still has to follow.
     again: bool,
     next: Option<Ballot>,
     warm: bool,
@@ -181,7 +181,7 @@ struct Op<R> {
     round_began_ms: u64,
     attempts: u32,
     wake_ms: u64,
-    /// The wake-up that the table has.
+    /// The wake-up stored in the table.
     noted_ms: u64,
     own: R,
 }
@@ -195,7 +195,7 @@ struct Register {
     silent: Votes,
     /// Members that this round of a get has asked.
     asked: Votes,
-    /// Those of them that were asked for the value.
+    /// The asked members that must also send the value.
     asked_value: Votes,
     phase: Phase,
     ballot: Ballot,
@@ -203,9 +203,9 @@ struct Register {
     plan: Option<Plan>,
     /// Ballots under which its own write may have been accepted.
     mine: Vec<Ballot>,
-    /// Since when another write is known to be above it.
+    /// The time since which another write is known to have a higher ballot.
     overtaken_ms: Option<u64>,
-    /// Whether a get must take the two rounds.
+    /// Whether a get must take two rounds.
     slow: bool,
     /// Whether it may write the key.
     holds: bool,
@@ -256,11 +256,11 @@ pub struct Coordinator {
     configs: NumberTable<Partition, Arc<Config>>,
     table: Table,
     lines: Lines,
-    /// By the first of their gets.
+    /// By the id of the first get.
     confirming: BTreeMap<OpId, confirm::Group>,
-    /// Whose turn has come.
+    /// Operations whose turn has come.
     turns: VecDeque<OpId>,
-    /// Eight times the usual length of a round.
+    /// Eight times the usual duration of a round.
     round_ms_x8: u64,
     suspects: minimal::Suspects,
     out_of_reach: OutOfReach,
@@ -299,8 +299,7 @@ impl Coordinator {
         }
     }
 
-    /// When to [`tick`](Self::tick) next, on the monotonic clock; a little too early at
-    /// worst.
+    /// When to call [`tick`](Self::tick) next, on the monotonic clock; possibly a little too early.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
         let (table, confirming) = (self.table.next_wake_ms(), self.next_confirm_ms());
@@ -368,7 +367,7 @@ impl Coordinator {
         may_take_effect
     }
 
-    /// A shared round continues for the others.
+    /// A shared round continues for the other operations.
     fn abandon_register(&mut self, mut op: Box<RegisterOp>) {
         if op.own.sharers.is_empty() {
             return self.leave_line(&op);
@@ -403,7 +402,7 @@ impl Coordinator {
         self.take_turns(now, out);
     }
 
-    /// A partition's configuration, in any order.
+    /// Takes a partition's configuration; configurations may arrive in any order.
     pub fn on_topology(&mut self, now: Now, config: &Arc<Config>, out: &mut Vec<Intent>) {
         let known = self.configs.get(&config.partition);
         if known.is_some_and(|known| known.epoch >= config.epoch) {
@@ -426,13 +425,13 @@ impl Coordinator {
         self.out_of_reach.clone_from(out_of_reach);
     }
 
-    /// A time seen in a message: ballots issued from now on are later.
+    /// Observes a time seen in a message: ballots issued from now on are later.
     pub fn observe(&mut self, now: Now, seen: HybridTime) {
-        // A clock that is too far ahead is not followed.
+        // A clock that is too far ahead is ignored.
         let _ = self.clock.observe(seen, now);
     }
 
-    /// A reservation of the clock is durable.
+    /// A clock reservation is durable.
     pub fn reserved(&mut self, now: Now, ceiling: HybridTime, out: &mut Vec<Intent>) {
         self.clock.reserved(now, ceiling);
         self.wake_waiting(now, None, out);

@@ -34,7 +34,8 @@ impl Coordinator {
         } else if op.own.mine.iter().all(|mine| seen.version < *mine)
             || self.was_never_chosen(op.own.tally.remembering(Recall::Never), config)
         {
-            // As if for the first time, but always by an accept: that alone ends ours.
+            // As in a first attempt, but always with an accept, because only that ends our earlier
+            // one.
             let change = apply(&op.request, current);
             if self.mutations.has(Mutation::MismatchLeavesWish)
                 && let Change::Keep(outcome) = change

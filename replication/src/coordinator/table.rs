@@ -11,7 +11,7 @@ use super::{Op, RegisterOp};
 use crate::OpId;
 use crate::locator::NumberTable;
 
-/// Wake-ups kept beyond twice the operations before the void ones are thrown out.
+/// Wake-ups allowed beyond twice the number of operations before obsolete ones are removed.
 const SLACK: usize = 1_024;
 
 /// An operation under the rules of its namespace's mode.
@@ -57,7 +57,7 @@ impl Table {
         self.ops.get(&id)
     }
 
-    /// Keeps an operation until its wake-up, or until it is taken out before.
+    /// Stores an operation until its wake-up, or until it is taken out.
     pub(super) fn put<R>(&mut self, mut op: Box<Op<R>>)
     where
         Box<Op<R>>: Into<Pending>,
@@ -87,7 +87,7 @@ impl Table {
         ids
     }
 
-    /// All of them; for mutants, which reach into operations under way.
+    /// All operations; for mutants, which modify running operations.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
         self.ops.values_mut()
     }
@@ -97,7 +97,7 @@ impl Table {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next operation that is due, taken out.
+    /// Takes out the next operation that is due.
     pub(super) fn take_due(&mut self, now_ms: u64) -> Option<Pending> {
         while let Some(Reverse((at, id))) = self.wakes.peek().copied() {
             let is_void = self.ops.get(&id).is_none_or(|op| op.wake_ms() != at);

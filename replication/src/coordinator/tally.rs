@@ -19,7 +19,7 @@ pub(super) struct Tally {
     pub(super) answered: Votes,
     /// Members that accepted.
     pub(super) accepted: Votes,
-    /// Their memories of this operation's versions.
+    /// The replicas' memories of this operation's versions.
     recalls: Vec<(usize, Recall)>,
     /// Members that refused or abstained.
     pub(super) refused: Votes,
@@ -36,8 +36,8 @@ pub(super) struct Seen {
     pub(super) holders: Votes,
     /// Its content, with the value if any answer has it.
     pub(super) content: Content,
-    /// The latest time of a collection that any has begun. Not that of the highest ballot: a
-    /// later epoch may have an earlier clock.
+    /// The latest time of a collection that any replica has begun. Not that of the highest ballot,
+    /// because a later epoch may have an earlier clock.
     pub(super) collecting: HybridTime,
 }
 
@@ -64,13 +64,13 @@ impl Tally {
         }
     }
 
-    /// Notes what a replica remembers.
+    /// Records a replica's memory.
     pub(super) fn remember(&mut self, index: usize, recall: Recall) {
         self.recalls.retain(|(known, _)| *known != index);
         self.recalls.push((index, recall));
     }
 
-    /// Who remembers exactly this.
+    /// The replicas that remember exactly this.
     pub(super) fn remembering(&self, recall: Recall) -> Votes {
         let them = self.recalls.iter().filter(|(_, it)| *it == recall);
         them.fold(Votes::NONE, |votes, (index, _)| {
@@ -119,7 +119,7 @@ impl Tally {
         seen
     }
 
-    /// Who answered with a lower ballot than this one.
+    /// The replicas that answered with a lower ballot than this one.
     pub(super) fn behind(&self, ballot: Ballot) -> impl Iterator<Item = usize> + '_ {
         self.held
             .iter()

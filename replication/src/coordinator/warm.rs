@@ -1,9 +1,9 @@
 //! R6: one-round writes.
 //!
-//! An accept carries this coordinator's next ballot on the key, which every accepting
-//! replica promises at the same moment. So a write quorum has promised it, and none of
-//! them held anything newer than the accepted version: a Prepare would find out nothing
-//! new. A refusal, a failed round or another epoch ends this.
+//! An accept carries this coordinator's next ballot on the key, which every accepting replica
+//! promises at the same time. So a write quorum has promised it, and none of them held anything
+//! newer than the accepted version: a Prepare would learn nothing new. A refusal, a failed round or
+//! another epoch ends this.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::{Config, Mutation};
 /// This coordinator's knowledge of a key that it wrote last.
 #[derive(Debug, Clone)]
 pub(super) struct Warm {
-    /// Promised by a write quorum, in its epoch.
+    /// Promised by a write quorum in its epoch.
     next: Ballot,
     version: Ballot,
-    /// Whether there is a value, and until when.
+    /// Whether there is a value, and its expiry.
     holds_value: bool,
     expires_at_ms: Option<u64>,
 }
@@ -78,7 +78,7 @@ impl Coordinator {
             holds_value: plan.state != State::Tombstone,
             expires_at_ms,
         };
-        // A copy: the key may lie in a long message, which it would keep.
+        // A copy, because the key may be part of a long message, which it would keep in memory.
         let at = op.at.detached();
         self.warm.insert(at, warm);
     }

@@ -38,7 +38,7 @@ impl Coordinator {
         self.sleep(now, op, round_ms);
     }
 
-    /// A read quorum has promised: decide what to accept, or that there is no need.
+    /// A read quorum has promised: decides what to accept, or that nothing need be accepted.
     pub(super) fn decide(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return self.put_back(op);
@@ -60,7 +60,7 @@ impl Coordinator {
         }
     }
 
-    /// Accepts the caller's write, or what was there.
+    /// Accepts the caller's write, or the present version again.
     pub(super) fn carry_out(
         &mut self,
         now: Now,
@@ -75,7 +75,7 @@ impl Coordinator {
             return self.settle(now, op, config, current, out);
         }
         let tombstone = torc_record::State::Tombstone;
-        // What nobody wrote is no new version.
+        // Accepting the present version again creates no new version.
         let (state, outcome, requested, version) = match change {
             Change::Write(state) => {
                 let (version, fast) = (op.own.ballot, false);
@@ -133,8 +133,8 @@ impl Coordinator {
         self.accept(now, op, config, plan, out);
     }
 
-    /// A version that is proven chosen needs no second round. With an accept of our own
-    /// under way somewhere it does: only a higher ballot ends that accept.
+    /// A version that is proven chosen needs no second round, unless an accept of our own may still
+    /// be under way: only a higher ballot ends that accept.
     fn may_answer(&self, op: &RegisterOp, proven: bool) -> bool {
         let rewrites = matches!(op.request, super::Request::Reconcile { rewrite: true });
         let careless = self.mutations.has(Mutation::CasMissUnchosen) && op.request.is_write()
@@ -152,7 +152,7 @@ impl Coordinator {
     ) {
         if plan.requested {
             op.own.mine.push(op.own.ballot);
-            // A blind write needs no promise, and leaves none behind.
+            // A blind write needs no promise, and makes none.
             if op.request.blind().is_none() {
                 let next = self.tick_clock(now, out);
                 plan.next = next.map(|time| self.ballot_at(config, time));
@@ -218,7 +218,7 @@ impl Coordinator {
         self.finish(&op, plan.outcome, out);
     }
 
-    /// Breaks R2 on purpose: goes on with an accept of the epoch before.
+    /// Breaks R2 on purpose: continues with an accept of the previous epoch.
     pub(super) fn carry_into(&mut self, config: &Arc<Config>, out: &mut Vec<Intent>) {
         for op in self.table.values_mut() {
             let Pending::Register(op) = op else {
@@ -233,7 +233,7 @@ impl Coordinator {
         }
     }
 
-    /// Breaks R6 on purpose: a warm write that was refused goes on with a higher ballot.
+    /// Breaks R6 on purpose: a refused warm write continues with a higher ballot.
     pub(super) fn presses_on(&self, op: &RegisterOp) -> bool {
         self.mutations.has(Mutation::WarmAfterRefusal)
             && matches!(op.own.phase, Phase::Accepting { .. })

@@ -51,7 +51,7 @@ impl Replica {
 
     pub(super) fn on_topology(&mut self, config: Arc<Config>, out: &mut Vec<Effect>) {
         if config.epoch == self.meta.epoch && self.config.is_none() && self.adopting.is_none() {
-            // After a restart: the epoch is durable, what it means was not.
+            // After a restart, the epoch is durable but its configuration was not known.
             self.act_in(config, Seq(0), out);
             return;
         }
@@ -62,7 +62,7 @@ impl Replica {
         let since = config.member(self.me).map(|member| member.since);
         self.meta = self.meta_in(config.epoch);
         if let Some(since) = since.filter(|since| *since != self.meta.since) {
-            // Whatever an earlier membership left here missed votes since.
+            // Records left by an earlier membership have missed votes since.
             batch.wipe = !self.mutations.has(Mutation::MembershipKeeps);
             self.slices.clear();
             self.meta = Meta {
@@ -136,7 +136,7 @@ impl Replica {
     }
 }
 
-/// The tag of a message that expects an answer.
+/// The tag of a message that requires an answer.
 fn asks(message: &Message) -> Option<Tag> {
     match message {
         Message::Read { tag, .. }

@@ -1,8 +1,8 @@
 //! A replica's part in collecting tombstones and expired values.
 //!
-//! The replica first raises its floor, durably through the ceiling, so it accepts
-//! nothing at or below the watermark any more; then it sums the records on disk. See
-//! `collect.rs` for the whole.
+//! The replica first raises its floor, durably through the ceiling, so it accepts nothing at or
+//! below the watermark any more; then it sums the records on disk. See `collect.rs` for the whole
+//! protocol.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
@@ -10,14 +10,14 @@ use torc_ring::NodeId;
 use super::{Now, Replica};
 use crate::{Batch, Effect, Mutation, Seq};
 
-/// When values expire. The last summing determined this for the disk.
+/// The times at which values expire. The last summing determined them for the disk.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     /// The first expiry on disk; `None` if unknown.
     on_disk_ms: Option<u64>,
     /// The first expiry of records stored since the start of that summing; `None` if none expires.
     since_ms: Option<u64>,
-    /// After which batch the summing that counts began: what was stored before is on the disk.
+    /// The batch after which the last summing began: everything stored before it is on disk.
     looking: Seq,
 }
 
@@ -30,14 +30,14 @@ impl Expiries {
         }
     }
 
-    /// A record is stored.
+    /// Notes a stored record.
     pub(super) fn note(&mut self, record: &Record) {
         if let Some(at) = record.expires_at_ms() {
             self.since_ms = Some(self.since_ms.map_or(at, |first| first.min(at)));
         }
     }
 
-    /// All that was stored is about to be summed up.
+    /// Called before everything stored is summed.
     fn look(&mut self, after: Seq) {
         let first_ms = self.first_ms();
         self.on_disk_ms = self.on_disk_ms.map(|_| first_ms);
@@ -45,7 +45,7 @@ impl Expiries {
         self.looking = after;
     }
 
-    /// It was, and this was the first.
+    /// Takes the first expiry that the summing found.
     pub(super) fn found(&mut self, after: Seq, first_ms: u64) {
         if after == self.looking {
             self.on_disk_ms = Some(first_ms);
@@ -86,7 +86,8 @@ impl Replica {
             batch.meta = Some(self.meta);
         }
         self.persist(batch, out);
-        // Even if the facts are durable: accepts before this may be on their way.
+        // Persists the facts even if they are durable: earlier accepts may still be on their way to the
+        // disk.
         if self.last_seq <= self.durable {
             self.persist(
                 Batch {
@@ -108,7 +109,7 @@ impl Replica {
         self.meta.collecting != known
     }
 
-    /// Answers the collections whose floor is durable by now.
+    /// Answers the collections whose floor is now durable.
     pub(super) fn finish_summing(&mut self, out: &mut Vec<Effect>) {
         let durable = self.durable;
         let ready: Vec<_> = self

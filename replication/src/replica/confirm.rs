@@ -1,8 +1,8 @@
 //! R5 for many keys at once: checks whether this replica holds exactly another replica's versions.
 //!
-//! It confirms only durable versions, and only in the requester's epoch, so a confirmation is
-//! worth as much as a [`Holding`](crate::Message::Holding). It does not confirm versions that
-//! it cannot check at once.
+//! It confirms only durable versions, and only in the requester's epoch, so a confirmation is as
+//! good as a [`Holding`](crate::Message::Holding). It does not confirm versions that it cannot
+//! check at once.
 
 use torc_record::Epoch;
 use torc_ring::topology::Stage;
@@ -11,8 +11,8 @@ use super::{Register, Replica};
 use crate::{Claim, Config, Held, Lookup, Mutation, Seq, is_collected};
 
 impl Replica {
-    /// Whether what the disk has of a key is this replica's word on it in this epoch. What is
-    /// on its way to the disk was not acknowledged yet.
+    /// Whether the disk's version of a key is this replica's answer in this epoch. Versions on
+    /// their way to the disk have not been acknowledged yet.
     #[must_use]
     pub fn vouches_in(&self, epoch: Epoch) -> bool {
         let reads = |config: &Config| {
@@ -24,19 +24,19 @@ impl Replica {
         is_in && self.config.as_deref().is_some_and(reads)
     }
 
-    /// What this replica holds of a key of which its disk has this; none if it has no say.
+    /// This replica's record of a key, given the lookup on its disk; `None` if it has no say.
     #[must_use]
     pub fn holding(&self, lookup: Lookup) -> Option<Held> {
         let seq = Seq(0);
         self.held(&Register { lookup, seq }, true)
     }
 
-    /// Whether it holds what is claimed of a key of which its disk has this, and no watermark
-    /// makes that gone.
+    /// Whether a claim about a key holds, given the lookup on this replica's disk, and no watermark
+    /// makes the version gone.
     #[must_use]
     pub fn confirms(&self, claim: &Claim, lookup: &Lookup) -> bool {
         let Lookup::Found(record) = lookup else {
-            // Other watermarks than the asker's are left to a round of its own.
+            // A key with another watermark than the requester's takes a separate round.
             let is_same = claim.version == self.meta.collected;
             return *lookup == Lookup::Absent && claim.is_absent && is_same;
         };

@@ -1,25 +1,28 @@
 //! Keys of `eventual` namespaces: the newer version wins, without promises.
 //!
-//! A collection up to S drops what every replica held alike. So between a replica's sum
-//! and its purge nothing at or below S may come in that no replica had:
-//! * a *store*, of a write or a hint, is refused at or below S from the moment S is known
-//!   (`collecting`), durably, whatever is here: a repair may have brought it, or something newer,
-//!   after this replica told what it holds. A coordinator whose first request was refused knows
-//!   that this request stored nothing.
-//! * a *repair* spreads what a replica holds. While S is not collected it is always taken:
-//!   what its holder had before its own sum is in that sum, and after it the holder took
-//!   nothing new. Once S is collected here, it is taken from a holder that has collected S
-//!   too: what is still there after that is not older than a tombstone that is gone.
+//! A collection up to S drops what all replicas held alike. So between a replica's sum and its
+//! purge, it must store nothing at or below S that no replica had:
+//! * A *store*, of a write or a hint, is refused at or below S as soon as S is durably known
+//!   (`collecting`), whatever this replica holds: a repair may have brought the version, or a newer
+//!   one, after this replica answered. A coordinator whose first request was refused knows that
+//!   this request stored nothing.
+//! * A *repair* spreads what a replica holds. While S is not collected, it is always accepted: what
+//!   its holder had before its own sum is in that sum, and after the sum the holder accepted
+//!   nothing new. Once S is collected here, it is accepted only from a holder that has also
+//!   collected S: what is still there after that is not older than a dropped tombstone.
 //!
-//! What cannot be read may be newer than all that others hold (R9), a write that they confirm only
-//! later. So before they are asked what replaces it, they are *closed* up to a version S, as by a
-//! collection, durably: what they do not tell of then is confirmed by no majority any more. S is
-//! above all that had been stored here when the record was found, and nothing was stored for the
-//! key since. It is a reading of the wall clock, as that of a collection: values expire by it.
+//! An unreadable record may be newer than everything that others hold (R9): a write that they
+//! confirm only later. So before the others are asked for a replacement, they are *closed* up to a
+//! version S, durably, as by a collection: no majority confirms a write any more that their answers
+//! lack. S is above everything that had been stored here when the record was found, and nothing was
+//! stored for the key since. It is a reading of the wall clock, as in a collection, because values
+//! expire by it.
 //!
-//! The floor is not asked: it follows the promises of registers, which may be of now.
+//! The floor is not checked: it follows the promises of registers, which may be recent.
 //!
-//! Until its copy is complete a newcomer takes only what was written in the epoch that writes
+//! Until its copy is complete, a newcomer accepts only versions of the epoch that writes to it. It
+//! gets older ones from its source, which knows what was deleted since. That also holds between its
+//! bulk and its snapshot, and after a restart until it knows the stage.
 //! to it: what is older it gets from whom it copies, who knows what was deleted since. That
 //! holds between its bulk and its snapshot too, and after a restart until it knows the stage.
 
@@ -30,15 +33,15 @@ use torc_ring::topology::Stage;
 use super::{Now, Replica};
 use crate::{Batch, Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
 
-/// Most records being replaced at a time; forgotten ones are requested again.
+/// Limit on the records being replaced at a time; forgotten ones are requested again.
 const MOST_DOUBTFUL: usize = 256;
 
-/// Knowledge about an unreadable record.
+/// What is known about an unreadable record.
 #[derive(Debug)]
 pub(super) struct Doubt {
-    /// Nothing that was stored here before the record was found is above.
+    /// An upper bound of everything stored here before the record was found.
     bound: Ballot,
-    /// A majority was closed up to there, at or above the bound; zero if not yet.
+    /// The ballot up to which a majority was closed, at or above the bound; zero if not yet.
     closed: Ballot,
 }
 
@@ -59,7 +62,7 @@ impl Replica {
         let at = Locator::of(&record);
         let register = self.register(&at, disk);
         if record.ballot <= self.closed_upto() {
-            // This very version may be here, or may have been replaced by a newer one.
+            // This version may be here already, or may have been replaced by a newer one.
             let may_be_here =
                 matches!(&register.lookup, Lookup::Found(found) if found.ballot >= record.ballot);
             let highest = if may_be_here {
@@ -76,7 +79,7 @@ impl Replica {
                 let after = self.gate(register.seq);
                 return self.send(from, after, Message::Accepted { tag }, out);
             }
-            // What cannot be read may be newer (R9).
+            // The unreadable record may be newer (R9).
             Lookup::Unreadable
                 if record.ballot <= self.upper_bound()
                     && !self.mutations.has(Mutation::StoreOverUnreadable) =>
@@ -100,8 +103,8 @@ impl Replica {
         self.send(from, self.gate(seq), Message::Accepted { tag }, out);
     }
 
-    /// A version that another replica holds, whose watermark was `collected` then; a majority
-    /// was `closed` up to there before it told of it.
+    /// A version from another replica, whose watermark was `collected` then; a majority was
+    /// `closed` up to that ballot before the replica answered.
     pub(super) fn on_repair(
         &mut self,
         now: Now,
@@ -139,7 +142,7 @@ impl Replica {
         copied || self.mutations.has(Mutation::NewcomerTakesOld)
     }
 
-    /// This replica stores no version at or below this that no replica has.
+    /// The ballot up to which this replica stores only versions that some replica has.
     fn closed_upto(&self) -> Ballot {
         if self.mutations.has(Mutation::StoreRevives) {
             Ballot::default()
@@ -148,7 +151,8 @@ impl Replica {
         }
     }
 
-    /// From now on nothing at or below is stored that no replica has; the batch that says so.
+    /// From now on, stores nothing at or below `upto` that no replica has; returns the batch that
+    /// makes this durable.
     pub(super) fn close(&mut self, upto: Ballot, out: &mut Vec<Effect>) -> Seq {
         if upto == Ballot::default() || self.mutations.has(Mutation::RepairsUnclosed) {
             return Seq(0);
@@ -163,8 +167,9 @@ impl Replica {
         self.persist(batch, out)
     }
 
-    /// Notes that the record of a key cannot be read, and that the others are closed up to
-    /// there, or not; its bound, if it may be above that: a moment later it is not any more.
+    /// Notes that the record of a key is unreadable, and up to which ballot the others are closed,
+    /// if they are. Returns the bound as an error if it may be above that; a later attempt, with a
+    /// later time, will succeed.
     pub(super) fn doubt(&mut self, at: &Locator, closed: Ballot) -> Result<(), Ballot> {
         if self.doubtful.len() >= MOST_DOUBTFUL && !self.doubtful.contains_key(at) {
             self.doubtful.clear();

@@ -9,7 +9,7 @@
 //!   never overlooks an accept that is about to be durable.
 //! * The replica acts in a new epoch only once it is durable. Batches become durable
 //!   in order, so by then every accept of the previous epoch is on disk or lost.
-//! * Every accepted ballot and every promise of the adopted epoch lies below the
+//! * Every accepted ballot and every promise of the adopted epoch is below the
 //!   durable `ceiling`. After a restart, the replica refuses everything up to it, and
 //!   knows that an unreadable record is no newer.
 //!
@@ -57,11 +57,11 @@ pub struct ReplicaOptions {
     /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock
     /// skew that peers tolerate, or a restarted replica refuses writes for as long.
     pub ceiling_ahead_ms: u64,
-    /// Most promises in memory.
+    /// Limit on the promises in memory.
     pub promises: usize,
-    /// Records in a page of a copy.
+    /// Records per page of a copy.
     pub page_records: usize,
-    /// Most messages kept until their epoch is known.
+    /// Limit on the messages kept until their epoch is known.
     pub parked: usize,
     /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
@@ -84,15 +84,15 @@ impl Default for ReplicaOptions {
 pub enum Input {
     /// A message arrived.
     Message {
-        /// From whom.
+        /// The sender.
         from: NodeId,
         /// The message.
         envelope: Envelope,
     },
-    /// A message that [`Effect::Fetch`](crate::Effect::Fetch) gave away. It is handled now,
-    /// whether its keys are at hand or not.
+    /// A message from [`Effect::Fetch`](crate::Effect::Fetch). It is handled now, whether or not
+    /// its keys are at hand.
     Fetched {
-        /// From whom.
+        /// The sender.
         from: NodeId,
         /// The message.
         envelope: Envelope,
@@ -101,22 +101,22 @@ pub enum Input {
     Persisted(Seq),
     /// The partition's configuration, in any order; repeated after a restart.
     Topology(Arc<Config>),
-    /// The slices that [`Effect::CopySlices`](crate::Effect::CopySlices) asked for are durable
-    /// and in force.
+    /// The slices requested by [`Effect::CopySlices`](crate::Effect::CopySlices) are durable and in
+    /// force.
     SlicesCopied {
-        /// Whose they are.
+        /// Their source.
         from: NodeId,
-        /// The epoch in which they were asked for.
+        /// The epoch of the request.
         epoch: Epoch,
-        /// Records missing in them come after this position of `from`'s log.
+        /// Records missing in them are after this position of `from`'s log.
         through: LogPosition,
     },
     /// Slices are unavailable: copy records instead.
     NoSlices {
-        /// The epoch in which they were asked for.
+        /// The epoch of the request.
         epoch: Epoch,
     },
-    /// What [`Effect::Read`](crate::Effect::Read) asked for.
+    /// The result of [`Effect::Read`](crate::Effect::Read).
     Read(Readout),
     /// A periodic tick, to repeat unanswered questions.
     Tick,
@@ -124,7 +124,7 @@ pub enum Input {
     Discard,
 }
 
-/// Most versions that a replica remembers, 24 bytes per version: those of a few seconds if 30,000
+/// Limit on the versions that a replica remembers, 24 bytes each: those of a few seconds if 30,000
 /// writes per second are spread over 4,096 partitions.
 const RECENT: usize = 32;
 
@@ -141,30 +141,30 @@ pub struct Replica {
     partition: Partition,
     options: ReplicaOptions,
     mutations: Mutations,
-    /// As handed to the disk last.
+    /// As last handed to the disk.
     meta: Meta,
     config: Option<Arc<Config>>,
     adopting: Option<(Seq, Arc<Config>)>,
     floor: Ballot,
     promises: Promises,
     recent: Recent,
-    /// In the order of their batches. A list: a replica writes few keys at a time.
+    /// In the order of their batches. A list, because a replica writes few keys at a time.
     in_flight: VecDeque<InFlight>,
     /// Unreadable records that are being replaced.
     doubtful: LocatorTable<eventual::Doubt>,
-    /// No version here has a higher ballot, but for those of slices that came in the epoch
-    /// that copies, in which this replica accepts nothing.
+    /// Upper bound of the ballots here, except for slices that arrived in the epoch that copies, in
+    /// which this replica accepts nothing.
     top: Ballot,
     last_seq: Seq,
-    /// The batch that has the facts as they are now.
+    /// The batch with the current facts.
     meta_seq: Seq,
     durable: Seq,
     clock: HybridClock,
     pulling: Option<Pulling>,
-    /// The sources of slices, and the log positions that they reach.
+    /// The sources of slices, and the log positions that these slices reach.
     slices: Vec<(NodeId, LogPosition)>,
     expiries: collect::Expiries,
-    /// Collections whose floor is on its way to the disk.
+    /// Collections whose floor is not durable yet.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
     parked: VecDeque<(NodeId, Envelope)>,
@@ -228,7 +228,7 @@ impl Replica {
         }
     }
 
-    /// The durable facts, as handed to the disk last.
+    /// The durable facts, as last handed to the disk.
     #[must_use]
     pub const fn meta(&self) -> &Meta {
         &self.meta
@@ -300,7 +300,7 @@ impl Replica {
         })
     }
 
-    /// Handles one input; the effects are appended to `out`.
+    /// Handles one input; appends the effects to `out`.
     pub fn step(&mut self, now: Now, input: Input, disk: &impl Storage, out: &mut Vec<Effect>) {
         match input {
             Input::Message { from, envelope } if self.must_fetch(&envelope.message, disk) => {
@@ -332,7 +332,7 @@ impl Replica {
         out: &mut Vec<Effect>,
     ) {
         if message.would_change_a_generation() {
-            // Nobody who knows what that is sends it.
+            // A correct peer never sends this.
             return;
         }
         match message {
@@ -400,7 +400,7 @@ impl Replica {
         let landed = self.in_flight.iter().take_while(|it| it.seq <= seq).count();
         self.in_flight.drain(..landed);
         if self.in_flight.is_empty() {
-            // A node has thousands of replicas, of which few are written to at a time.
+            // A node has thousands of replicas, few of which are written to at a time.
             self.in_flight = VecDeque::new();
         }
         self.finish_adoption(now, disk, out);
@@ -531,7 +531,7 @@ impl Replica {
             },
             out,
         );
-        // A slice of a generation that is not here is fetched whole.
+        // A missing slice of a generation is fetched as a whole.
         if !at.namespace.is_generation() {
             out.push(Effect::Reconcile {
                 at: at.clone(),

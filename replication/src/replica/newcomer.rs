@@ -1,22 +1,21 @@
-//! Copying: a newcomer's and a source's part.
+//! Copying: the parts of a newcomer and of a source.
 //!
-//! A newcomer takes over the votes of the replica it displaces by copying *that*
-//! replica, page by page, after both have adopted the epoch that writes both. If nobody
-//! is displaced, or the displaced one is dead and excluded, it merges a majority of the
-//! others: the highest version of every key among them.
+//! A newcomer takes over the votes of the replica that it displaces by copying *that* replica, page
+//! by page, after both have adopted the epoch that writes both. If it displaces none, or the
+//! displaced one is dead and excluded, it merges a majority of the others: the highest version of
+//! every key among them.
 //!
-//! The same is done once before, while copying, for the bulk; that copy only makes the
-//! second one short. It must come from the same replicas, or it would bring votes that
-//! are not the newcomer's. The bulk comes as sealed slices, and the second copy is the tail
-//! of each source's log from there on (`slices`).
+//! The newcomer copies once before, while copying, for the bulk; that copy only makes the second
+//! one short. It must come from the same replicas, or it would bring votes that are not the
+//! newcomer's. The bulk comes as sealed slices, and the second copy is the tail of each source's
+//! log from there on (`slices`).
 //!
-//! A member that stays in a set that shrinks must hold what a majority held, too. It reads
-//! here and has made promises, so it may not take over what it finds: every key of which
-//! another replica holds something newer is reconciled by an ordinary operation, and the
-//! pass is repeated until it finds nothing.
+//! A member that stays in a shrinking set must also hold what a majority held. It serves reads here
+//! and has made promises, so it may not simply take over other records: every key for which another
+//! replica holds something newer is reconciled by an ordinary operation, and the pass is repeated
+//! until it finds nothing.
 //!
-//! The watermarks come last: until the copy is complete, what is not here yet must not
-//! look collected.
+//! The watermarks come last: until the copy is complete, missing records must not look collected.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
@@ -32,7 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) node: NodeId,
-    /// The slices up to there are here already.
+    /// The position up to which the slices are already here.
     since: Option<LogPosition>,
     after: Option<KeyId>,
     pub(super) done: bool,
@@ -81,7 +80,7 @@ impl Replica {
         };
         let stays = self.stays(&config);
         let needed = match config.seat_of(self.me) {
-            // One that stays is one of the majority itself.
+            // A staying member itself belongs to the majority.
             Some(seat) if config.merges(seat) => {
                 config.old.count() as usize / 2 + usize::from(!stays)
             }
@@ -168,7 +167,7 @@ impl Replica {
             return;
         };
         if tag != Tag::default() {
-            // A listing's.
+            // The page belongs to a listing.
             return;
         }
         let Some(mut pulling) = self.pulling.take() else {
@@ -220,8 +219,8 @@ impl Replica {
         equal.then_some(last)
     }
 
-    /// Stores newer records; `None` if a record here is unreadable: it may have been
-    /// accepted since, so the page must be requested again after its repair.
+    /// Stores newer records; `None` if a record here is unreadable: it may have been accepted
+    /// since, so the page must be requested again after its repair.
     fn install(
         &mut self,
         records: Vec<Record>,
@@ -235,7 +234,7 @@ impl Replica {
                 Lookup::Found(found) if record.supersedes(&found) => newer.push(record),
                 Lookup::Found(_) => {}
                 Lookup::Absent => newer.push(record),
-                // A copy of the bulk: nothing was accepted here yet, nothing can be lost.
+                // A copy of the bulk: nothing was accepted here yet, so nothing can be lost.
                 Lookup::Unreadable if self.copies_bulk() => newer.push(record),
                 Lookup::Unreadable => {
                     out.push(Effect::Reconcile { at, rewrite: true });

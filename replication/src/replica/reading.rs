@@ -35,7 +35,7 @@ enum What {
         since: Option<LogPosition>,
         known: Option<KnownPage>,
     },
-    /// The sum of the versions at or below, once `after` is durable.
+    /// The sum of the versions at or below a ballot, once `after` is durable.
     Sum {
         after: Seq,
         upto: Ballot,
@@ -61,7 +61,7 @@ enum Found {
         after: Option<KeyId>,
         since: Option<LogPosition>,
         known: Option<KnownPage>,
-        /// The watermark when it was asked for.
+        /// The watermark at the time of the request.
         collected: Ballot,
         held: HeldPage,
     },
@@ -69,7 +69,7 @@ enum Found {
         after: Seq,
         upto: Ballot,
         sum: Option<u128>,
-        /// When the first of all values expires, Unix milliseconds.
+        /// The first expiry of all values, Unix milliseconds.
         first_expiry_ms: u64,
         unreadable: Option<Locator>,
     },
@@ -95,7 +95,7 @@ impl Reading {
     }
 
     /// The result without reading, if possible: a whole partition equals the requester's, by the
-    /// sum that the disk keeps.
+    /// sum that the disk keeps up to date.
     #[must_use]
     pub fn at_once(&self, disk: &impl Storage) -> Option<Readout> {
         let What::Page {
@@ -190,8 +190,8 @@ impl Reading {
         known.count == held.count && is_equal
     }
 
-    /// The sum over the versions at or below `upto` that are not collected yet; none while
-    /// one is unreadable.
+    /// The sum over the versions at or below `upto` that are not collected yet; `None` if one is
+    /// unreadable.
     fn sum_upto(
         &self,
         upto: Ballot,
@@ -260,8 +260,8 @@ impl Replica {
         }));
     }
 
-    /// Serves a page of what is durable. In this epoch that is all that was accepted in
-    /// the epochs before; what is on its way now will be accepted by both sets.
+    /// Serves a page of durable records. In this epoch, that is everything accepted in earlier
+    /// epochs; writes on their way now will be accepted by both sets.
     pub(super) fn on_pull(
         &self,
         from: NodeId,
@@ -301,7 +301,7 @@ impl Replica {
             return;
         }
         if collected > self.meta.collected {
-            // Compare again once this is done.
+            // The comparison is repeated after this.
             return self.on_gc_purge(collected, out);
         }
         self.read(from, What::Ranges(theirs), out);
@@ -311,7 +311,7 @@ impl Replica {
         self.read(from, What::Listing(theirs), out);
     }
 
-    /// Takes the result of a read, if it counts.
+    /// Takes the result of a read, if it is still valid.
     pub(super) fn on_read_out(
         &mut self,
         readout: Readout,
@@ -324,7 +324,7 @@ impl Replica {
             return;
         }
         match found {
-            // It may hold what was replaced by something that is collected now.
+            // A page may hold versions whose replacements are collected by now.
             Found::Page {
                 tag,
                 after,
@@ -389,7 +389,7 @@ impl Replica {
                 };
                 return self.send(to, Seq(0), same, out);
             }
-            // Comparison with the others will find out.
+            // The comparison with the others will find the damage.
             HeldPage::Partial => return,
         };
         let next = scanned.next();
@@ -398,7 +398,7 @@ impl Replica {
             match entry {
                 Entry::Found(record) => records.push(record),
                 Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
-                // The copy waits: a gap would pass for "never accepted here".
+                // The copy waits: a gap would look like "never accepted here".
                 Entry::Unreadable(at) => {
                     out.push(Effect::Reconcile { at, rewrite: true });
                     return;

@@ -70,7 +70,7 @@ impl Replica {
         self.reserve(ballot.time, &mut batch);
         self.promise(at, ballot);
         self.persist(batch, out);
-        // The ceiling that covers this promise may be on its way since an earlier one.
+        // An earlier message may have sent the ceiling that covers this promise to the disk.
         let seq = self.meta_seq.max(register.seq);
         let recall = doubted.map(|doubted| self.recall(at, doubted, &register));
         let recall = recall.unwrap_or_default();
@@ -81,7 +81,7 @@ impl Replica {
     /// The memory of a key's versions. The promise ensures that versions never stored here never
     /// will be.
     fn recall(&self, at: &Locator, doubted: Ballot, register: &Register) -> Recall {
-        // What a replica holds of a key only goes up.
+        // A replica's version of a key only rises.
         if matches!(&register.lookup, Lookup::Found(found) if found.ballot < doubted) {
             return Recall::Never;
         }
@@ -106,7 +106,7 @@ impl Replica {
         out: &mut Vec<Effect>,
     ) {
         let mixed = record.ballot.epoch != self.meta.epoch;
-        // The next ballot is promised too: one far ahead would shut everybody else out.
+        // The next ballot is promised too: one far in the future would lock out all others.
         let last = next.unwrap_or(record.ballot).max(record.ballot);
         if !self.is_timely(now, last)
             || mixed
@@ -116,7 +116,7 @@ impl Replica {
             return;
         }
         let at = Locator::of(&record);
-        // Above all that is here: which version the key has need not be looked up.
+        // Higher than everything here, so the key's version need not be looked up.
         let register = if self.is_above_all(record.ballot) {
             Register::absent()
         } else {
@@ -124,7 +124,7 @@ impl Replica {
         };
         let accepted = match &register.lookup {
             Lookup::Found(found) => found.ballot,
-            // Whatever was accepted here and is lost lies at or below the bound.
+            // Everything accepted here and lost is at or below the bound.
             Lookup::Unreadable
                 if record.ballot <= self.upper_bound()
                     && !self.mutations.has(Mutation::AcceptOverUnreadable) =>
@@ -166,7 +166,7 @@ impl Replica {
             Lookup::Found(found) => record.supersedes(&found),
             Lookup::Unreadable => self.mutations.has(Mutation::LearnOverUnreadable),
         };
-        // At or below the watermark all replicas held the same: what is not here is gone.
+        // At or below the watermark, all replicas held the same, so a missing version is gone.
         if newer && record.ballot > self.meta.collected {
             let mut batch = Batch::default();
             self.store(record, &mut batch);

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Slices bypass the messages, so both ends check the epoch:
-//! * The source serves them in the epoch that copies. In the stable epoch before, a
-//!   collection could drop a tombstone after the slices were taken and before the tail is:
-//!   what it hid would be back.
-//! * The newcomer puts them in force in that epoch only. Slices of a copy that was aborted
-//!   must not get into the next membership.
+//! * The source serves them in the epoch that copies. In the stable epoch before, a collection
+//!   could drop a tombstone between the copies of the slices and of the tail: the versions that it
+//!   hid would return.
+//! * The newcomer puts them in force only in that epoch. Slices of an aborted copy must not get
+//!   into the next membership.
 //!
 //! A merging replica takes the slices of each of its sources: together they contain the
 //! highest version of every key.
@@ -35,7 +35,7 @@ impl Replica {
         copying && self.is_in(epoch) || self.mutations.has(Mutation::SlicesOfAnyEpoch)
     }
 
-    /// Whether slices that were asked for in that epoch may be put in force.
+    /// Whether slices requested in that epoch may be put in force.
     #[must_use]
     pub fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
         let waits = self.pulling.as_ref().is_some_and(|pulling| {
@@ -72,7 +72,7 @@ impl Replica {
         }
     }
 
-    /// From where on the log of a displaced replica has what is not here.
+    /// The position of a displaced replica's log from which records are missing here.
     pub(super) fn tail_of(&self, node: NodeId, stage: Stage) -> Option<LogPosition> {
         let mut copied = self.slices.iter();
         let (_, through) = *copied.find(|(from, _)| *from == node)?;

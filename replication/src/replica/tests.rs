@@ -1,5 +1,5 @@
-//! What a script cannot interleave in one replica: what is read, fetched or confirmed between two steps.
-//! `tests/scripts` has the rules of the messages.
+//! Interleavings within one replica that a script cannot express: reads, fetches and confirmations
+//! between two steps. `tests/scripts` has the rules of the messages.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Disk {
     entries: BTreeMap<(KeyId, Key), Entry>,
     meta: Meta,
     queue: Vec<(Seq, Batch)>,
-    /// Nothing is at hand.
+    /// Whether no key is at hand.
     is_far: bool,
 }
 
@@ -48,11 +48,11 @@ impl Storage for Disk {
     }
 }
 
-/// A replica, its disk, and what it has sent so far.
+/// A replica, its disk, and the messages sent so far.
 struct Bench {
     replica: Replica,
     disk: Disk,
-    /// Messages that wait for the disk, then those that went out.
+    /// Messages that wait for the disk, then those sent.
     waiting: Vec<(Seq, Message)>,
     durable: Seq,
     sent: Vec<Message>,
@@ -111,7 +111,7 @@ impl Bench {
         self.sent.extend(ready.map(|(_, message)| message));
     }
 
-    /// Syncs everything, until nothing new comes of it.
+    /// Syncs until nothing new results.
     fn sync(&mut self) {
         while !self.disk.queue.is_empty() {
             let (seq, batch) = self.disk.queue.remove(0);
@@ -135,7 +135,7 @@ impl Bench {
         }
     }
 
-    /// The record of the key fails its checksum from now on.
+    /// Makes the key's record fail its checksum from now on.
     fn rot(&mut self) {
         let entry = Entry::Unreadable(at());
         self.disk.entries.insert((at().id(), at().key), entry);
@@ -146,7 +146,7 @@ impl Bench {
         self.step(Input::Topology(Arc::new(config)));
     }
 
-    /// Hands over a message of an epoch; what was sent since.
+    /// Delivers a message of an epoch; returns the messages sent since.
     fn hear(&mut self, epoch: u64, message: Message) -> Vec<Message> {
         let envelope = Envelope {
             partition: Partition(0),
@@ -160,7 +160,7 @@ impl Bench {
         std::mem::take(&mut self.sent)
     }
 
-    /// The same, and everything synced.
+    /// The same, then syncs everything.
     fn ask(&mut self, epoch: u64, message: Message) -> Vec<Message> {
         let mut sent = self.hear(epoch, message);
         self.sync();

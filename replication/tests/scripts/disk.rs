@@ -1,4 +1,4 @@
-//! The disk of one node: it applies batches in order, and only what it has applied survives a crash.
+//! The disk of one node: it applies batches in order, and only applied batches survive a crash.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +12,11 @@ type Name = (Digest, NamespaceId, Bytes);
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    /// With the position in the log at which each was stored.
+    /// The entries, with the log position of each.
     entries: BTreeMap<Name, (LogPosition, Entry)>,
     log: u64,
     pub(crate) meta: Meta,
-    /// What the coordinator of the node has reserved.
+    /// The reservation of the node's coordinator.
     pub(crate) ceiling: HybridTime,
     pub(crate) queue: VecDeque<(Seq, Batch)>,
 }
@@ -61,7 +61,7 @@ impl Disk {
         self.entries.insert(name(at), entry);
     }
 
-    /// All records, as if they lay in slices, and where the log behind them begins.
+    /// All records, as if they were in slices, and the log position after them.
     pub(crate) fn slices(&self) -> (Vec<Record>, LogPosition) {
         let records = self.entries().filter_map(|entry| match entry {
             Entry::Found(record) => Some(record.clone()),
@@ -70,7 +70,7 @@ impl Disk {
         (records.collect(), LogPosition(self.log))
     }
 
-    /// Slices of another disk come into force here.
+    /// Puts slices of another disk in force.
     pub(crate) fn ingest(&mut self, slices: Vec<Record>) {
         self.log += 1;
         for record in slices {

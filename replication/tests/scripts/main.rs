@@ -1,8 +1,8 @@
-//! Golden scripts of the protocol: what several nodes say to each other, step by step.
+//! Golden scripts of the protocol: the messages between several nodes, step by step.
 //!
-//! A script plays real coordinators, replicas and collectors. It decides which message arrives
-//! when, which disk stalls and which node crashes, and records all that is said. `world.rs` has
-//! the commands. `UPDATE_GOLDENFILES=1` writes the answers anew.
+//! A script drives real coordinators, replicas and collectors. It decides which message arrives
+//! when, which disk stalls and which node crashes, and records all messages. `world.rs` has the
+//! commands. `UPDATE_GOLDENFILES=1` rewrites the expected output.
 
 mod disk;
 #[cfg(feature = "mutants")]
@@ -22,7 +22,7 @@ fn path(script: &str) -> PathBuf {
         .join(script)
 }
 
-/// Runs every script of a directory, and then says which failed.
+/// Runs every script of a directory, then reports those that failed.
 fn run_all(directory: &str) -> std::io::Result<()> {
     let entries = std::fs::read_dir(path(directory))?.map(|entry| Ok(entry?.path()));
     let mut scripts = entries.collect::<std::io::Result<Vec<_>>>()?;
@@ -35,7 +35,7 @@ fn run_all(directory: &str) -> std::io::Result<()> {
         match std::panic::catch_unwind(run) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => failed.push(format!("{}: {error}", script.display())),
-            // The difference was printed.
+            // The difference has been printed.
             Err(_) => failed.push(script.display().to_string()),
         }
     }

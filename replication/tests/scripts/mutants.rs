@@ -1,4 +1,4 @@
-//! Whether the scripts can fail: with a rule broken, its script must come out differently.
+//! Checks that the scripts can fail: with a rule broken, its script must give different output.
 
 use std::panic::AssertUnwindSafe;
 
@@ -7,7 +7,7 @@ use torc_replication::{Mutation, Mutations};
 use crate::path;
 use crate::world::World;
 
-/// Each rule that a script shows, and the script.
+/// Each rule that a script demonstrates, with the script.
 const SHOWN: &[(Mutation, &str)] = &[
     (Mutation::NoEpochFence, "registers/epochs"),
     (Mutation::ActsBeforeDurable, "registers/epochs"),
@@ -76,7 +76,7 @@ fn a_script_comes_out_differently_when_its_rule_is_broken() {
     for (mutation, script) in SHOWN {
         let text = std::fs::read_to_string(path(script)).expect(script);
         let mut world = World::new(Mutations::only(*mutation));
-        // A broken rule may also end in a panic.
+        // A broken rule may also cause a panic.
         let generate = AssertUnwindSafe(|| goldenscript::generate(&mut world, &text));
         let said = std::panic::catch_unwind(generate);
         let same = matches!(&said, Ok(Ok(said)) if *said == text);

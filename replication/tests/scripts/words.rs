@@ -1,4 +1,4 @@
-//! The words of a script: how it writes keys, ballots and messages, and how it reads them.
+//! The language of the scripts: how keys, ballots and messages are written and parsed.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ pub(crate) fn ballot(text: &str) -> Result<Ballot> {
     parse().ok_or_else(|| format!("`{text}` is no ballot: write 1.100.n1").into())
 }
 
-/// As [`ballot`] reads it, behind an `@`.
+/// In the form that [`ballot`] parses, after an `@`.
 pub(crate) fn say_ballot(ballot: Ballot) -> String {
     let Ballot { epoch, time, slot } = ballot;
     let ms = time.unix_ms();
@@ -67,7 +67,7 @@ pub(crate) fn say_ballot(ballot: Ballot) -> String {
         count => format!(".{count}"),
     };
     match slot.0 {
-        // A floor at a ceiling: above every ballot of its time.
+        // A floor at a ceiling: above every ballot with its time.
         u16::MAX => format!("@{epoch}.{ms}{count}.max"),
         slot => format!("@{epoch}.{ms}{count}.n{slot}"),
     }
@@ -127,7 +127,7 @@ fn say_held(held: &Held) -> String {
     said + &say_watermarks(held.collected, held.collecting)
 }
 
-/// Those that are not zero; what was begun only if it is not done.
+/// The watermarks that are not zero; a started collection only if it is not complete.
 pub(crate) fn say_watermarks(collected: Ballot, collecting: Ballot) -> String {
     let mut said = String::new();
     for (word, ballot) in [("collected", collected), ("collecting", collecting)] {
@@ -151,7 +151,7 @@ fn say_optional(word: &str, ballot: Option<Ballot>) -> String {
     ballot.map_or(String::new(), |it| format!(", {word} {}", say_ballot(it)))
 }
 
-/// The first word is the kind by which scripts pick messages.
+/// The first word is the kind, by which scripts select messages.
 pub(crate) fn say(message: &Message) -> String {
     match message {
         Message::Read {
@@ -331,7 +331,7 @@ pub(crate) fn say_config(config: &Config) -> String {
     said
 }
 
-/// A record as `k=v 1.100.n1`, with `until=` and `version=`; of a key alone it is a tombstone.
+/// A record as `k=v 1.100.n1`, with `until=` and `version=`; a key without a value is a tombstone.
 fn record(args: &mut ArgumentConsumer<'_>) -> Result<Record> {
     let until = args.take_key("until").map(str::parse).transpose()?;
     let origin = args.take_key("version").map(ballot).transpose()?;

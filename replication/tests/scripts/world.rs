@@ -1,34 +1,34 @@
-//! A few nodes, and the messages between them, as a script moves them.
+//! A few nodes and the messages between them, as a script directs.
 //!
-//! Nothing happens by itself. A message stays in flight until the script delivers or drops it, the
-//! clock stands until the script waits, and a node learns of a topology when it is told. A disk
-//! syncs at once unless it is stalled. Node n9 and above are strangers: what they are told
-//! is said, and goes nowhere.
+//! Nothing happens on its own. A message stays in flight until the script delivers or drops it, the
+//! clock stands still until the script waits, and a node learns of a topology only when the script
+//! tells it. A disk syncs at once unless it is stalled. Nodes from n9 on are outsiders: messages to
+//! them are printed and discarded.
 //!
 //! | command | does |
 //! |---|---|
 //! | `found n1 n2 n3` | a stable partition on these nodes, and tells them |
-//! | `move n2 n3 n4 [dead=n1]`, `advance`, `abort`, `exclude n1` | the topology's next epoch; `tell=n1/n2` tells only these, `tell=` nobody |
-//! | `eventual` | from now on operations are those of an `eventual` namespace |
+//! | `move n2 n3 n4 [dead=n1]`, `advance`, `abort`, `exclude n1` | the topology's next epoch; `tell=n1/n2` tells only these, `tell=` none |
+//! | `eventual` | from now on, operations are those of an `eventual` namespace |
 //! | `tell n1` | tells a node the topology |
 //! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `until=500` |
-//! | `abandon op1` | its caller has gone |
-//! | `deliver`, `drop` | the messages in flight, once; of one `from=n1`, `to=n2`, `kind=accept` |
+//! | `abandon op1` | its caller is gone |
+//! | `deliver`, `drop` | the messages in flight, once; with `from=n1`, `to=n2`, `kind=accept`, a selection of them |
 //! | `settle` | delivers until nothing is in flight; the same filters, and `among=n1/n2` |
-//! | `hear n1 accept k=v 1.100.n9` | n1 receives this of n9, in its epoch or `epoch=2` |
-//! | `wait 5` | so many milliseconds pass |
+//! | `hear n1 accept k=v 1.100.n9` | n1 receives this from n9, in its epoch or `epoch=2` |
+//! | `wait 5` | 5 milliseconds pass |
 //! | `clock n1 ahead=500`, `behind=500` | n1's wall clock is wrong by this |
-//! | `stall n1`, `sync n1` | the disk of n1 takes its time; it catches up |
-//! | `crash n1`, `start n1` | n1 loses what was not synced; it comes back, and is told the topology (`tell=`: it is not) |
+//! | `stall n1`, `sync n1` | the disk of n1 stops syncing; it catches up |
+//! | `crash n1`, `start n1` | n1 loses what was not synced; it restarts and gets the topology (not with `tell=`) |
 //! | `rot n1 k` | the record of k on n1 fails its checksum from now on |
 //! | `collect n1 120` | n1 begins a collection up to 120 ms |
-//! | `collect n1` | n1 asks again those that have not answered |
+//! | `collect n1` | n1 repeats its request to replicas that have not answered |
 //! | `compare n1 n2` | n1 begins a comparison with n2 |
-//! | `slices n4 [none]` | n4 gets the slices that it asked for, or cannot have them |
-//! | `discard n1` | n1 deletes what it holds if it is no member |
-//! | `tick n4` | n4 asks again for what was not answered |
+//! | `slices n4 [none]` | n4 gets the slices that it asked for, or learns that there are none |
+//! | `discard n1` | n1 deletes its records if it is not a member |
+//! | `tick n4` | n4 repeats unanswered requests |
 //! | `alone n1 k` | the answer of n1 if it is the only reader |
-//! | `show`, `expiry n1` | what the disks hold; when the first value expires |
+//! | `show`, `expiry n1` | the content of the disks; the time of the first expiry |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ use crate::words::{self, Result};
 const PARTITION: Partition = Partition(0);
 const STRANGERS: NodeId = NodeId(9);
 const DEADLINE_MS: u64 = 10_000;
-/// Of one `settle`; a script needs some twenty.
+/// Limit of one `settle`; a script needs about twenty.
 const MOST_LETTERS: usize = 1_000;
 
 struct Process {
@@ -57,9 +57,9 @@ struct Process {
     coordinator: Coordinator,
     collector: Option<Collector>,
     durable: Seq,
-    /// What must not be said before a batch is durable.
+    /// Messages that must not be sent before a batch is durable.
     waiting: Vec<(Seq, Said)>,
-    /// Whose slices it wants, in which epoch.
+    /// The sources of wanted slices, with the epochs.
     wanted: Vec<(NodeId, Epoch)>,
 }
 
@@ -81,7 +81,7 @@ struct Letter {
     envelope: Envelope,
 }
 
-/// Which messages in flight a command is about.
+/// Selects messages in flight for a command.
 #[derive(Default)]
 struct Filter {
     from: Vec<NodeId>,
@@ -120,7 +120,7 @@ pub(crate) struct World {
     flight: Vec<Letter>,
     config: Option<Arc<Config>>,
     milestones: Milestones,
-    /// What every operation is, in words.
+    /// A description of every operation.
     operations: BTreeMap<OpId, String>,
     reconciling: BTreeMap<OpId, (NodeId, Locator)>,
     said: String,
@@ -143,7 +143,7 @@ impl World {
     }
 }
 
-/// What nodes do.
+/// The actions of nodes.
 impl World {
     fn say(&mut self, line: &str) {
         self.said += line;
@@ -196,7 +196,7 @@ impl World {
         });
     }
 
-    /// One input of a replica, and what comes of it.
+    /// Passes one input to a replica, and performs its effects.
     fn step(&mut self, id: NodeId, input: Input) -> Result<()> {
         let now = self.now(id);
         let node = self.node(id)?;
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The disk catches up.
+    /// Syncs all pending batches of a disk.
     fn sync(&mut self, id: NodeId) -> Result<()> {
         while let Some(seq) = self.node(id)?.disk.sync_one() {
             let process = self.process(id)?;
@@ -290,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a coordinator do something, and does what it wants.
+    /// Calls a coordinator, and performs its intents.
     fn coordinate(
         &mut self,
         id: NodeId,
@@ -348,7 +348,7 @@ impl World {
         Ok(op)
     }
 
-    /// One reconciliation of a key runs at a time on a node.
+    /// Runs one reconciliation per key and node at a time.
     fn reconcile(&mut self, id: NodeId, at: Locator, rewrite: bool) -> Result<()> {
         let one = (id, at.clone());
         if self.reconciling.values().any(|it| *it == one) {
@@ -405,7 +405,7 @@ impl World {
     }
 }
 
-/// What a script can do.
+/// The commands of scripts.
 impl World {
     fn commit(&mut self, config: &Config, args: &mut ArgumentConsumer<'_>) -> Result<()> {
         self.say(&words::say_config(config));
@@ -508,7 +508,7 @@ impl World {
         Ok(())
     }
 
-    /// A script that expects messages where there are none says so.
+    /// Fails if a script expects messages and there are none.
     fn take(&mut self, filter: &Filter) -> Vec<Letter> {
         let letters: Vec<_> = self.flight.extract_if(.., |it| filter.fits(it)).collect();
         if letters.is_empty() {
@@ -616,7 +616,7 @@ impl World {
         Ok(())
     }
 
-    /// As the edge does it: read the disk only if no other replica has a say.
+    /// As in the server: reads the disk only if no other replica has a say.
     fn alone(&mut self, id: NodeId, key: &str) -> Result<()> {
         let (now, mutations, at) = (self.now(id), self.mutations, words::locator(key)?);
         let node = self.node(id)?;

@@ -12,8 +12,8 @@ const PAGE: ScanLimits = ScanLimits {
     bytes: 1 << 20,
 };
 
-/// The values that a replica holds of a partition, each with its ballot: some 100 bytes a key, for as long as the
-/// partition is listed.
+/// The values that a replica holds of a partition, each with its ballot: about 100 bytes per key,
+/// for as long as the partition is listed.
 #[derive(Debug, Default)]
 pub(super) struct Ours(HashMap<(KeyId, Key), Ballot>);
 
@@ -39,13 +39,14 @@ impl Ours {
             .extend(values.map(|it| ((KeyId::of(&it), it.key), it.ballot)));
     }
 
-    /// Whether the replica lacks a value that a quorum knows. It is ticked off either way.
+    /// Whether the replica lacks a value that a quorum knows. Removes the key from the set in any
+    /// case.
     pub(super) fn lack(&mut self, known: &Record) -> bool {
         let held = self.0.remove(&(KeyId::of(known), known.key.clone()));
         held.is_none_or(|held| held < known.ballot)
     }
 
-    /// What is left is not there any more: a tombstone above each.
+    /// The keys left over were deleted: a tombstone for each, newer than the value held here.
     pub(super) fn gone(self) -> impl Iterator<Item = Record> {
         self.0.into_iter().map(|((id, key), ballot)| Record {
             namespace: id.namespace,

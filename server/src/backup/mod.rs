@@ -55,18 +55,18 @@ pub(crate) type BackupStream =
     Pin<Box<dyn Stream<Item = Result<WriteBackupResponse, Status>> + Send>>;
 
 const LONGEST_URL: usize = 4096;
-/// So often the caller hears that the work goes on.
+/// Interval of progress messages to the caller.
 const HEARD_EVERY: Duration = Duration::from_secs(1);
 /// A page of a listing that takes longer has no quorum.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Times that a partition which moves is begun anew.
+/// Attempts per partition that moves meanwhile.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
-/// Partitions that are listed at a time.
+/// Partitions listed at a time.
 const LISTED_TOGETHER: usize = 16;
 
 /// # Errors
-/// What is wrong with the request. What goes wrong later ends the stream.
+/// The fault of the request. Later faults end the stream.
 pub(crate) async fn start(
     shared: &Arc<Shared>,
     request: WriteBackupRequest,
@@ -104,15 +104,15 @@ pub(crate) async fn start(
         let ended = cancel.run_until_cancelled(running).await;
         let stopping = || Err(Fault::new(Reason::NotServing, "the node is stopping"));
         let ended = ended.unwrap_or_else(stopping);
-        // The caller's next request may come at once.
+        // Released first, because the caller may send its next request immediately.
         drop(place);
-        // A caller that is gone needs no answer.
+        // Fails only if the caller has disconnected.
         let _ = messages.send(ended.map_err(Status::from)).await;
     });
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// Lets another node write, for a caller that cannot reach it.
+/// Forwards the request to another node, for a caller that cannot reach it.
 async fn pass_on(
     shared: &Shared,
     table: &RoutingTable,
@@ -138,7 +138,7 @@ async fn pass_on(
     Ok(Box::pin(messages))
 }
 
-/// What was written twice is the same: nothing is ever in doubt.
+/// Writing twice gives the same packs, so nothing is ever in doubt.
 fn harmless(status: &Status) -> Fault {
     Fault {
         maybe_applied: false,
@@ -146,7 +146,7 @@ fn harmless(status: &Status) -> Fault {
     }
 }
 
-/// Each once, and this node one of its replicas.
+/// Refuses duplicates, and partitions without a replica on this node.
 fn checked_partitions(
     table: &RoutingTable,
     me: NodeId,
@@ -175,16 +175,17 @@ struct Writing {
     shared: Arc<Shared>,
     location: Location,
     name: String,
-    /// A slower pace than that of transfers, if one was asked for.
+    /// The requested rate limit, if it is lower than that of transfers.
     rate: Option<Throttle>,
-    /// The namespaces, if not all of them are wanted.
+    /// The wanted namespaces; `None` for all.
     only: Option<BTreeSet<NamespaceId>>,
     messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
     /// Partitions whose slices are in packs.
     done: u32,
 }
 
-/// What a replica lacks of a partition, while the node is a reader of it in one epoch.
+/// The records of a partition that this replica lacks, and the epoch in which the node was a
+/// reader.
 struct Listed {
     partition: Partition,
     epoch: Epoch,
@@ -219,12 +220,12 @@ impl Writing {
         let mut last = self.progress(&writer);
         let part = writer.finish(&self.location, &self.name, self.pace());
         last.part = part.await.map_err(|error| fault_of(&error))?;
-        // Only space would be lost.
+        // Failure costs only disk space.
         let _ = tokio::fs::remove_dir_all(&dir).await;
         Ok(last)
     }
 
-    /// Slices that need not be copied again, if this backup is of this cluster.
+    /// Slices that an earlier backup of this cluster already has.
     async fn known(&mut self, partitions: &BTreeSet<Partition>) -> Result<Known, Fault> {
         let plan = Plan::read(&self.location, &self.name).await;
         let plan = plan.map_err(|error| fault_of(&error))?;
@@ -249,7 +250,7 @@ impl Writing {
         Ok(Known::of(&base, partitions))
     }
 
-    /// Where packs are made: nothing there outlives the request.
+    /// An empty directory for packs; nothing in it outlives the request.
     async fn empty_dir(&self) -> Result<PathBuf, Fault> {
         let dir = self.shared.settings.data_dir.join("backup");
         let made = {
@@ -268,7 +269,7 @@ impl Writing {
         Ok(dir)
     }
 
-    /// What a quorum knows of a partition and this replica lacks.
+    /// The records of a partition that a quorum knows and this replica lacks.
     async fn list(&self, partition: Partition) -> Result<Listed, Fault> {
         let epoch = self.epoch(partition)?;
         let mut lacking = Vec::new();
@@ -279,7 +280,7 @@ impl Writing {
             let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
             let ours = match reading.map_err(|_| failed("reading a partition"))? {
                 Ok(ours) => ours,
-                // Its slices are no use: all is taken from the listing.
+                // The slices are unusable, so the listing supplies all records.
                 Err(StoreError::Damaged { .. }) => Ours::default(),
                 Err(error) => return Err(store_fault(&error)),
             };
@@ -292,7 +293,7 @@ impl Writing {
         })
     }
 
-    /// Whether there is nothing that a quorum knows and this replica lacks, or the other way round: no need to list.
+    /// Whether this replica holds exactly what a quorum knows, which makes a listing unnecessary.
     async fn holds_the_same(&self, partition: Partition) -> Result<bool, Fault> {
         let registers = Arc::clone(self.shared.registers()?);
         let until = Instant::now() + PAGE_TIMEOUT;
@@ -347,7 +348,7 @@ impl Writing {
         flushed.map(drop).map_err(|error| store_fault(&error))
     }
 
-    /// Adds the slices of a partition, those of current generations too.
+    /// Adds the slices of a partition, including those of current generations.
     async fn copy(
         &self,
         partition: Partition,
@@ -360,7 +361,7 @@ impl Writing {
             if self.epoch(partition)? == epoch {
                 break held?;
             }
-            // It has moved meanwhile: what is here now is looked at again.
+            // The partition has moved meanwhile: start again with what is here now.
             attempt += 1;
             if attempt == ATTEMPTS {
                 return Err(stale(partition, epoch));
@@ -372,7 +373,7 @@ impl Writing {
             self.flush().await?;
         };
         let Some(slices) = slices else {
-            // Damaged: what the others know of it stands for all of it.
+            // Damaged slices: the listing of the other replicas replaces them.
             let listed = Listed {
                 partition,
                 epoch,
@@ -392,7 +393,7 @@ impl Writing {
         Ok(writer)
     }
 
-    /// The slices of a partition; none if they are damaged and others have it.
+    /// The slices of a partition; `None` if they are damaged and other replicas have the records.
     fn held(&self, partition: Partition) -> Result<Option<Vec<SealedSlice>>, Fault> {
         let mut slices = match self.shared.store.sealed(partition) {
             _ if self.only.is_some() => Vec::new(),
@@ -432,7 +433,7 @@ impl Writing {
         Ok(config.epoch)
     }
 
-    /// Whether no other replica knows anything.
+    /// Whether this node is the only replica.
     fn is_alone(&self, partition: Partition) -> Result<bool, Fault> {
         let config = self.shared.registers()?.config(partition);
         Ok(config.is_some_and(|config| config.members.len() == 1))
@@ -446,7 +447,7 @@ impl Writing {
         Ok(writer)
     }
 
-    /// As fast as transfers go, or as was asked.
+    /// Waits as the rate limit of transfers or the requested one demands.
     fn pace<'a>(&'a self) -> impl Fn(u64) -> BoxFuture<'a, ()> + Send {
         move |bytes| {
             Box::pin(async move {
@@ -458,7 +459,7 @@ impl Writing {
         }
     }
 
-    /// Says now and then how far it is.
+    /// Sends progress from time to time.
     async fn tell(&self, writer: &PackWriter, heard: &mut Instant) -> Result<(), Fault> {
         self.listen()?;
         if heard.elapsed() < HEARD_EVERY {
@@ -480,7 +481,7 @@ impl Writing {
         }
     }
 
-    /// Nobody waits any more?
+    /// Fails if the caller has disconnected.
     fn listen(&self) -> Result<(), Fault> {
         if self.messages.is_closed() {
             return Err(gone());

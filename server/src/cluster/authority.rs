@@ -1,5 +1,5 @@
-//! The authorities that nodes trust, and the steps of a rotation. `rotation` has each node's part
-//! in a step.
+//! The authorities that nodes trust, and the steps of a rotation. The module `rotation` does each
+//! node's part of a step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::status;
 use crate::shared::Shared;
 use crate::tls_dir::OwnAuthority;
 
-/// How long members have to hear of a step.
+/// Time for members to learn of a step.
 const HEAR_TIME: Duration = Duration::from_secs(5);
 
 pub(super) async fn show(
@@ -39,7 +39,7 @@ pub(super) async fn show(
     })
 }
 
-/// Each of them, whether it has done the step, and whether it answers.
+/// Each member, whether it has completed the step, and whether it answers.
 async fn members(shared: &Arc<Shared>, topology: &Topology) -> Vec<v1::RotationMember> {
     let late = topology.rotation_waits_for();
     let table = topology.routing();
@@ -97,7 +97,7 @@ pub(super) async fn rotate(
     };
     if let Some(command) = command {
         match shared.group.propose(command, deadline).await {
-            // Somebody else began one at the same time: it is as good as this one.
+            // Another caller began a rotation at the same time; its rotation serves as well.
             Err(GroupError::Refused(TopologyError::Rotating)) => {}
             done => {
                 done?;
@@ -108,7 +108,7 @@ pub(super) async fn rotate(
     show(shared, deadline).await
 }
 
-/// Makes the new authority. Its key stays here until members ask for it.
+/// Creates the new authority. Its key stays on this node until members ask for it.
 async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<Command, Fault> {
     let trusted = known.map_or_else(
         || own.trusted().into_iter().take(1).collect(),
@@ -129,8 +129,9 @@ async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<C
     Err(fault.retry_after(Duration::from_secs(1)))
 }
 
-/// The topology refuses a step that somebody has not done. A member that has, and does not answer now, is waited for as
-/// well: whoever takes the step sees that all is well.
+/// Refuses a step while any member does not answer, even one that has completed the current step:
+/// an operator who takes a step should know that every node is up. The topology itself refuses a
+/// step that a member has not completed.
 async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fault> {
     let members = members(shared, topology).await;
     let silent = members.iter().filter(|member| !member.problem.is_empty());

@@ -81,7 +81,7 @@ pub(super) async fn replace(
     coming.carry_out(shared, kind, deadline).await
 }
 
-/// A node that comes.
+/// A node that is to be added.
 struct Coming {
     address: String,
     plan_only: bool,
@@ -98,7 +98,7 @@ impl Coming {
         deadline: Instant,
     ) -> Result<ChangeResponse, Fault> {
         let newcomer = identify(shared, &self.address).await?;
-        // Where the whole cluster would connect to.
+        // The whole cluster would connect to this address.
         resolve(&newcomer.peer_address).await?;
         let topology = shared.group.read_current(deadline).await?;
         check_newcomer(shared, &topology, &self.address, &newcomer)?;
@@ -146,7 +146,7 @@ impl Coming {
     }
 }
 
-/// Whether the node has its place, and the one it was to replace is gone.
+/// Whether the node is a member already and the node that it replaces is gone.
 fn is_there_already(topology: &Topology, member: &NewMember, kind: TransitionKind) -> bool {
     let known = topology.member_by_incarnation(member.incarnation);
     let is_active = known.is_some_and(|(_, known)| known.state == MemberState::Active);
@@ -236,7 +236,7 @@ pub(super) async fn reweight(
     begin(shared, requested, deadline).await
 }
 
-/// Gives a namespace, and those in its layer, another number of replicas.
+/// Changes the number of replicas of a namespace and of the others in its layer.
 pub(super) async fn alter(
     shared: &Arc<Shared>,
     request: Request<AlterNamespaceRequest>,
@@ -277,7 +277,7 @@ pub(super) async fn alter(
     begin(shared, requested, deadline).await
 }
 
-/// Whether the layer has that number of replicas, and keeps it.
+/// Whether the layer already has that number of replicas and no change of it is under way.
 fn is_altered_already(topology: &Topology, kind: TransitionKind) -> bool {
     let TransitionKind::Alter { layer, replicas } = kind else {
         return false;
@@ -317,7 +317,7 @@ pub(super) async fn abort(
     })
 }
 
-/// Plans on the current topology and begins; plans again when it has changed meanwhile.
+/// Plans on the current topology and begins; plans again if the topology has changed meanwhile.
 async fn begin(
     shared: &Arc<Shared>,
     requested: RequestedChange,
@@ -352,7 +352,7 @@ async fn begin(
     }
 }
 
-/// The answer where this very change runs.
+/// The answer if exactly this change is under way.
 async fn under_way(
     shared: &Arc<Shared>,
     topology: &Topology,
@@ -383,7 +383,7 @@ async fn declare_dead(
     };
     let declaration = requested.declaration(node);
     match shared.group.propose(declaration, deadline).await {
-        // There was nothing to move: it is no member any more.
+        // Nothing had to move: the node is no longer a member.
         Ok(_)
         | Err(GroupError::Refused(
             TopologyError::NoTransition | TopologyError::UnknownNode { .. },
@@ -392,8 +392,8 @@ async fn declare_dead(
     }
 }
 
-/// The change that runs may be waiting for a node that is to be written off, so that does not
-/// wait for the change.
+/// Writes the node off without waiting for the running change, which may itself be waiting for that
+/// node.
 async fn write_off_at_once(
     shared: &Shared,
     topology: &Topology,

@@ -21,9 +21,9 @@ use crate::tls_dir::OwnAuthority;
 
 pub(super) const CALL: &str = "Cluster/EnrolNode";
 const MAX_NAMES: usize = 16;
-/// As DNS has it.
+/// The limit of DNS.
 const MAX_NAME_LEN: usize = 253;
-/// An id and a secret.
+/// A token is an id and a secret.
 const MAX_TOKEN_LEN: usize = 128;
 
 pub(super) async fn enrol(
@@ -33,7 +33,7 @@ pub(super) async fn enrol(
     deadline: Instant,
 ) -> Result<EnrolNodeResponse, Fault> {
     let vetted = vet(shared, caller, &request);
-    // Strangers cause these: they are denials, of which so many are written.
+    // Strangers can cause these faults, so they count as denials, whose log lines are limited.
     let (own, bearer, signing_request) =
         vetted.inspect_err(|fault| shared.denied(caller, CALL, fault))?;
     let act = shared.act(caller, CALL, &format_args!("{} {request:?}", bearer.id()));
@@ -42,7 +42,7 @@ pub(super) async fn enrol(
     admitted
 }
 
-/// Everything that this node can tell by itself.
+/// All checks that this node can make on its own.
 fn vet<'a>(
     shared: &'a Shared,
     caller: &Caller,
@@ -74,7 +74,7 @@ fn vet<'a>(
         let message = "this node belongs to no cluster yet: use another node, or wait";
         Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(500))
     })?;
-    // Whose key it is does not matter yet: a token that is used up may be this node's own.
+    // The key is not checked here: a used token is accepted if the same node presents it again.
     match topology.check_join_token(bearer.id(), bearer.hash(), KeyDigest([0; 32]), unix_ms()) {
         Ok(()) | Err(TopologyError::JoinTokenUsed { .. }) => {}
         Err(error) => return Err(denied(&error)),
@@ -102,7 +102,7 @@ pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
     })
 }
 
-/// By which newcomers recognise the authority.
+/// The digest by which joining nodes recognise the authority.
 pub(crate) fn issuer_of(own: &OwnAuthority) -> Result<AuthorityDigest, Fault> {
     let digest = own.digest();
     digest.map_err(|error| Fault::new(Reason::Internal, error.to_string()))

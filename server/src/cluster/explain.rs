@@ -22,7 +22,7 @@ use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
-/// How long a replica has to say what it holds.
+/// Time for a replica to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn explain(
@@ -61,7 +61,7 @@ pub(crate) async fn explain(
     together(state.lead, futures::future::join_all(asked).await)
 }
 
-/// The nodes of both preference lists, each once.
+/// The nodes of both preference lists, without duplicates.
 fn involved(state: &PartitionState) -> impl Iterator<Item = NodeId> + '_ {
     let newcomers = state.next.iter().flat_map(|next| next.iter());
     let newcomers = newcomers.filter(|node| !state.nodes.contains(node));
@@ -86,7 +86,7 @@ async fn ask(
         .map_err(|status| Fault::from_status(&status))
 }
 
-/// The lead's answer, or that of the first who gave one, with what all hold.
+/// The lead's answer, or else the first successful one, with what every replica holds.
 fn together(
     lead: NodeId,
     answers: Vec<(NodeId, Result<ExplainResponse, Fault>)>,
@@ -151,7 +151,7 @@ fn placement(
     })
 }
 
-/// What this node holds of the key, and where it was looked for.
+/// What this node holds for the key, and where it looked.
 fn held(
     shared: &Shared,
     namespace: NamespaceId,
@@ -168,7 +168,7 @@ fn held(
         ..answer
     };
     let found = match store.get(namespace, digest, key.as_bytes()) {
-        // The slices tell which of them it is.
+        // The verdicts on the slices show which one is damaged.
         Err(StoreError::Damaged { .. }) => None,
         found => found.map_err(|error| store_fault(&error))?,
     };
@@ -204,7 +204,7 @@ fn slice_to_wire(slice: &SliceTrace) -> v1::SliceTrace {
             is_tombstone,
         } => (SliceVerdict::Holds, Some((ballot, is_tombstone))),
         Verdict::Damaged(_) => (SliceVerdict::Damaged, None),
-        // Said by a later release of the store.
+        // A variant from a later release of the store.
         _ => (SliceVerdict::Unspecified, None),
     };
     v1::SliceTrace {

@@ -5,36 +5,37 @@
 //! | string | the same characters, however escaped; no normalisation, no change of case |
 //! | number | the same number, however written: 1, 1.0 and 1e0. Beyond 64 bits, and with a fraction, as the nearest double |
 //! | boolean | the same boolean |
-//! | null, array, object | nothing: no join is on them |
+//! | null, array, object | nothing: they cannot be join keys |
 //!
 //! A string never equals a number or a boolean.
 
-/// Which field: the name of one at the top, or a JSON pointer (RFC 6901), which begins with `/`.
+/// A JSON field: a name at the top level, or a JSON pointer (RFC 6901), which begins with `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field(String);
 
-/// Longest name or pointer.
+/// Limit on the length of a name or pointer, bytes.
 pub(super) const MAX_FIELD_LEN: usize = 1_024;
 
-/// Why a value has nothing to join on.
+/// Why a value cannot be joined on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unjoined {
-    /// It is no JSON.
+    /// The value is not JSON.
     NotJson,
-    /// It has no such field, or is no object.
+    /// The value is not an object or has no such field.
     NoField,
     /// The field is null, an array or an object.
     NotScalar,
 }
 
 impl Field {
-    /// None if it is empty or too long.
+    /// `None` if the text is empty or too long.
     pub(super) fn new(text: &str) -> Option<Self> {
         let is_one = !text.is_empty() && text.len() <= MAX_FIELD_LEN;
         is_one.then(|| Self(text.to_owned()))
     }
 
-    /// The field's value in this JSON text, in the form in which it is compared. Of fields of one name the last counts.
+    /// The field's value in this JSON text, encoded for comparison. Of several fields of one name,
+    /// the last counts.
     pub(super) fn of(&self, json: &[u8]) -> Result<Vec<u8>, Unjoined> {
         let json: serde_json::Value =
             serde_json::from_slice(json).map_err(|_| Unjoined::NotJson)?;
@@ -53,12 +54,13 @@ impl Field {
     }
 }
 
-/// An integer of 64 bits exactly, whatever it is written as; else a double.
+/// A number that is a 64-bit integer in any notation is encoded exactly, all others as the nearest
+/// double.
 #[expect(clippy::cast_possible_truncation, reason = "it saturates")]
 fn number_bytes(number: &serde_json::Number) -> (u8, Vec<u8>) {
     let double = number.as_f64().unwrap_or(f64::NAN);
     let range = i128::from(i64::MIN)..=i128::from(u64::MAX);
-    // Saturates, and what lies beyond the range stays beyond it.
+    // Saturates; a double out of range stays out of the range of 64-bit integers.
     let whole = (double.fract() == 0.0).then_some(double as i128);
     let exact = number.as_i64().map(i128::from);
     let exact = exact.or_else(|| number.as_u64().map(i128::from));

@@ -19,9 +19,9 @@ use crate::kv::find_namespace;
 use crate::shared::Shared;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How long members have to hear of a promotion that is to wait for nobody.
+/// Time for members to learn of a forced promotion.
 const FORCED_WAIT: Duration = Duration::from_secs(2);
-/// What is left of the deadline for the answer.
+/// Time reserved for sending the answer before the deadline.
 const TO_ANSWER: Duration = Duration::from_millis(200);
 
 pub(super) async fn change(
@@ -120,8 +120,9 @@ fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
     name.ok_or_else(|| Fault::unknown("another request has dropped the generation"))
 }
 
-/// Returns when no member answers from an older generation any more, or a little before the deadline.
-/// If that is `forced`, nobody is waited for in the end. Names those that may still do so.
+/// Waits until no member answers from an older generation, or until shortly before the deadline. If
+/// `forced`, then stops waiting for the rest. Returns the members that may still answer from an
+/// older generation.
 pub(super) async fn heard(
     shared: &Shared,
     namespace: &str,

@@ -10,7 +10,7 @@ use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::Shared;
 
-/// Says that a request was passed on once already.
+/// Metadata of a request that was already forwarded once.
 const PASSED_ON: &str = "torc-passed-on";
 
 /// The leader, unless this node leads.

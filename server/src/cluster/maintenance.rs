@@ -14,17 +14,17 @@ use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::Shared;
 
-/// What is to be done.
+/// The maintenance task to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Flush,
     Compact,
 }
 
-/// Lets one member do it, or all. Members that could not are named in the answer.
+/// Runs the work on one member or on all. The answer names the members that could not do it.
 ///
 /// # Errors
-/// NO_SUCH_NODE; the fault of the only node that was asked.
+/// `NO_SUCH_NODE`, or the fault of the only node that was asked.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     work: Work,
@@ -93,7 +93,7 @@ async fn one(
 
 async fn own(shared: &Shared, work: Work, node: NodeId) -> Result<NodeMaintenance, Fault> {
     let store = shared.store.clone();
-    // What was begun is done, whether or not anybody waits for it.
+    // Spawned, so that the work completes even if the caller disconnects.
     let working = tokio::spawn(async move {
         Ok(match work {
             Work::Flush => {

@@ -71,7 +71,7 @@ impl ClusterService {
         Self { shared }
     }
 
-    /// To be written to the audit log with its outcome.
+    /// An action for the audit log, which records it with its outcome.
     fn act<T: std::fmt::Debug>(&self, call: &str, request: &Request<T>) -> Act {
         let caller = caller_of(request.extensions());
         self.shared.act(caller, call, request.get_ref())
@@ -114,7 +114,7 @@ impl Cluster for ClusterService {
         if !caller.is_anyone() && !caller.may_learn_digests() {
             topology.digest_key.clear();
         }
-        // Their ids stay: partitions follow from them.
+        // Their ids stay, because partitions depend on them.
         for namespace in &mut topology.namespaces {
             if !caller.may_know_of(&namespace.name) {
                 namespace.name = format!("#{}", namespace.id);
@@ -336,7 +336,7 @@ impl Cluster for ClusterService {
         request: Request<WriteBackupRequest>,
     ) -> Result<Response<Self::WriteBackupStream>, Status> {
         let caller = caller_of(request.extensions()).clone();
-        // Without hundreds of numbers.
+        // The audit log omits the partition numbers: there may be hundreds.
         let said = WriteBackupRequest {
             partitions: Vec::new(),
             ..request.get_ref().clone()

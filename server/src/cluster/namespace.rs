@@ -16,14 +16,14 @@ use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
 use super::{generation, status};
 use crate::shared::Shared;
 
-/// How long members have to hear of a new namespace before it is left to them.
+/// Time for members to learn of a new namespace; slower members learn of it later.
 const HEAR_TIME: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Why a namespace is not even proposed. Nothing was changed.
+/// Why a namespace is not proposed. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NamespaceError {
-    /// More than any cluster has.
+    /// More replicas than any cluster has.
     #[error("{asked} replicas are not possible: choose 1 to 5, or omit the number")]
     Replicas { asked: u32 },
 }
@@ -53,14 +53,15 @@ pub(super) async fn create(
     })
 }
 
-/// Returns when no member answers from the namespace any more, or a little before the deadline.
+/// Drops a namespace, and waits until no member answers from it or until shortly before the
+/// deadline.
 pub(super) async fn drop(
     shared: &Shared,
     request: DropNamespaceRequest,
     deadline: Instant,
 ) -> Result<DropNamespaceResponse, Fault> {
     let topology = shared.group.read_current(deadline).await?;
-    // One that is unknown is refused below.
+    // The topology refuses an unknown namespace below.
     let id = topology.namespace(&request.name).map(|known| known.id);
     let command = Command::DropNamespace { name: request.name };
     shared.group.propose(command, deadline).await?;
@@ -71,8 +72,8 @@ pub(super) async fn drop(
     })
 }
 
-/// Returns when every member has adopted what was committed before, or a time is over. Those that do not answer are not
-/// waited for: they hear of it when they are back.
+/// Waits until every member has adopted the topology committed before the call, at most for `time`.
+/// Does not wait for members that do not answer: they learn of it when they are back.
 pub(super) async fn all_heard(
     shared: &Shared,
     time: Duration,
@@ -82,7 +83,7 @@ pub(super) async fn all_heard(
     let members = table.members.keys();
     let hearing = members.map(|id| heard(shared, *id, table.epoch));
     let until = deadline.min(Instant::now() + time);
-    // Whoever is late is not waited for.
+    // Does not wait for slower members.
     let _ = tokio::time::timeout_at(until.into(), join_all(hearing)).await;
     Ok(table)
 }
@@ -104,7 +105,7 @@ fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceErr
     })
 }
 
-/// Returns when a member has adopted a topology as new as this, or does not answer.
+/// Waits until a member has adopted this epoch or a later one, or does not answer.
 async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) {
     loop {
         let adopted = if shared.identity.node() == Some(node) {

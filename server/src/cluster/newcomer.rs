@@ -1,4 +1,4 @@
-//! Checks a node that is to become a member, and tells it its id.
+//! Checks a node that is about to become a member, and tells it its id.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub(super) fn new_member(address: &str, newcomer: &IdentifyResponse) -> Result<N
     })
 }
 
-/// What a node says that it runs.
+/// The release that a node reports.
 pub(crate) fn release_of(node: &IdentifyResponse) -> Release {
     Release {
         version: node.version.clone(),
@@ -109,7 +109,7 @@ pub(super) async fn enlist(
         .peers
         .stranger(&resolve(&newcomer.peer_address).await?.to_string())?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
-    // What the member table says now is repaired by asking again: nothing is in doubt.
+    // A retry repairs the member table if the call failed, so its outcome is never in doubt.
     answer.map(drop).map_err(|status| Fault {
         maybe_applied: false,
         ..Fault::from_status(&status)

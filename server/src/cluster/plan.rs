@@ -24,22 +24,22 @@ use crate::peers::within;
 use crate::shared::Shared;
 
 const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Partitions in flight at a time when the caller does not say: enough that some are copied
-/// while the others' stages are committed.
+/// Default for the number of partitions that move at a time: enough that some are copied while the
+/// stages of others are committed.
 const PARALLEL: u32 = 512;
 
 /// A change that a caller requested.
 #[derive(Debug, Clone)]
 pub(super) struct RequestedChange {
     pub(super) kind: TransitionKind,
-    /// Where the node is reached that comes, goes or changes.
+    /// Address of the node that joins, leaves or changes.
     pub(super) address: String,
     /// 0: the default.
     pub(super) parallel: u32,
     pub(super) force: bool,
-    /// A node that goes and is dead for good.
+    /// The node that leaves and is dead for good.
     pub(super) dead: Option<NodeId>,
-    /// A namespace whose replicas are altered only if no other's are with them.
+    /// A namespace whose number of replicas may change only if no other namespace changes with it.
     pub(super) alone: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl RequestedChange {
 }
 
 impl RequestedChange {
-    /// What declares the node dead that goes.
+    /// The command that declares the leaving node dead.
     pub(super) fn declaration(&self, node: NodeId) -> Command {
         if self.force {
             let at_ms = unix_ms();
@@ -72,7 +72,7 @@ impl RequestedChange {
     }
 }
 
-/// Whether the topology would carry the change out, without its dead if it has any.
+/// Whether the topology would accept the change; a dead node is removed first.
 pub(super) fn rehearse(topology: &Topology, requested: &RequestedChange) -> Result<(), Fault> {
     if let Some(name) = &requested.alone {
         topology.check_alone(name).map_err(refused)?;
@@ -103,7 +103,7 @@ pub(super) fn refused(error: TopologyError) -> Fault {
     Fault::from(GroupError::Refused(error))
 }
 
-/// The plan of a change that is done or under way: nothing more is to be planned.
+/// The outline of a change that is done or under way, without moves: none remain to be planned.
 pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> Plan {
     let altered = requested.kind.alters();
     Plan {
@@ -119,7 +119,7 @@ pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> 
     }
 }
 
-/// The number of replicas that an alteration leads to; 0: it is none.
+/// The number of replicas after an alteration; 0 for other changes.
 pub(super) fn replicas_after(kind: TransitionKind) -> u32 {
     match kind {
         TransitionKind::Alter { replicas, .. } => replicas.into(),
@@ -140,7 +140,7 @@ pub(super) fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
     }
 }
 
-/// The node that a replacement removes; 0: it is none.
+/// The node that a replacement removes; 0 for other changes.
 pub(super) fn replaced(kind: TransitionKind) -> u64 {
     match kind {
         TransitionKind::Replace { old, .. } => old.0,
@@ -148,9 +148,8 @@ pub(super) fn replaced(kind: TransitionKind) -> u64 {
     }
 }
 
-/// The plan of a change, with what it would move as of now, and what it would lose if the node
-/// that goes is dead. A dead node can be written off while another change runs: then that is
-/// all that is told.
+/// The plan of a change, with what it would move now, and what it would lose if the leaving node is
+/// dead. A dead node can be written off while another change runs: the plan then shows only that.
 pub(super) async fn describe(
     shared: &Arc<Shared>,
     topology: &Topology,
@@ -217,7 +216,7 @@ fn losses_to_wire(losses: Losses) -> torc_proto::v1::Losses {
     }
 }
 
-/// The members other than the dead one that do not answer.
+/// The members, without the dead one, that do not answer.
 async fn silent_members(shared: &Shared, topology: &Topology, dead: NodeId) -> BTreeSet<NodeId> {
     let me = shared.identity.node();
     let members = topology.members().iter();
@@ -229,8 +228,8 @@ async fn silent_members(shared: &Shared, topology: &Topology, dead: NodeId) -> B
     silent.into_iter().flatten().collect()
 }
 
-/// Who receives a partition, and from whom most of it: the node whose place it takes, or
-/// the first that lives.
+/// The receivers of a partition, each with the source of most of its data: the node that it
+/// displaces, or the first node that is alive.
 fn journeys(
     planned: &PlannedMove,
     dead: Option<NodeId>,
@@ -244,7 +243,7 @@ fn journeys(
     })
 }
 
-/// Partitions each node holds before and after.
+/// The partitions of each node before and after the change.
 fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, NodeShare> {
     let mut shares: BTreeMap<NodeId, NodeShare> = BTreeMap::new();
     for state in topology
@@ -269,8 +268,8 @@ fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, N
     shares
 }
 
-/// What the moving partitions hold: the most that any of their replicas has. A replica
-/// that does not answer is done without where another does.
+/// The size of each moving partition: the maximum over its replicas. Tolerates a replica that does
+/// not answer if another one does.
 async fn partition_sizes(
     shared: &Shared,
     plan: &TransitionPlan,
@@ -314,7 +313,7 @@ async fn partition_sizes(
     }
     let is_known = |planned: &&PlannedMove| planned.from.iter().any(|n| answered.contains(n));
     match failed {
-        // Of what is dead nobody can tell.
+        // Partitions whose only replica is dead have no known size.
         Some(fault) if requested.dead.is_none() && !moving.values().all(is_known) => Err(fault),
         _ => Ok(sizes),
     }

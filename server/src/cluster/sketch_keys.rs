@@ -38,17 +38,17 @@ pub(crate) type SketchStream =
 
 /// Namespaces in one request.
 const MAX_NAMESPACES: usize = 2;
-/// The sketches of one.
+/// Bytes of the sketches of one namespace.
 const SET_BYTES: usize = 5 << 20;
 const PAGE: ScanLimits = ScanLimits {
     records: 1_000,
     bytes: 1 << 20,
 };
-/// So often the caller hears that the work goes on.
+/// Interval of progress messages to the caller.
 const HEARD_EVERY: Duration = Duration::from_secs(1);
 
 /// # Errors
-/// What is wrong with the request. What goes wrong later ends the stream.
+/// The fault of the request. Later faults end the stream.
 pub(super) async fn start(
     shared: &Arc<Shared>,
     request: SketchKeysRequest,
@@ -77,14 +77,14 @@ pub(super) async fn start(
     tokio::spawn(async move {
         let _held = (place, charge);
         if let Err(Stopped::Fault(fault)) = sketching.run(partitions, &messages).await {
-            // A caller that is gone needs no reason.
+            // Fails only if the caller has disconnected.
             let _ = messages.send(Err(fault.into())).await;
         }
     });
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// Lets another node answer, for a caller that cannot reach it.
+/// Forwards the request to another node, for a caller that cannot reach it.
 async fn pass_on(
     shared: &Shared,
     table: &RoutingTable,
@@ -117,7 +117,7 @@ async fn pass_on(
     Ok(Box::pin(messages))
 }
 
-/// Reading changes nothing, so that what broke is never in doubt.
+/// Reading changes nothing, so a broken connection leaves nothing in doubt.
 fn readable(status: &Status) -> Fault {
     Fault {
         maybe_applied: false,
@@ -125,7 +125,7 @@ fn readable(status: &Status) -> Fault {
     }
 }
 
-/// Each once, in ring order.
+/// The requested partitions in ring order; duplicates are an error.
 fn checked_partitions(table: &RoutingTable, wanted: &[u32]) -> Result<Vec<Partition>, Fault> {
     let mut partitions: Vec<Partition> = wanted.iter().copied().map(Partition).collect();
     partitions.sort_unstable();
@@ -138,11 +138,11 @@ fn checked_partitions(table: &RoutingTable, wanted: &[u32]) -> Result<Vec<Partit
     Ok(partitions)
 }
 
-/// What is sketched of one namespace.
+/// What to sketch of one namespace.
 struct Set {
     namespace: NamespaceId,
     weights: HashMap<Digest, u64>,
-    /// What is sketched instead of the keys.
+    /// The field to sketch instead of the keys.
     on: Option<Field>,
     keys: KeySet,
     not_json: u64,
@@ -220,7 +220,7 @@ fn checked_namespaces(
 /// Why the work ended early.
 enum Stopped {
     Fault(Fault),
-    /// Nobody waits for it.
+    /// The caller has disconnected.
     Gone,
 }
 
@@ -237,7 +237,7 @@ struct Sketching {
     digest_key: DigestKey,
     sets: Vec<Set>,
     records: u64,
-    /// When the caller last heard of it.
+    /// The time of the last message to the caller.
     heard: Instant,
 }
 

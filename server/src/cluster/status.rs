@@ -30,7 +30,7 @@ use crate::shared::Shared;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Asks every member (unless `local`) and puts the answers together.
+/// Asks every member (unless `local`) and combines the answers.
 pub(crate) async fn gather(
     shared: &Arc<Shared>,
     request: &StatusRequest,
@@ -81,7 +81,7 @@ pub(crate) async fn gather(
     })
 }
 
-/// Partitions that lack replicas, because these do not answer or are too few.
+/// Counts of partitions that lack replicas, because replicas do not answer or there are too few.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Short {
     under_replicated: u32,
@@ -109,8 +109,8 @@ impl Short {
     }
 }
 
-/// How many replicas of the set that reads answer, and whether all who do suffice to read
-/// and to accept.
+/// The number of answering replicas in the set that serves reads, and whether all answering
+/// replicas form a quorum for both reads and accepts.
 pub(crate) fn answering_replicas(config: &Config, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
     let members = config.members.iter().enumerate();
     let present = members.filter(|(_, member)| answers(member.node));
@@ -278,7 +278,7 @@ pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
     }
 }
 
-/// Resident memory of this process; 0 where the system does not tell.
+/// Resident memory of this process; 0 if the system does not report it.
 pub(crate) fn resident_memory_bytes() -> u64 {
     let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else {
         return 0;
@@ -291,7 +291,7 @@ pub(crate) fn resident_memory_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// The same as JSON, for HTTP.
+/// The status as JSON, for HTTP.
 pub(crate) fn to_json(status: &StatusResponse) -> Value {
     let cluster = <[u8; 16]>::try_from(&status.cluster_id[..])
         .map(ClusterId)
@@ -359,7 +359,7 @@ fn node_json(node: &NodeStatus) -> Value {
     fields
 }
 
-/// What the store of a node says, and who reaches it.
+/// The figures of a node's store, and which nodes reach it.
 fn stored_json(node: &NodeStatus) -> Value {
     json!({
         "index_bytes": node.index_bytes,

@@ -10,10 +10,10 @@ use std::time::Duration;
 use torc_proto::{Fault, Reason};
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// As DNS has it.
+/// The limit of DNS.
 const MOST_OF_A_HOST: usize = 253;
-/// Metadata services at addresses that are not link-local: of Alibaba, Oracle and Azure, and of
-/// Amazon and Google.
+/// Metadata services whose addresses are not link-local: those of Alibaba, Oracle and Azure, and
+/// those of Amazon and Google.
 const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
@@ -24,11 +24,11 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
 
-/// The address to connect to for `address`, which a client named.
+/// The address to connect to for `address`, which a client supplied.
 ///
 /// # Errors
-/// `INVALID` for what is no address, `REFUSED` where nodes never are, OWNER_UNREACHABLE if the name is not
-/// known. Nothing was changed.
+/// `INVALID` if it is not an address, `REFUSED` for addresses that no node can have,
+/// `OWNER_UNREACHABLE` if the name is unknown. Nothing was changed.
 pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
     let is_host_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && host.len() <= MOST_OF_A_HOST && port.parse::<u16>().is_ok()

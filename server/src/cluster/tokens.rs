@@ -22,7 +22,7 @@ use super::namespace::all_heard;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// How long members have to hear of a token, or of its end.
+/// Time for members to learn of a new or revoked token.
 const HEAR_TIME: Duration = Duration::from_secs(5);
 
 pub(crate) async fn create(
@@ -131,7 +131,7 @@ pub(super) async fn revoke(
     deadline: Instant,
 ) -> Result<RevokeTokenResponse, Fault> {
     let id: BearerId = request.id.parse().map_err(|_| {
-        // Somebody may have given the whole token: it is not told back.
+        // The caller may have sent the whole token, so the message does not repeat it.
         let message = "the id of a token has 16 hexadecimal digits: see `kvctl token list`";
         Fault::new(Reason::Invalid, message)
     })?;

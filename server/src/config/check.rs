@@ -15,13 +15,13 @@ use crate::hot::HotSettings;
 use crate::spans::TraceSettings;
 use crate::tls_dir::TlsDir;
 
-/// How long certificates are valid that a node issues; it renews its own at two thirds.
+/// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
 /// One operation in a thousand.
 const USUAL_TRACE_RATIO: f64 = 0.001;
-/// Numbers that a Redis client may select are below this.
+/// Redis clients may select database numbers below this.
 const MOST_DATABASES: u32 = 1_024;
-/// Two answers of the largest kind, twice [`torc_proto::MAX_MESSAGE_LEN`] each.
+/// Two answers of the largest kind, each of twice [`torc_proto::MAX_MESSAGE_LEN`].
 const LEAST_IN_FLIGHT_MIB: usize = (4 * torc_proto::MAX_MESSAGE_LEN) >> 20;
 
 impl RawSettings {
@@ -138,7 +138,7 @@ impl RawSettings {
         Ok(settings)
     }
 
-    /// Where traces go, and of how many operations.
+    /// The settings of traces, if they are on.
     fn traces(&self) -> Result<Option<TraceSettings>, ConfigError> {
         let ratio = self.trace_ratio.unwrap_or(USUAL_TRACE_RATIO);
         if !(0.0..=1.0).contains(&ratio) {
@@ -172,7 +172,7 @@ impl RawSettings {
         Ok(Some(TraceSettings { endpoint, ratio }))
     }
 
-    /// What encrypts: the files that were named, unless the node keeps its certificates itself.
+    /// The certificate files, unless the node keeps its own certificates.
     fn tls(&self, is_secure: bool) -> Result<Option<TlsSettings>, ConfigError> {
         if let Some(dir) = self.data_dir.as_deref().filter(|_| is_secure) {
             return Ok(Some(TlsSettings {
@@ -184,10 +184,11 @@ impl RawSettings {
         tls(files.map(Clone::clone), self.tls_12)
     }
 
-    /// Whether the node keeps its certificates itself: because it is to, or because its data directory has some.
+    /// The settings of a secure node: one that must keep its own certificates, or already has them
+    /// in its data directory.
     fn secure(&self) -> Result<Option<SecureSettings>, ConfigError> {
         let dir = self.data_dir.as_deref().map(TlsDir::of);
-        // The variables of the files are kvctl's, too: they may name the node's own.
+        // kvctl shares the variables for these files, so they may name the node's own files.
         let own = dir.as_ref().map(TlsDir::files);
         let own = own.map(|files| [files.certificate, files.key, files.authorities]);
         let given = [&self.tls_cert, &self.tls_key, &self.tls_ca];
@@ -285,7 +286,7 @@ fn seconds(
     within(setting, given.unwrap_or(default), 1, week).map(Duration::from_secs)
 }
 
-/// What hot keys are counted with; the seed is the cluster's.
+/// The settings of hot keys; the seed comes from the cluster.
 fn counting(
     k: Option<u32>,
     epsilon: Option<f64>,
@@ -334,13 +335,14 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     Ok(value)
 }
 
-/// Port 7500 beside the port of clients, or a free one where that is a free one.
+/// Port 7500 at the address of the client port, or a free port if that one is a free port.
 const fn usual_peer_addr(grpc_addr: SocketAddr) -> SocketAddr {
     let port = if grpc_addr.port() == 0 { 0 } else { 7500 };
     SocketAddr::new(grpc_addr.ip(), port)
 }
 
-/// Files that may be open, divided among the ports, and the store with other nodes.
+/// A share of the process's open files, which the ports divide with the store and the connections
+/// to other nodes.
 fn usual_connections(ports: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.map_or(usize::MAX, |limit| {
@@ -358,7 +360,7 @@ fn mib(
     Ok(within(setting, value.unwrap_or(default), 1, most)? << 20)
 }
 
-/// `NUMBER=NAMESPACE` of each.
+/// Parses each as `NUMBER=NAMESPACE`.
 fn databases(given: Vec<String>) -> Result<BTreeMap<u32, String>, ConfigError> {
     let mut databases = BTreeMap::new();
     for text in given {

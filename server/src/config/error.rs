@@ -12,17 +12,17 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file names a setting that there is not.
+    /// The file contains an unknown setting.
     #[error("{}: there is no setting `{name}`{}", .file.display(), did_you_mean(.nearest.as_deref()))]
     Unknown {
         /// The file.
         file: PathBuf,
-        /// What it names.
+        /// The unknown name.
         name: String,
-        /// A setting of nearly that name.
+        /// The closest known setting.
         nearest: Option<String>,
     },
     /// The file is not TOML of the known settings.
@@ -30,7 +30,7 @@ pub enum ConfigError {
     Malformed {
         /// The file.
         file: PathBuf,
-        /// Where and what.
+        /// Position and cause.
         source: Box<toml::de::Error>,
     },
     /// A setting is missing or out of its range.
@@ -38,10 +38,10 @@ pub enum ConfigError {
     Setting {
         /// Its name.
         setting: &'static str,
-        /// What is wrong, and what is allowed.
+        /// The problem, and the allowed values.
         problem: String,
     },
-    /// Serving beyond this machine without protection must be asked for.
+    /// Unprotected serving beyond this machine must be requested explicitly.
     #[error(
         "{address} is not a loopback address, and connections are neither encrypted nor authenticated: \
          bind 127.0.0.1, add --secure, set --tls-cert, --tls-key and --tls-ca, or add --insecure if you trust the network"

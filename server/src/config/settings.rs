@@ -14,7 +14,7 @@ use super::check::problem;
 use crate::hot::HotSettings;
 use crate::spans::TraceSettings;
 
-/// What was set of what a cluster goes by the topology for.
+/// Settings for which a cluster's topology may have other values.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// The zone.
@@ -28,7 +28,7 @@ pub struct Given {
 /// Checked settings of a node.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What was set, where the topology may say otherwise.
+    /// Settings that the topology may override.
     pub given: Given,
     /// Where the node keeps its data.
     pub data_dir: PathBuf,
@@ -38,19 +38,20 @@ pub struct Settings {
     pub peer_addr: SocketAddr,
     /// Address to serve HTTP on; port 0 picks a free one.
     pub http_addr: SocketAddr,
-    /// How others reach gRPC; none: the bound address.
+    /// gRPC address as clients reach it; by default the bound address.
     pub advertise_addr: Option<String>,
-    /// How other nodes reach this one; none: the host of `advertise_addr`, else the bound address.
+    /// Address as other nodes reach it; by default the host of `advertise_addr`, or else the bound
+    /// address.
     pub advertise_peer_addr: Option<String>,
-    /// How others reach HTTP; none: the bound address.
+    /// HTTP address as clients and nodes reach it; by default the bound address.
     pub advertise_http_addr: Option<String>,
-    /// Address to serve Redis clients on; none: they are not served.
+    /// Address to serve Redis clients on; `None` to not serve them.
     pub resp_addr: Option<SocketAddr>,
-    /// How others reach it; none: the bound address.
+    /// Address as Redis clients reach it; by default the bound address.
     pub advertise_resp_addr: Option<String>,
     /// Namespaces by the numbers that Redis clients select.
     pub resp_databases: BTreeMap<u32, String>,
-    /// The audit log; none: in the data directory.
+    /// The audit log; by default in the data directory.
     pub audit_log: Option<PathBuf>,
     /// Found a cluster if this node belongs to none.
     pub bootstrap: bool,
@@ -66,86 +67,86 @@ pub struct Settings {
     pub replicas: u8,
     /// Positions of a node of normal weight, for a new cluster.
     pub positions: u16,
-    /// Most memory for records, bytes.
+    /// Memory limit for unflushed records, bytes.
     pub memtable_limit_bytes: u64,
     /// Size of a segment of the commit log, bytes.
     pub log_segment_bytes: u64,
-    /// Log between flushes, bytes.
+    /// Growth of the log that starts a flush, bytes.
     pub flush_log_bytes: u64,
     /// Longest time between flushes, unless the memtable holds little.
     pub flush_after: Duration,
-    /// Most bytes per second that flushes write.
+    /// Write rate limit of flushes, bytes per second.
     pub flush_bytes_per_s: u64,
-    /// Most slices of a partition that compaction leaves.
+    /// Slices per partition above which compaction merges them.
     pub most_slices: usize,
-    /// Most bytes per second that compaction writes.
+    /// Write rate limit of compaction, bytes per second.
     pub compact_bytes_per_s: u64,
-    /// About how much one compaction reads, bytes.
+    /// Approximate amount that one compaction reads, bytes.
     pub compact_job_bytes: u64,
-    /// Compact each partition into one slice after this many seconds without writes.
+    /// Compact each partition into one slice after this time without writes.
     pub compact_when_idle: Duration,
     /// Whether to start without the last batch of the log if that is damaged.
     pub cut_damaged_log: bool,
-    /// Share of absent keys that a Bloom gate lets through.
+    /// False positive rate of Bloom gates.
     pub gate_rate: f64,
-    /// Most bytes a second sent to new owners.
+    /// Rate limit for sending partitions to new owners, bytes per second.
     pub transfer_bytes_per_s: u64,
-    /// Most partitions copied at a time.
+    /// Limit on the partitions copied at a time.
     pub transfer_parallel: usize,
-    /// Most requests under way on one connection.
+    /// Limit on the requests under way on one connection.
     pub max_streams: u32,
-    /// Most connections of clients at a time, on each port.
+    /// Limit on the client connections of each port.
     pub max_connections: usize,
-    /// Most operations under way on the node.
+    /// Limit on the operations under way on the node.
     pub max_operations: usize,
-    /// Most bytes of clients' requests and answers in memory at a time.
+    /// Memory limit for clients' requests and answers, bytes.
     pub in_flight_bytes: usize,
     /// Threads that serve gRPC connections.
     pub worker_threads: usize,
-    /// Counting accesses.
+    /// Settings of hot keys.
     pub hot: HotSettings,
-    /// Where traces go; none: nothing is traced.
+    /// Where to send traces; `None` to trace nothing.
     pub traces: Option<TraceSettings>,
-    /// Operations that take longer are logged; none: none is.
+    /// Log operations that take longer; `None` to log none.
     pub slow: Option<Duration>,
-    /// What this node says that it runs: this release, but for tests of mixed ones.
+    /// The release that this node reports: its own, except in tests of mixed releases.
     pub release: Release,
     /// For tests: the file of [`Faults`](torc_links::Faults).
     pub test_link_faults: Option<PathBuf>,
-    /// For tests: the file that says how many milliseconds the wall clock is ahead.
+    /// For tests: the file with the error of the wall clock.
     pub test_clock_shift: Option<PathBuf>,
-    /// For tests: the file that says how slow and faulty the store's disk is.
+    /// For tests: the file with the faults of the store's disk.
     pub test_disk_faults: Option<PathBuf>,
-    /// Whether a non-loopback address is served without protection.
+    /// Whether to serve non-loopback addresses without encryption and authentication.
     pub insecure: bool,
-    /// What encrypts and authenticates, if anything does.
+    /// TLS from certificate files; `None` without.
     pub tls: Option<TlsSettings>,
-    /// The node keeps its certificates itself.
+    /// Set if the node keeps its own certificates.
     pub secure: Option<SecureSettings>,
 }
 
-/// Of a node that keeps its certificates itself.
+/// Settings of a node that keeps its own certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecureSettings {
-    /// How to get some if there are none; none: make an authority, when bootstrapping.
+    /// The token to get certificates with; `None` to create an authority when bootstrapping.
     pub join: Option<JoinToken>,
-    /// Where the authority is instead.
+    /// Directory of the cluster's authority, for nodes that found a cluster together.
     pub authority: Option<PathBuf>,
-    /// How long those are valid that it issues.
+    /// Lifetime of the certificates that it issues.
     pub certificate_life: Duration,
 }
 
-/// What encrypts and authenticates.
+/// TLS settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Where the certificate, its key and the authorities stand.
+    /// Paths of the certificate, its key and the authorities.
     pub files: Files,
-    /// Whether TLS 1.2 is spoken too.
+    /// Whether to allow TLS 1.2 too.
     pub tls12: bool,
 }
 
 impl Settings {
-    /// By which names and addresses clients reach the node: as advertised, as bound, and on this machine.
+    /// Names and addresses by which clients reach the node: advertised, bound, and local.
     pub(crate) fn names(&self, bound: impl Iterator<Item = SocketAddr>) -> Vec<String> {
         let advertised = [
             &self.advertise_addr,
@@ -164,7 +165,7 @@ impl Settings {
         names.into_iter().collect()
     }
 
-    /// How other nodes reach this one, which serves them at `bound`.
+    /// The address by which other nodes reach this one, whose peer port is bound to `bound`.
     pub(crate) fn peer_address(&self, bound: SocketAddr) -> String {
         let advertised = self.advertise_addr.as_deref();
         let host = advertised.and_then(|address| Some(address.rsplit_once(':')?.0));
@@ -175,7 +176,7 @@ impl Settings {
         }
     }
 
-    /// Two servers do not share a port.
+    /// Refuses a port that two servers would share.
     pub(super) fn check_peer_addr(&self) -> Result<(), ConfigError> {
         let other = [("grpc-addr", self.grpc_addr), ("http-addr", self.http_addr)]
             .into_iter()
@@ -200,7 +201,7 @@ impl Settings {
         }
     }
 
-    /// What is served to other machines without TLS.
+    /// The addresses that are served to other machines without TLS.
     pub(crate) fn exposed(&self) -> Vec<String> {
         let doors = [
             ("grpc", Some(self.grpc_addr)),
@@ -213,7 +214,8 @@ impl Settings {
         exposed.map(|(name, _)| (*name).to_owned()).collect()
     }
 
-    /// An address that stands for all of this machine's means nothing to others.
+    /// Refuses to advertise an unspecified address such as 0.0.0.0, which means nothing to other
+    /// machines.
     pub(super) fn check_advertised(&self) -> Result<(), ConfigError> {
         let pairs = [
             ("advertise-addr", self.grpc_addr, &self.advertise_addr),
@@ -246,7 +248,7 @@ impl Settings {
     }
 }
 
-/// Whether two servers cannot have these addresses.
+/// Whether two servers cannot bind both addresses.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_same_host =
         one.ip() == other.ip() || [one, other].iter().any(|it| it.ip().is_unspecified());

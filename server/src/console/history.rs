@@ -14,10 +14,10 @@ use crate::metrics::{Operation, Totals};
 pub(crate) const EVERY_MS: u64 = 5_000;
 /// An hour.
 pub(crate) const MOST_SAMPLES: usize = 720;
-/// What they take at most.
+/// Upper bound on the bytes of all samples.
 pub(crate) const MOST_BYTES: usize = MOST_SAMPLES * size_of::<Sample>();
 
-/// Five seconds. Counts that do not fit are the highest that do.
+/// Five seconds of operations. Counts saturate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample {
     from_ms: u64,
@@ -38,7 +38,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds what was counted since the last time, which began then.
+    /// Adds the counts since the last call, as a sample that began at `from_ms`.
     pub(crate) fn add(&mut self, from_ms: u64, totals: Totals, received_bytes: u64) {
         let sample = Sample::between(&self.totals, &totals, from_ms);
         let received_bytes_before = std::mem::replace(&mut self.received_bytes, received_bytes);
@@ -52,7 +52,7 @@ impl History {
         });
     }
 
-    /// The samples that began at this time or later, oldest first.
+    /// The samples that began at `from_ms` or later, oldest first.
     pub(crate) fn since(&self, from_ms: u64) -> Vec<LoadSample> {
         let samples = self.samples.iter();
         let wanted = samples.filter(|sample| sample.from_ms >= from_ms);

@@ -41,24 +41,24 @@ use stream::Stream;
 
 pub(crate) use stream::run;
 
-/// What a node keeps for consoles.
+/// State that a node keeps for the console.
 #[derive(Debug, Default)]
 pub(crate) struct Console {
     history: Mutex<History>,
     stream: Stream,
 }
 
-/// What the live state has of the load: enough to show the last whole sample of each node.
+/// Load samples in the live state: enough to show the last complete sample of each node.
 const RECENT_MS: u64 = 4 * EVERY_MS;
 
 impl Console {
-    /// What this node carried out in so many milliseconds until now.
+    /// The load of this node over the last `load_ms` milliseconds.
     pub(crate) fn load(&self, load_ms: u64) -> Vec<LoadSample> {
         self.history.lock().since(unix_ms().saturating_sub(load_ms))
     }
 }
 
-/// Takes the samples of this node until it stops.
+/// Samples this node's load until it stops.
 pub(crate) async fn sample(shared: Arc<Shared>) {
     loop {
         let from_ms = unix_ms() / EVERY_MS * EVERY_MS;

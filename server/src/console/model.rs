@@ -11,7 +11,7 @@ use torc_proto::v1::{LoadSample, StatusResponse, Transition};
 use super::history::{EVERY_MS, MOST_BYTES, MOST_SAMPLES};
 use crate::cluster::status;
 
-/// Samples by when they began, those of several nodes added up.
+/// Samples by their begin, added up over nodes.
 pub(super) fn added_up<'a>(
     samples: impl IntoIterator<Item = &'a LoadSample>,
 ) -> BTreeMap<u64, LoadSample> {
@@ -61,7 +61,7 @@ pub(super) fn sample_json(sample: &LoadSample) -> Value {
     })
 }
 
-/// The samples of all nodes, or of one, with how they are kept.
+/// The samples of all nodes or of one, with their interval.
 pub(super) fn history_json(status: &StatusResponse, node: Option<u64>) -> Value {
     let is_meant = |id: u64| node.is_none_or(|node| node == id);
     let nodes = status.nodes.iter();
@@ -76,7 +76,7 @@ pub(super) fn history_json(status: &StatusResponse, node: Option<u64>) -> Value 
     })
 }
 
-/// All that is on the page but the hour's history, the ring, hot keys and explanations.
+/// Everything on the page except the history of the last hour, the ring, hot keys and explanations.
 pub(super) fn state_json(status: &StatusResponse, now_ms: u64) -> Value {
     let samples = added_up(status.nodes.iter().flat_map(|node| &node.load));
     let nodes = status.nodes.iter().filter_map(|node| {
@@ -100,8 +100,8 @@ pub(super) fn state_json(status: &StatusResponse, now_ms: u64) -> Value {
     })
 }
 
-/// How fast a transition has been since it began, and when it will have ended at that rate: the slower
-/// of bytes and partitions decides. Partitions arrive in bursts, so that the first few tell nothing.
+/// The average rate of a transition, and when it will end at that rate; the slower of bytes and
+/// partitions decides. Partitions complete in bursts, so the first few give no estimate.
 fn pace(transition: &Transition, now_ms: u64) -> Value {
     let elapsed_s = now_ms.saturating_sub(transition.started_at_ms) as f64 / 1e3;
     let left = |done: u64, all: u64| match (done, all.saturating_sub(done)) {

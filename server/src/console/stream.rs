@@ -23,11 +23,11 @@ use crate::caller::Caller;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// Viewers at a time.
+/// Limit on the viewers at a time.
 const MOST_STREAMS: usize = 32;
-/// Time from state to state.
+/// Interval between states.
 const EVERY: Duration = Duration::from_secs(2);
-/// Of one state: some hundred members have it.
+/// Limit on the bytes of a state: enough for some hundred members.
 const MOST_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Default for Stream {
     }
 }
 
-/// Asks the members while anybody looks, until the node stops.
+/// Asks the members while there are viewers, until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let stream = &shared.console.stream;
     loop {
@@ -83,10 +83,10 @@ pub(super) async fn events(
     let states = WatchStream::from_changes(stream.newest.subscribe());
     stream.wanted.notify_one();
     let events = states
-        // A token may end meanwhile.
+        // The token may expire or be revoked meanwhile.
         .take_while(move |_| std::future::ready(caller.check_counts().is_ok()))
         .map(move |state| {
-            // Given back with the stream.
+            // Released with the stream.
             let _ = &place;
             Ok::<_, Infallible>(Event::default().event("state").data(state))
         })

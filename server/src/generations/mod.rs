@@ -25,13 +25,13 @@ use torc_ring::{NodeId, Partition};
 use crate::moves::slices::receive;
 use crate::shared::{Shared, store_fault};
 
-/// Between looks where nothing is said to have changed.
+/// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Slices on their way from other nodes.
+/// Slices copied from other nodes at a time.
 const COPIES: usize = 16;
 
-/// Looks after generations until the node stops.
+/// Maintains generations until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut adopted = shared.adopted.subscribe();
     let looking = async {
@@ -41,7 +41,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             {
                 tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
             }
-            // Fails only when the node stops.
+            // Fails only while the node stops.
             let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
         }
     };
@@ -87,8 +87,8 @@ async fn propose(shared: &Shared, command: Command) -> Result<(), Fault> {
     Ok(())
 }
 
-/// This node acts by no older topology any more: its gets are answered from the generations that are
-/// current now.
+/// Reports that this node no longer acts on an older topology: it now answers gets from the current
+/// generations.
 async fn tell_of_switches(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
     let epoch = table.epoch;
     let topology = shared.group.topology();
@@ -98,7 +98,8 @@ async fn tell_of_switches(shared: &Shared, table: &RoutingTable, me: NodeId) -> 
     Ok(())
 }
 
-/// Slices of dropped generations, of partitions that this node has no part in, and damaged ones.
+/// Drops slices of dropped generations, slices of partitions that this node is not a replica of,
+/// and damaged slices.
 async fn drop_what_is_gone(
     shared: &Arc<Shared>,
     table: &Arc<RoutingTable>,
@@ -120,7 +121,7 @@ async fn drop_what_is_gone(
     Ok(())
 }
 
-/// The partitions of which this node is to hold a slice and does not.
+/// The partitions whose slice this node must hold and lacks.
 fn missing(
     shared: &Shared,
     table: &RoutingTable,
@@ -133,7 +134,7 @@ fn missing(
         .collect()
 }
 
-/// Whether this node holds all that a replica of a partition is to hold of generations.
+/// Whether this node holds all slices of generations that a replica of the partition must hold.
 pub(crate) fn holds_all(shared: &Shared, partition: Partition) -> bool {
     let Ok(table) = shared.routing() else {
         return false;

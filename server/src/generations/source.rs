@@ -15,12 +15,13 @@ use torc_store::{SealedSlice, Seq, StoreError};
 use super::failed;
 use crate::shared::{Shared, store_fault};
 
-/// Bytes that are read, and paid for, together.
+/// Bytes that are read and charged to the rate limit at a time.
 const PIECE: usize = 1 << 20;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
-/// Takes the slices of these partitions, file by file; each file's come into force together.
+/// Ingests the slices of these partitions file by file; all slices of a file come into force
+/// together.
 pub(super) async fn take(
     shared: &Arc<Shared>,
     generation: &Arc<Generation>,
@@ -64,7 +65,7 @@ pub(super) async fn take(
     Ok(())
 }
 
-/// The manifest, if it is of what was attached.
+/// The manifest, if it is the attached one.
 fn open(generation: &Generation) -> Result<(PathBuf, Manifest), Fault> {
     let content = generation.content.as_ref();
     let source = content.map(|content| content.source.as_str());
@@ -100,7 +101,7 @@ fn unfit(dir: &Path, what: &str) -> Fault {
     Fault::new(Reason::Refused, format!("{} {what}", dir.display()))
 }
 
-/// Reads and verifies slices of a file; what is given puts them in force.
+/// Reads and verifies slices of a file. The returned ingest puts them in force.
 fn read_file(
     shared: &Shared,
     runtime: &tokio::runtime::Handle,
@@ -136,7 +137,7 @@ fn read_slice(
     while at < info.len {
         let bytes = slice.read(at, PIECE)?;
         at += bytes.len() as u64;
-        // As fast as other nodes may send.
+        // Uses the rate limit of transfers between nodes.
         runtime.block_on(shared.throttle.take(bytes.len() as u64));
         shared
             .metrics

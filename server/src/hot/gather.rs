@@ -31,7 +31,7 @@ const USUAL_WINDOW_MS: u64 = 60_000;
 const MAX_TOP: u32 = 1_000;
 const USUAL_TOP: u32 = 20;
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest window that is taken from a node.
+/// Largest window accepted from a node.
 const MAX_WINDOW_BYTES: usize = 7 << 20;
 
 /// What one node has counted.
@@ -112,7 +112,7 @@ fn check_course(course: &HotCourse) -> Result<(Grid, Vec<Digest>), Fault> {
     Ok((grid, keys))
 }
 
-/// The course of some keys at this node.
+/// The history of some keys at this node.
 async fn own_course(
     shared: &Arc<Shared>,
     window_ms: u64,
@@ -135,7 +135,7 @@ fn stopping(_: tokio::sync::AcquireError) -> Fault {
     Fault::new(Reason::NotServing, "the node is stopping: use another node")
 }
 
-/// Up to some hundred intervals are merged on a thread that serves no requests.
+/// Merges up to a few hundred intervals, on a thread that serves no requests.
 async fn put_together(
     shared: &Arc<Shared>,
     window_ms: u64,
@@ -162,7 +162,7 @@ fn merge(windows: &Windows, options: &HotKeysOptions, namespace: NamespaceId, no
             .filter_map(|bytes| decode_only(bytes, options, namespace))
             .flat_map(NamespaceIntervals::into_streams);
         let sum = parts.reduce(|mut sum, part| {
-            // All were checked to count alike.
+            // Cannot fail: the parts have the same seed and shape, as checked when they were read.
             let _ = sum.merge(part);
             sum
         });
@@ -175,7 +175,7 @@ fn merge(windows: &Windows, options: &HotKeysOptions, namespace: NamespaceId, no
     }
 }
 
-/// How often a key was accessed here of late; none where accesses are not counted.
+/// The recent accesses to a key at this node; `None` where accesses are not counted.
 pub(crate) async fn estimate(
     shared: &Arc<Shared>,
     namespace: NamespaceId,
@@ -194,8 +194,8 @@ pub(crate) async fn estimate(
     })
 }
 
-/// What is hot, by all members or the one that was named. Members that do not answer are
-/// named in the answer.
+/// The hot keys as counted by all members or the requested one. The answer names the members that
+/// did not answer.
 pub(crate) async fn answer(
     shared: &Arc<Shared>,
     request: HotKeysRequest,
@@ -260,7 +260,7 @@ fn members(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
     Ok(vec![only])
 }
 
-/// One question for what members have counted.
+/// One query for the counts of members.
 struct Asking<'a> {
     shared: &'a Arc<Shared>,
     table: &'a RoutingTable,
@@ -318,7 +318,7 @@ impl Asking<'_> {
         })
     }
 
-    /// The course of the answer's first keys, by all nodes that have accesses in it.
+    /// The history of the answer's first keys, over all nodes that count accesses in it.
     async fn history(&self, answer: &HotKeysResponse, steps: u32) -> Option<HotHistory> {
         let grid = Grid::over(answer.from_ms, answer.to_ms, steps);
         let keys = answer.keys.iter().take(series::MAX_KEYS);
@@ -352,7 +352,7 @@ impl Asking<'_> {
     }
 }
 
-/// What the members have counted.
+/// The counts of the members.
 struct Gathered {
     windows: Vec<NodeWindow>,
     previous: Option<Interval>,
@@ -361,7 +361,7 @@ struct Gathered {
 
 impl Gathered {
     /// # Errors
-    /// The first node's fault if none has answered.
+    /// The first node's fault if no node answered.
     fn of(answers: Vec<(NodeId, Result<Own, Fault>)>) -> Result<Self, Fault> {
         let (mut windows, mut nodes) = (Vec::new(), Vec::new());
         let (mut previous, mut all_known, mut first_fault) = (None::<Interval>, true, None);
@@ -375,7 +375,8 @@ impl Gathered {
                     });
                     all_known &= own.previous_known;
                     match &mut previous {
-                        // All were checked to count alike.
+                        // Cannot fail: all windows have the same seed and shape, as checked when
+                        // they were read.
                         Some(sum) => drop(sum.merge(own.previous)),
                         None => previous = Some(own.previous),
                     }
@@ -412,7 +413,7 @@ impl Gathered {
         redact: bool,
     ) -> Result<HotKeysResponse, Fault> {
         let otherwise = |error| Fault::new(Reason::Internal, format!("{error}"));
-        // A node without accesses has no time of its own: it would stretch the window.
+        // The window of a node without accesses covers no real time and would stretch the result.
         let (busy, idle): (Vec<_>, Vec<_>) = self
             .windows
             .into_iter()

@@ -12,9 +12,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use torc_record::Digest;
 
-/// Parts of equal length; a partition or a whole number of them, unless there are more partitions.
+/// Parts of equal length. Each is one partition or several, unless there are more partitions than
+/// parts.
 const PARTS: usize = 4_096;
-/// What was counted so long ago counts half.
+/// An access of this age counts half.
 const HALF_LIFE: Duration = Duration::from_secs(15);
 
 /// Accesses by part.
@@ -44,7 +45,7 @@ impl Parts {
 pub(super) struct Heat(Mutex<Vec<f32>>);
 
 impl Heat {
-    /// Takes in what was counted in an interval.
+    /// Adds the counts of an interval.
     pub(super) fn add(&self, parts: &Parts, interval: Duration) {
         let seconds = interval.as_secs_f32();
         let kept = 0.5_f32.powf(seconds / HALF_LIFE.as_secs_f32());
@@ -55,8 +56,8 @@ impl Heat {
         }
     }
 
-    /// Thousandths of an access per second by part, of as many parts as there are partitions, if these
-    /// are fewer.
+    /// Thousandths of an access per second by part. Returns one part per partition if there are
+    /// fewer partitions than `PARTS`.
     pub(super) fn by_part(&self, partitions: usize) -> Vec<u32> {
         let heat = self.0.lock();
         let of_one = (PARTS / partitions.max(1)).max(1);

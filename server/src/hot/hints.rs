@@ -11,16 +11,16 @@ use arc_swap::ArcSwap;
 use torc_record::Digest;
 use torc_sketch::hot_keys::Interval;
 
-/// Below so many accesses an interval, no key is worth a thought.
+/// Below this number of accesses per interval, no key is hot.
 const BUSY_FROM: u64 = 1_000;
-/// What share of the accesses makes a key hot.
+/// A key becomes hot with this fraction (1/n) of the accesses.
 const BECOMES_AT: u64 = 100;
-/// Most keys that are hot at a time.
+/// Limit on the keys that are hot at a time.
 const MOST_KEYS: usize = 256;
 
 type Keys = HashSet<Digest>;
 
-/// The hot keys, replaced with every interval. Asking costs some 20 ns.
+/// The hot keys, replaced after every interval. A lookup takes about 20 ns.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     keys: ArcSwap<Keys>,
@@ -28,14 +28,14 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Takes note of what was accessed in the interval that just ended.
+    /// Updates the hot keys from the interval that just ended.
     pub(super) fn refresh(&self, interval: Option<&Interval>) {
         let before = self.keys.load();
         let keys = interval.map(|interval| hot_of(interval, &before));
         self.keys.store(keys.unwrap_or_default().into());
     }
 
-    /// Whether an answer is to say that its key is hot; counted if so.
+    /// Whether the answer should carry the hint that its key is hot. Counts the hints given.
     #[inline]
     pub(super) fn give(&self, digest: &Digest) -> bool {
         let keys = self.keys.load();
@@ -55,7 +55,7 @@ impl Hints {
     }
 }
 
-/// The candidates have a thousandth of the accesses.
+/// The interval's candidates are the keys with at least a thousandth of the accesses.
 fn hot_of(interval: &Interval, before: &Keys) -> Keys {
     if interval.total() < BUSY_FROM {
         return Keys::new();
@@ -87,7 +87,7 @@ mod tests {
         )
     }
 
-    /// Key 0 is accessed so often, and so many others once each.
+    /// An interval with this many accesses to key 0, and one access to each of `others` other keys.
     fn interval(of_key_0: u64, others: u64) -> Interval {
         let mut counted = HotKeys::new(&HotKeysOptions::usual(1), 0);
         let mut count = |key| {

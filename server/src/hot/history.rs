@@ -25,24 +25,25 @@ use torc_sketch::hot_keys::{
 use torc_store::Scratch;
 
 const TREE: &str = "hot-keys";
-/// Twice the longest window, so that it can be compared with the one before.
+/// Twice the longest window, because a window is compared with the one before.
 const KEEP_MS: u64 = 2 * super::gather::MAX_WINDOW_MS;
-/// What ended later is kept in memory too: the usual window and the one before.
+/// Intervals that ended this recently are also kept in memory: the usual window and the one before.
 const RECENT_MS: u64 = 180_000;
-/// How often a window is put together again when it was thinned meanwhile.
+/// Attempts to read a window whose intervals are merged meanwhile.
 const TRIES: usize = 5;
 
 /// Begin and end, milliseconds since the epoch.
 type Key = (u64, u64);
 pub(super) type Bytes = Arc<[u8]>;
 
-/// Of one namespace at one node, whose k may be larger than ours: none has more keys than memory for them.
+/// Limit on the candidates of one namespace at one node. That node's k may be larger than ours, but
+/// a stream has no space for more keys.
 const MAX_CANDIDATES: usize = MAX_STREAM_BYTES / 64;
 
 #[derive(Debug)]
 struct Kept {
     len: u64,
-    /// None: in sled only.
+    /// `None` if only sled has them.
     bytes: Option<Bytes>,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct History {
     since_ms: AtomicU64,
 }
 
-/// The bytes of a window's intervals, and of the window before.
+/// The bytes of the intervals of a window, and of the window before it.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     pub(super) window: Vec<Bytes>,
@@ -62,7 +63,7 @@ pub(super) struct Windows {
     pub(super) previous_known: bool,
 }
 
-/// Largest interval that is taken from bytes.
+/// Limits for decoding an interval.
 pub(super) fn limits(options: &HotKeysOptions) -> IntervalLimits {
     IntervalLimits {
         counters: options.shape.counters(),
@@ -70,7 +71,7 @@ pub(super) fn limits(options: &HotKeysOptions) -> IntervalLimits {
     }
 }
 
-/// Whether it was counted as `options` say.
+/// Whether it was counted with these options.
 fn counts_as<'a>(
     options: &HotKeysOptions,
     mut intervals: impl Iterator<Item = &'a Interval>,
@@ -79,19 +80,19 @@ fn counts_as<'a>(
     intervals.all(|it| it.counts().check_combines_with(&alike).is_ok())
 }
 
-/// Reads an interval of one namespace, if it counts as `options` say.
+/// Decodes an interval of one namespace, if it was counted with these options.
 pub(super) fn decode(bytes: &[u8], options: &HotKeysOptions) -> Option<Interval> {
     let interval = Interval::decode(bytes, &limits(options)).ok()?;
     counts_as(options, std::iter::once(&interval)).then_some(interval)
 }
 
-/// Reads the intervals of all namespaces.
+/// Decodes the intervals of all namespaces.
 fn decode_all(bytes: &[u8], options: &HotKeysOptions) -> Option<NamespaceIntervals> {
     let intervals = NamespaceIntervals::decode(bytes, &limits(options)).ok()?;
     counts_as(options, intervals.streams()).then_some(intervals)
 }
 
-/// Reads what may count accesses to one namespace.
+/// Decodes only the trackers that may have counted accesses to one namespace.
 pub(super) fn decode_only(
     bytes: &[u8],
     options: &HotKeysOptions,
@@ -119,12 +120,12 @@ impl History {
         self.since_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether every worker counts.
+    /// Whether every worker has begun to count.
     pub(super) fn has_begun(&self) -> bool {
         self.since_ms.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Bytes and number of intervals.
+    /// Size in bytes and number of the intervals.
     pub(super) fn size(&self) -> (u64, u64) {
         let index = self.index.lock();
         (
@@ -133,8 +134,8 @@ impl History {
         )
     }
 
-    /// Takes up what an earlier process left. What cannot be read, counts in another way,
-    /// or (`redact`) tells keys, is removed.
+    /// Loads the intervals of an earlier process. Removes those that are unreadable, were counted
+    /// with other options, or (`redact`) contain keys.
     pub(super) async fn load(&self, scratch: &Scratch, options: &HotKeysOptions, redact: bool) {
         let mut found: BTreeMap<Key, u64> = BTreeMap::new();
         for (key, bytes) in scratch.list(TREE).await {
@@ -163,7 +164,7 @@ impl History {
         self.index.lock().extend(found);
     }
 
-    /// Keeps an interval; its bytes.
+    /// Stores an interval; returns its size in bytes.
     pub(super) async fn add(&self, scratch: &Scratch, interval: &NamespaceIntervals) -> u64 {
         let mut bytes = Vec::new();
         interval.encode(&mut bytes);
@@ -178,7 +179,7 @@ impl History {
         len
     }
 
-    /// Drops and merges until the limits are kept.
+    /// Drops and merges intervals until they meet the limits.
     pub(super) async fn thin(&self, scratch: &Scratch, options: &HotKeysOptions, now_ms: u64) {
         loop {
             let (keys, spans) = self.spans();
@@ -206,7 +207,7 @@ impl History {
             parts.extend(decoded);
         }
         let merged = parts.into_iter().reduce(|mut sum, part| {
-            // Both were checked to count alike.
+            // Cannot fail: both were decoded with the same options.
             let _ = sum.merge(part);
             sum
         });
@@ -229,7 +230,7 @@ impl History {
         self.index.lock().remove(&key);
     }
 
-    /// Bytes of an interval, unless they are lost.
+    /// The bytes of an interval; `None` if they are lost.
     async fn bytes(&self, scratch: &Scratch, key: Key) -> Option<Bytes> {
         let recent = self
             .index
@@ -255,7 +256,7 @@ impl History {
         )
     }
 
-    /// The intervals that hold the last `window_ms`, and those that hold as long before.
+    /// The intervals of the last `window_ms`, and those of the `window_ms` before.
     pub(super) async fn windows(&self, scratch: &Scratch, now_ms: u64, window_ms: u64) -> Windows {
         for _ in 0..TRIES {
             let (keys, spans) = self.spans();
@@ -284,7 +285,7 @@ impl History {
             if lost.is_empty() {
                 return windows;
             }
-            // Lost for good, or merged with its neighbour meanwhile.
+            // These are lost for good, or were merged with a neighbour meanwhile.
             let mut index = self.index.lock();
             index.retain(|key, _| !lost.contains(key));
         }
@@ -292,9 +293,9 @@ impl History {
     }
 }
 
-/// The intervals of the window that ends now, and of the one before: no interval is of both.
+/// The intervals of the window that ends now, and of the one before. They share no interval.
 fn choose(spans: &[Span], now_ms: u64, window_ms: u64) -> (Range<usize>, Range<usize>) {
-    // A clock that was set back leaves intervals that end in the future: they are recent.
+    // If the clock was set back, some intervals end in the future: they count as recent.
     let window = covering(spans, now_ms.saturating_sub(window_ms), u64::MAX);
     let Some(first) = spans.get(window.start) else {
         let begin_ms = now_ms.saturating_sub(window_ms);

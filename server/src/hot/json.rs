@@ -1,4 +1,4 @@
-//! The cluster's answer as JSON, for HTTP, with the fields that `kvctl` prints.
+//! The cluster's answer as JSON, for HTTP, with the same fields as `kvctl` prints.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use torc_proto::v1::{HotHistory, HotKey, HotKeysResponse, HotNode};
 
-/// The answer as JSON.
 pub(crate) fn to_json(answer: &HotKeysResponse) -> Value {
     let majority = answer.majority.as_ref();
     json!({

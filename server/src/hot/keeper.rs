@@ -14,15 +14,15 @@ use super::trackers::{Cut, Delivery};
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// How long a cut waits for the workers; what comes later belongs to the next interval.
+/// Time that a cut waits for the workers; later deliveries belong to the next interval.
 const WORKERS_WITHIN: Duration = Duration::from_secs(1);
-/// As long as requests under way have to end, less than the node waits for this task.
+/// The time that requests under way have to end; shorter than the node waits for this task.
 const LAST_WITHIN: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Below so many accesses an interval, one key having most of them is no alarm.
+/// Below this number of accesses per interval, a key with most of them raises no alarm.
 const MAJORITY_FROM: u64 = 1_000;
 
-/// Begins when the node is a member of a cluster, ends when it stops.
+/// Starts when the node is a member of a cluster, and ends when it stops.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let Some(inbox) = shared.hot.inbox.lock().take() else {
         return;
@@ -63,7 +63,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let hot = &shared.hot;
         let now_ms = unix_ms();
-        // The workers begin to count with this one, and answer it with nothing.
+        // This first cut makes the workers begin to count; they deliver no interval for it.
         hot.cuts.send_replace(Some(Cut {
             number: 0,
             options: self.options,
@@ -90,7 +90,7 @@ impl Keeper {
         self.store(last).await;
     }
 
-    /// Ends the interval at all workers.
+    /// Ends the interval on all workers.
     async fn cut(&mut self) -> Option<NamespaceIntervals> {
         self.cuts += 1;
         self.shared.hot.cuts.send_replace(Some(Cut {
@@ -107,7 +107,8 @@ impl Keeper {
         self.collect(LAST_WITHIN, |delivery| delivery.is_last).await
     }
 
-    /// Adds up what comes until every worker has sent what `is_meant`, or time is up.
+    /// Adds up deliveries until every worker has sent one for which `is_meant` is true, or `within`
+    /// has passed.
     async fn collect(
         &mut self,
         within: Duration,
@@ -152,7 +153,7 @@ impl Keeper {
         hot.stats
             .majority
             .store(u64::from(has_majority), Ordering::Relaxed);
-        // A time without accesses is a gap in the history.
+        // Time without accesses is a gap in the history.
         if interval.total() > 0 {
             let bytes = hot.history.add(&self.shared.scratch, &interval).await;
             hot.stats.interval_bytes.store(bytes, Ordering::Relaxed);
@@ -163,10 +164,10 @@ impl Keeper {
     }
 }
 
-/// All namespaces together; none without accesses.
+/// The sum over all namespaces; `None` if there were no accesses.
 fn added_up(intervals: NamespaceIntervals) -> Option<Interval> {
     intervals.into_streams().reduce(|mut sum, interval| {
-        // One tracker's options made them all.
+        // Cannot fail: one tracker's options apply to all.
         let _ = sum.merge(interval);
         sum
     })

@@ -58,34 +58,34 @@ use hints::Hints;
 use history::History;
 use trackers::{Cut, Delivery};
 
-/// Windows put together at a time: each takes memory and processor time.
+/// Queries that build windows at a time: each takes memory and CPU time.
 const QUERIES: usize = 2;
 
-/// What is set about hot keys.
+/// Settings for hot keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotSettings {
-    /// Whether accesses are counted at all.
+    /// Whether accesses are counted.
     pub enabled: bool,
-    /// Time from cut to cut.
+    /// Time between cuts.
     pub interval: Duration,
-    /// Most bytes of history, in memory and on disk each.
+    /// Limit on the history in bytes, both in memory and on disk.
     pub history_bytes: u64,
     /// Keys with 1/k of the accesses to their namespace are hot.
     pub k: u32,
-    /// Of the sketches: the same at all nodes.
+    /// Shape of the sketches; the same on all nodes.
     pub shape: Shape,
-    /// Take down digests instead of keys.
+    /// Record digests instead of keys.
     pub redact: bool,
 }
 
-/// What a node knows of its hot keys.
+/// A node's hot keys.
 #[derive(Debug)]
 pub(crate) struct Hot {
     settings: HotSettings,
-    /// What the trackers are told: to begin, then to cut.
+    /// Cuts for the trackers: the first makes them begin, each later one ends an interval.
     cuts: watch::Sender<Option<Cut>>,
     deliveries: mpsc::UnboundedSender<Delivery>,
-    /// For the keeper, once.
+    /// Taken once, by the keeper.
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
     history: History,
     hints: Hints,
@@ -142,19 +142,20 @@ impl Hot {
         }
     }
 
-    /// Whether the answer to a get is to say that its key is hot; counted if so.
+    /// Whether the answer to a get should carry the hint that its key is hot. Counts the hints
+    /// given.
     #[inline]
     pub(crate) fn hint(&self, digest: &Digest) -> bool {
         self.hints.give(digest)
     }
 
-    /// Thousandths of an access per second by parts of the token circle, as many as there are
-    /// partitions, or 4,096; empty while nothing is counted.
+    /// Thousandths of an access per second by parts of the token circle: one part per partition,
+    /// but at most 4,096. Empty while nothing is counted.
     pub(crate) fn heat(&self, partitions: usize) -> Vec<u32> {
         self.heat.by_part(partitions)
     }
 
-    /// What it counts with, once it counts.
+    /// The counting options, once this node counts.
     fn options(&self) -> Result<HotKeysOptions, Fault> {
         if !self.settings.enabled {
             let message = "this node does not count accesses (--hot-keys false)";
@@ -169,9 +170,9 @@ impl Hot {
     }
 }
 
-/// What this node counts with; all nodes of a cluster share seed and shape.
+/// This node's counting options; all nodes of a cluster share seed and shape.
 fn options_of(settings: &HotSettings, digest_key: &DigestKey) -> HotKeysOptions {
-    // No key is in namespace 0, so that this is no key's digest.
+    // No key is in namespace 0, so no key has this digest.
     let seed = Digest::of(digest_key, NamespaceId(0), b"torc hot keys").high();
     HotKeysOptions {
         k: settings.k,

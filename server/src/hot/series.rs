@@ -17,9 +17,9 @@ use torc_sketch::hot_keys::HotKeysOptions;
 use super::history::{Bytes, decode_only};
 use torc_record::NamespaceId;
 
-/// Most steps.
+/// Limit on the steps of a series.
 pub(super) const MAX_STEPS: u32 = 240;
-/// Most keys with a series.
+/// Limit on the keys with a series.
 pub(super) const MAX_KEYS: usize = 20;
 
 /// Equal steps of time.
@@ -31,7 +31,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// As many steps over this time, the last of which may reach beyond it.
+    /// A grid of `steps` steps over this time; the last step may extend beyond it.
     pub(super) fn over(from_ms: u64, to_ms: u64, steps: u32) -> Self {
         let steps = steps.clamp(1, MAX_STEPS);
         let length_ms = to_ms.saturating_sub(from_ms);
@@ -42,9 +42,10 @@ impl Grid {
         }
     }
 
-    /// Adds what was counted from then till then, each step its share. What lies outside is left out.
+    /// Spreads a count over the steps that its time span overlaps, in proportion. Ignores time
+    /// outside the grid.
     fn spread(self, (from_ms, to_ms): (u64, u64), count: u64, into: &mut [f64]) {
-        // One that took no time ends within some step.
+        // An interval without duration still falls into a step.
         let to_ms = to_ms.max(from_ms.saturating_add(1));
         let length_ms = (to_ms - from_ms) as f64;
         let at = |ms: u64| (ms.saturating_sub(self.from_ms) / self.step_ms) as usize;
@@ -64,7 +65,8 @@ impl Grid {
     }
 }
 
-/// The accesses to a namespace, then those to each key. About a millisecond an interval of a busy namespace.
+/// The accesses to a namespace, then those to each key. Takes about 1 ms per interval of a busy
+/// namespace.
 pub(super) fn series(
     intervals: &[Bytes],
     options: &HotKeysOptions,
@@ -90,7 +92,7 @@ pub(super) fn series(
     series
 }
 
-/// Adds what another node has counted, unless it has another shape.
+/// Adds another node's counts, unless their shape differs.
 pub(super) fn add(sum: &mut [HotSeries], other: &[HotSeries]) -> bool {
     let fits = |(sum, other): (&HotSeries, &HotSeries)| {
         let finite = other.accesses.iter().all(|it| it.is_finite());
@@ -107,7 +109,7 @@ pub(super) fn add(sum: &mut [HotSeries], other: &[HotSeries]) -> bool {
     true
 }
 
-/// A sum to begin with.
+/// An empty sum.
 pub(super) fn nothing(keys: usize, grid: Grid) -> Vec<HotSeries> {
     vec![grid.empty(); 1 + keys]
 }

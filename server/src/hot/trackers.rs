@@ -1,8 +1,7 @@
 //! Counts accesses with one tracker per worker thread.
 //!
-//! Only its thread uses a tracker, so an access costs the sketch's own time, without a
-//! lock or atomic operation. When the keeper asks, a task on the same thread cuts the
-//! interval.
+//! Only the tracker's own thread uses it, so an access costs the sketch's own time, without a lock
+//! or atomic operation. When the keeper asks, a task on the same thread cuts the interval.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::heat::Parts;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// What the keeper asks of the trackers: to begin, if they have not, or to end an interval.
+/// The keeper's request to the trackers: to begin, if they have not, or to end an interval.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) number: u64,
@@ -22,14 +21,14 @@ pub(super) struct Cut {
     pub(super) now_ms: u64,
 }
 
-/// What a worker answers.
+/// A worker's answer to a cut.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) number: u64,
-    /// None from a worker that had not begun.
+    /// `None` from a worker that had not begun.
     pub(super) interval: Option<NamespaceIntervals>,
     pub(super) parts: Parts,
-    /// The worker ends.
+    /// The worker has ended.
     pub(super) is_last: bool,
 }
 
@@ -70,7 +69,7 @@ pub(crate) async fn track(shared: Arc<Shared>) {
     }
 }
 
-/// Hands over what this thread has counted since the last cut, and ends its tracker.
+/// Delivers this thread's counts since the last cut, and ends its tracker.
 pub(crate) fn hand_over_at_last(shared: &Shared) {
     let last = *shared.hot.cuts.borrow();
     if let Some(cut) = last {
@@ -92,7 +91,7 @@ fn deliver(shared: &Shared, cut: &Cut, is_last: bool) {
         });
         counted.unzip()
     });
-    // Without a keeper the node is stopping.
+    // Fails only if the keeper has ended because the node is stopping.
     let _ = shared.hot.deliveries.send(Delivery {
         number: cut.number,
         interval,

@@ -14,9 +14,9 @@ use super::run;
 use crate::caller::Caller;
 use crate::shared::{CallContext, Shared};
 
-/// Values in one answer, bytes. A message is at most twice as long.
+/// Bytes of values per answer. A message is at most twice as long.
 const ANSWER_BYTES: usize = 8 << 20;
-/// Gets under way at a time: so many values, of whatever length, are in memory at once.
+/// Gets under way at a time, which bounds the values in memory, whatever their length.
 const GETS_AT_ONCE: usize = 128;
 
 pub(super) async fn get(
@@ -46,12 +46,12 @@ pub(super) async fn get(
             answered(result)
         }));
     }
-    // Nothing of these was read.
+    // The answer is full, so these were not read.
     results.extend(items.map(|_| answered(Err(full()))));
     Ok(BatchGetResponse { results })
 }
 
-/// Carries out the items that the caller may ask for, and denies the others, each in its place.
+/// Runs the items that the caller's permissions allow, and denies the others, each at its index.
 async fn allowed<I: Item>(
     shared: &Arc<Shared>,
     caller: &Caller,
@@ -83,7 +83,7 @@ fn full() -> Fault {
     Fault::new(Reason::Overloaded, message)
 }
 
-/// Takes a value into the answer while there is room; the first one always fits.
+/// Adds a value to the answer if there is room; the first value always fits.
 fn fit(response: GetResponse, room: &mut usize) -> Result<GetResponse, Fault> {
     let bytes = response.value.len();
     if bytes > *room && *room < ANSWER_BYTES {

@@ -6,7 +6,7 @@ use torc_ring::Partition;
 
 use super::request::Condition;
 
-/// Of an outcome that is no success.
+/// The fault of an unsuccessful outcome.
 pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Partition) -> Fault {
     match outcome {
         Outcome::Mismatch { current } => {

@@ -26,48 +26,48 @@ use crate::recipient::Recipient;
 use crate::shared::{CallContext, Shared, store_fault};
 use crate::spans::add_context;
 
-/// How long the lead has for a get before it is carried out here, and what each further get
-/// of a batch adds to it.
+/// Time for the lead to answer a get before this node runs it instead; each further get of a batch
+/// adds as much.
 const LEAD_TIME: Duration = Duration::from_millis(250);
 const TIME_FOR_ITEM: Duration = Duration::from_millis(1);
 
-/// What this node can say of an item by itself.
+/// What this node can answer about an item on its own.
 pub(super) enum AtOnce<A> {
     /// The answer.
     Answer(A),
-    /// Others have to be asked.
+    /// Other replicas have to be asked.
     No,
-    /// What it says is on the disk.
+    /// The answer is on disk.
     Cold,
 }
 
 /// A request for one key.
 pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     type Answer: Send;
-    /// Whether doing it twice changes nothing.
+    /// Whether running it twice changes nothing.
     const HARMLESS: bool;
-    /// What it takes to ask for it.
+    /// The role that a caller needs for it.
     const ROLE: Role;
 
-    /// The namespace that it names, and its key.
+    /// The name of its namespace, and its key.
     fn place(&self) -> (&str, &[u8]);
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
-    /// The namespace that it names, if there is one.
+    /// The id of its namespace, if the namespace exists.
     fn namespace(&self, _table: &RoutingTable) -> Option<NamespaceId> {
         None
     }
     fn route_mut(&mut self) -> &mut Option<Route>;
     fn set_digest(&mut self, target: &Target);
-    /// The answer, if this node may give it without asking anyone. Never waits for the disk.
+    /// The answer, if this node may give it without asking other nodes. Never waits for the disk.
     fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<AtOnce<Self::Answer>, Fault> {
         Ok(AtOnce::No)
     }
-    /// The answer of an item that needs the disk. Waits for it.
+    /// The answer of an item that needs the disk. Blocks on the disk.
     fn read_cold(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
         Ok(None)
     }
-    /// What is asked of the key's replicas, and the condition that was stated.
+    /// The request to the key's replicas, and its condition.
     fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault>;
     fn answer(
         shared: &Shared,
@@ -75,7 +75,7 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
         condition: Option<Condition>,
         outcome: Outcome,
     ) -> Result<Self::Answer, Fault>;
-    /// Sends items to the node that leads them.
+    /// Sends items to their lead.
     fn send(
         shared: &Shared,
         to: &Recipient,
@@ -200,7 +200,7 @@ impl Item for GetRequest {
     }
 }
 
-/// What this node holds of a key, by its own clock.
+/// What this node holds for a key, with expiry judged by its own clock.
 fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse, Fault> {
     Ok(match record.visible(unix_ms()) {
         Some(value) => GetResponse {
@@ -369,12 +369,12 @@ impl Item for DeleteRequest {
             let mut kv = kv.clone();
             async move { received(kv.delete(within(left, item, call.trace)).await) }
         });
-        // As many as a burst of a connection has, at most.
+        // Bounded by the size of a connection's burst.
         Ok(join_all(sent).await)
     }
 }
 
-/// A request to another node, within its time and on behalf of its span.
+/// A request to another node, with a timeout and the trace of its operation.
 fn within<T>(limit: Duration, message: T, trace: Option<TraceContext>) -> tonic::Request<T> {
     let mut request = peers::within(limit, message);
     add_context(request.metadata_mut(), trace);

@@ -76,7 +76,7 @@ impl KvService {
     }
 }
 
-/// A stream that ends with an error once the token that opened it counts no more.
+/// A stream that ends with an error once the token that opened it is no longer valid.
 pub(crate) fn while_counted<T: 'static>(
     caller: Caller,
     stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
@@ -87,7 +87,7 @@ pub(crate) fn while_counted<T: 'static>(
     }))
 }
 
-/// Carries out gets, as those of a batch; the answers are in their order.
+/// Runs gets like those of a batch; returns the answers in the same order.
 pub(crate) async fn get_all(
     shared: &Arc<Shared>,
     gets: Vec<GetRequest>,
@@ -96,7 +96,7 @@ pub(crate) async fn get_all(
     all(shared, gets, deadline, "resp get").await
 }
 
-/// Carries out items of which no caller has said whether they are traced.
+/// Runs items without a caller's trace context.
 async fn all<I: Item>(
     shared: &Arc<Shared>,
     items: Vec<I>,
@@ -113,7 +113,7 @@ async fn all<I: Item>(
     answers
 }
 
-/// Carries out puts, as those of a batch.
+/// Runs puts like those of a batch.
 pub(crate) async fn put_all(
     shared: &Arc<Shared>,
     puts: Vec<PutRequest>,
@@ -122,7 +122,7 @@ pub(crate) async fn put_all(
     all(shared, puts, deadline, "resp put").await
 }
 
-/// Carries out deletes.
+/// Runs deletes like those of a batch.
 pub(crate) async fn delete_all(
     shared: &Arc<Shared>,
     deletes: Vec<DeleteRequest>,
@@ -189,7 +189,7 @@ impl Kv for KvService {
     ) -> Result<Response<Self::ScanStream>, Status> {
         let caller = caller_of(request.extensions()).clone();
         let request = request.into_inner();
-        // Positions are keys, so that a scan tells of keys which it leaves out.
+        // A position is a key, so a scan reveals keys even where it omits records.
         let allowed = self
             .shared
             .may(&caller, Role::Read, &request.namespace, b"");

@@ -8,7 +8,7 @@ use torc_replication::{Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable, is_dropped_name};
 
-/// One key of one namespace, and the rules that its replicas go by.
+/// One key of one namespace, and the rules of its replicas.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) namespace: NamespaceId,
@@ -18,7 +18,7 @@ pub(super) struct Target {
     pub(super) rules: Rules,
 }
 
-/// How the replicas of a key agree, by its namespace's mode and the quorum that was asked for.
+/// The rules for a key, from its namespace's mode and the requested quorum.
 fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
     let asked = v1::Quorum::try_from(asked).map_err(|_| {
         let message = "the request has a quorum that this release does not know";
@@ -45,7 +45,7 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
     }
 }
 
-/// What must hold for a write to happen.
+/// The condition of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     IfAbsent,
@@ -53,8 +53,8 @@ pub(super) enum Condition {
 }
 
 impl Target {
-    /// Checks what a request says of its key. The digest is computed here whether or not one
-    /// came along: a get may write (read repair), so no operation may believe a wrong one.
+    /// Checks a request's key. Always computes the digest, even if the request carries one: a get
+    /// may write (read repair), so no operation may trust a wrong digest.
     pub(super) fn check(
         table: &RoutingTable,
         namespace: &str,
@@ -102,7 +102,7 @@ impl Target {
         })
     }
 
-    /// Refuses what the namespace's mode cannot promise.
+    /// Refuses writes whose guarantees the namespace's mode cannot give.
     pub(super) fn check_write(&self, condition: Option<Condition>) -> Result<(), Fault> {
         if self.rules == Rules::Static {
             let message = "a static namespace accepts no writes, and nothing was changed: replace its content with `kvctl generation \
@@ -117,7 +117,7 @@ impl Target {
         Err(Fault::new(Reason::Invalid, message))
     }
 
-    /// Refuses what an eventual namespace cannot promise.
+    /// Refuses consistency levels that an eventual namespace cannot give.
     pub(super) fn check_consistency(&self, asked: Consistency) -> Result<(), Fault> {
         let is_eventual = matches!(self.rules, Rules::Eventual(_));
         if asked != Consistency::Linearizable || !is_eventual {
@@ -129,7 +129,7 @@ impl Target {
     }
 }
 
-/// The digest that came with a key is another key's, or of another cluster.
+/// The request's digest belongs to another key or another cluster.
 pub(super) fn foreign_digest() -> Fault {
     Fault::new(
         Reason::DigestMismatch,
@@ -138,7 +138,7 @@ pub(super) fn foreign_digest() -> Fault {
     )
 }
 
-/// The sender's topology and this node's say differently what is current.
+/// The sender's topology and this node's name different current generations.
 fn other_generation(table: &RoutingTable, name: &str) -> Fault {
     let message = format!(
         "the digest belongs to an older generation of `{name}`: refresh the \

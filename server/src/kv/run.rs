@@ -1,10 +1,9 @@
-//! The single path of all operations on keys, alone or in a batch: each is checked, then
-//! carried out here or sent to the lead of its partition.
+//! The single path of all operations on keys, alone or in a batch: each is checked, then run here
+//! or sent to the lead of its partition.
 //!
-//! An item with a route is for this node. Other items go to their lead, which is only the
-//! cheapest choice: any node can coordinate. This node carries out items that the lead
-//! certainly did not do, and gets that the lead does not answer soon, and retries them while
-//! the topology changes.
+//! An item with a route is for this node. Other items go to their lead, which is only the cheapest
+//! choice: any node can coordinate. This node runs items that the lead certainly did not run, and
+//! gets that the lead does not answer soon. It retries items while the topology changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::spans::TRACED_ITEMS;
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Carries out one item.
+/// Runs one item.
 pub(super) async fn one<I: Item>(
     shared: &Arc<Shared>,
     item: I,
@@ -39,8 +38,8 @@ pub(super) async fn one<I: Item>(
     answer.unwrap_or_else(|| Err(lost()))
 }
 
-/// Carries out all items; the answers are in their order. Of items with one key each begins
-/// after those before it.
+/// Runs all items; returns the answers in the same order. Items with the same key run one after
+/// another, in this order.
 pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: Vec<I>,
@@ -51,7 +50,7 @@ pub(super) async fn many<I: Item>(
     let mut all = Generations::of(shared, &items);
     let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
     while !open.is_empty() {
-        // Only what the sender left to us is tried again; a route says that it knows better.
+        // Retries only items without a route: a sender that set a route handles retries itself.
         let again: BTreeMap<usize, I> = open
             .iter_mut()
             .filter_map(|(place, item)| item.route_mut().is_none().then(|| (*place, item.clone())))
@@ -80,15 +79,15 @@ pub(super) async fn many<I: Item>(
         .collect()
 }
 
-/// Items of static namespaces: what is tried again begins anew, all of it, once another generation is
-/// current, so that a batch sees one.
+/// Items of static namespaces. Once another generation becomes current, a retry repeats all items,
+/// so that a batch reads a single generation.
 struct Generations<I> {
     items: Vec<I>,
     began_with: Vec<NamespaceId>,
 }
 
 impl<I: Item> Generations<I> {
-    /// None if none of the items is of a generation.
+    /// `None` if no item reads a generation.
     fn of(shared: &Shared, items: &[I]) -> Option<Self> {
         if items.len() < 2 || !I::HARMLESS {
             return None;
@@ -109,7 +108,7 @@ impl<I: Item> Generations<I> {
         ids.map(|id| id.unwrap_or(NamespaceId::DEFAULT)).collect()
     }
 
-    /// All items, if one of their namespaces has another generation now.
+    /// All items, if the current generation of any of their namespaces has changed.
     fn anew(&mut self, shared: &Shared) -> Option<Vec<(usize, I)>> {
         let now = Self::targets(shared, &self.items);
         if now == self.began_with {
@@ -132,7 +131,7 @@ pub(super) fn lost() -> Fault {
 
 type Answered<I> = (usize, Result<<I as Item>::Answer, Fault>);
 
-/// Carries out each item once, here or at its lead, and here what the lead did not do.
+/// Runs each item once, here or at its lead; runs here the items that the lead did not run.
 async fn once<I: Item>(
     shared: &Arc<Shared>,
     items: Vec<(usize, I)>,
@@ -164,7 +163,7 @@ async fn once<I: Item>(
             Routed::There(to, item) => {
                 elsewhere.entry(to).or_default().push((place, item));
             }
-            // It was read a moment ago.
+            // Cannot happen: cold items were read above.
             Routed::Cold(_) => answered.push((place, Err(lost()))),
         }
     }
@@ -190,7 +189,7 @@ async fn once<I: Item>(
     answered
 }
 
-/// Whether the lead, or the way to it, failed before anything was changed.
+/// Whether the lead, or the connection to it, failed before anything was changed.
 fn undone<I: Item>(fault: &Fault) -> bool {
     let by_the_lead = matches!(
         fault.reason,
@@ -200,7 +199,7 @@ fn undone<I: Item>(fault: &Fault) -> bool {
     by_the_lead && !fault.maybe_applied || I::HARMLESS && (lost || fault.maybe_applied)
 }
 
-/// An item that is to be carried out here.
+/// An item to run here.
 pub(super) struct Task {
     pub(super) target: Target,
     pub(super) condition: Option<Condition>,
@@ -208,7 +207,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// As the registers take it.
+    /// In the form that the registers take.
     pub(super) fn wanted(self, call: CallContext) -> (Target, Option<Condition>, Wanted) {
         let target = self.target;
         let wanted = Wanted {
@@ -227,7 +226,7 @@ impl Task {
     }
 }
 
-/// What is asked of an item's key; its access is counted here.
+/// The task for an item. Counts its access here.
 fn task<I: Item>(item: I, target: Target) -> Result<Box<Task>, Fault> {
     let (request, condition) = item.request(&target)?;
     count(&target);
@@ -238,21 +237,21 @@ fn task<I: Item>(item: I, target: Target) -> Result<Box<Task>, Fault> {
     }))
 }
 
-/// Counts an access that is answered here.
+/// Counts an access that this node answers.
 fn count(target: &Target) {
     hot::count(target.namespace, &target.digest, target.key.as_bytes());
 }
 
-/// Where an item goes.
+/// Where an item is answered.
 pub(super) enum Routed<I: Item> {
     Answered(Result<I::Answer, Fault>),
     Here(Box<Task>),
     There(Recipient, I),
-    /// This node may answer, but has to read the disk.
+    /// This node may answer, but must read the disk.
     Cold(I),
 }
 
-/// Checks an item and finds out where it goes; one for another node carries its route then.
+/// Checks an item and decides where it goes; adds a route to an item for another node.
 pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> Routed<I> {
     let routed = || {
         let target = item.target(table)?;
@@ -268,7 +267,7 @@ pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> 
     routed().unwrap_or_else(|fault| Routed::Answered(Err(fault)))
 }
 
-/// Where an item goes that this node cannot answer by itself.
+/// Where to send an item that this node cannot answer on its own.
 fn ask<I: Item>(
     shared: &Shared,
     table: &RoutingTable,
@@ -281,7 +280,7 @@ fn ask<I: Item>(
     task(item, target).map(Routed::Here)
 }
 
-/// Reads what items say from the disk, on a thread that serves nobody.
+/// Answers items from the disk, on a thread that serves no requests.
 async fn from_disk<I: Item>(
     shared: &Arc<Shared>,
     table: &Arc<RoutingTable>,
@@ -290,7 +289,7 @@ async fn from_disk<I: Item>(
     if cold.is_empty() {
         return Vec::new();
     }
-    // Closed by nobody.
+    // Fails only if the semaphore is closed, which never happens.
     let _reader = shared.readers.acquire().await;
     shared.metrics.cold_reads.inc_by(cold.len() as u64);
     let (places, items): (Vec<usize>, Vec<I>) = cold.into_iter().unzip();
@@ -303,7 +302,7 @@ async fn from_disk<I: Item>(
         };
         items.into_iter().map(read).collect::<Vec<_>>()
     });
-    // Fails only where reading panics.
+    // Fails only if the reader panics.
     let read = read.await.unwrap_or_default().into_iter().map(Some);
     let read = read.chain(std::iter::repeat_with(|| None));
     let routed = |read| {
@@ -320,7 +319,7 @@ async fn from_disk<I: Item>(
     places.into_iter().zip(outcomes).collect()
 }
 
-/// The node where the item belongs, if that is not this one.
+/// The node to which the item must be sent, if it is not this one.
 fn recipient_of<I: Item>(
     shared: &Shared,
     table: &RoutingTable,
@@ -335,8 +334,8 @@ fn recipient_of<I: Item>(
         return Ok(None);
     }
     if let Some(route) = *item.route_mut() {
-        // Whoever routed by an older topology than ours, and to a node that does not lead, is
-        // told so: its next operations go where they are cheaper.
+        // A sender that routed by an older topology to a node that is not the lead gets a fault, so
+        // that it sends its next operations to the lead.
         let is_lead = shared.identity.node() == Some(state.lead);
         if route.epoch < state.epoch.0 && !is_lead {
             return Err(stale(target.partition, state.epoch));
@@ -357,7 +356,7 @@ fn recipient_of<I: Item>(
     Ok(Some(recipient))
 }
 
-/// Carries out items here, all in one visit to each coordinator.
+/// Runs items here, with one visit to each coordinator.
 async fn carry_out<I: Item>(
     shared: &Arc<Shared>,
     tasks: Vec<(usize, Task)>,
@@ -392,7 +391,7 @@ async fn carry_out<I: Item>(
         .collect()
 }
 
-/// Sends items to the node that leads them; gives them back with its answers.
+/// Sends items to their lead; returns them with its answers.
 #[expect(clippy::cast_possible_truncation, reason = "at most WINDOW")]
 async fn send<I: Item>(
     shared: &Arc<Shared>,
@@ -427,7 +426,7 @@ async fn send<I: Item>(
         .collect()
 }
 
-/// Bounds the tries of one operation.
+/// Limits the retries of one operation.
 pub(super) struct Attempts {
     deadline: Instant,
     backoff: Duration,
@@ -441,8 +440,8 @@ impl Attempts {
         }
     }
 
-    /// Only what moves or is not there yet is tried again: an overloaded node, and a partition
-    /// without a quorum or space, are left to the caller, who can wait without keeping this node busy.
+    /// Retries only faults of a move or a start. Leaves an overloaded node, and a partition without
+    /// a quorum or space, to the caller, who can wait without occupying this node.
     pub(super) fn may_retry(&self, fault: &Fault) -> bool {
         let is_callers = matches!(
             fault.reason,
@@ -451,7 +450,7 @@ impl Attempts {
         fault.is_retryable() && !is_callers && Instant::now() + self.backoff < self.deadline
     }
 
-    /// Waits for a change of the topology, or a little.
+    /// Waits for a change of the topology, or briefly.
     pub(super) async fn wait(&mut self, shared: &Shared) -> Result<(), Fault> {
         let mut changes = shared.adopted.subscribe();
         let _ = tokio::time::timeout(self.backoff, changes.changed()).await;

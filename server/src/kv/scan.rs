@@ -1,11 +1,12 @@
 //! Scans: the records of the ring in order, page by page, partition by partition.
 //!
-//! Each partition is read from a quorum of its replicas, so each key is read linearizably;
-//! the whole is not a snapshot. A node reads what it has a replica of. A local scan ends where it has none of the next
-//! partition; one that is not local goes on at the node that leads it.
+//! Each partition is read from a quorum of its replicas, so each key is read linearizably; the scan
+//! as a whole is not a snapshot. A node reads the partitions that it has a replica of. A local scan
+//! ends at the first partition without a replica here; any other scan continues at the node that
+//! leads that partition.
 //!
-//! Some pages are read ahead, of this partition and of the next ones, while others are searched and sent. A page that was
-//! read earlier than it is sent was still read after the scan began.
+//! Some pages of this partition and the next ones are read ahead, while others are searched and
+//! sent. Even a page that was read ahead was read after the scan began.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -39,19 +40,21 @@ use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
 
-/// Pages without an entry after which the position is sent alone; or so much time.
+/// The position alone is sent after this many pages without an entry, or after `SILENT_FOR`.
 const SILENT_PAGES: u32 = 256;
 const SILENT_FOR: Duration = Duration::from_secs(1);
-/// How long another node has for its next page, or to say that it gets on.
+/// Time for another node to send its next page or its position.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a page takes while it is read, most often: then it is known.
+/// Assumed size of a page until it is read and its size is known.
 const PAGE_BYTES: usize = 2 << 20;
-/// Pages made ahead of a slow reader.
+/// Pages buffered for a slow reader.
 const PAGES_AHEAD: usize = 2;
-/// Pages that are read meanwhile, and what they take together. Small ones together cost fewer messages.
+/// Limit on the pages read ahead, and on their bytes. Reading several small pages at once takes
+/// fewer messages.
 const READ_AHEAD: usize = 32;
 const READ_AHEAD_BYTES: usize = 4 * PAGE_BYTES;
-/// A scan of fewer records reads ahead only as it gets on: twice as many pages with each that was not enough.
+/// A scan with a limit below this reads ahead only gradually: each page that did not suffice
+/// doubles the window.
 const LONG: u64 = 4_096;
 
 /// A value has at most 1 MiB, and a search at most 64 patterns.
@@ -94,15 +97,15 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
     let place = shared.classes.scans.enter()?;
     tokio::spawn(async move {
         let _place = place;
-        // An error here means that the reader is gone: nothing is left to do.
+        // Fails only if the reader is gone: nothing is left to do.
         let _ = scan.run(pages).await;
     });
-    // A page that is taken is encoded, and charged as an answer.
+    // A page that was taken is encoded next, and the answer is charged separately.
     let taken = |page: Result<Page, Status>| page.map(|page| page.0);
     Ok(Box::pin(ReceiverStream::new(receiver).map(taken)))
 }
 
-/// The namespace, or the generation that the scan began with.
+/// The namespace, or the generation that is current when the scan begins.
 fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<NamespaceId, Fault> {
     let now = find_namespace(table, &request.namespace)?;
     let began_with = NamespaceId(request.generation);
@@ -118,7 +121,7 @@ fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<Name
     Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
 }
 
-/// A cursor is of this namespace of this cluster.
+/// Refuses a position of another namespace or cluster.
 fn check_position(
     table: &RoutingTable,
     namespace: NamespaceId,
@@ -134,12 +137,12 @@ fn check_position(
     }
 }
 
-/// Entries and where they end, charged until the reader takes them.
+/// Entries and the position after them, charged until the reader takes them.
 struct Page(ScanResponse, #[expect(dead_code, reason = "held")] Charge);
 
 type Pages = mpsc::Sender<Result<Page, Status>>;
 
-/// The reader hung up.
+/// The reader has disconnected.
 struct Gone;
 
 struct Scan {
@@ -148,20 +151,21 @@ struct Scan {
     namespace_name: String,
     /// In ring order.
     ahead: VecDeque<PageAhead>,
-    /// Most of them.
+    /// Limit on the length of `ahead`.
     window: usize,
     position: ScanPosition,
     left: u64,
     local: bool,
     keys_only: bool,
-    /// What values must contain; none: anything.
+    /// Byte strings of which a value must contain one; `None` to take every value.
     search: Option<Arc<Search>>,
-    /// Pages read since something was sent, and when that was.
+    /// Pages read since the last message, and the time of that message.
     silent: u32,
     sent: Instant,
 }
 
-/// Records in ring order, with what was found in them, and where to go on; none at the partition's end.
+/// Records in ring order with their matches, and the position to continue at; `None` at the end of
+/// the partition.
 struct Records {
     records: Vec<(Record, Matches)>,
     last: Option<ScanPosition>,
@@ -174,7 +178,7 @@ struct PageAhead {
     page: AbortOnDropHandle<Result<Records, Fault>>,
 }
 
-/// What one step of a scan came to.
+/// The result of one step of a scan.
 enum Step {
     /// More may follow.
     On,
@@ -205,7 +209,8 @@ impl Scan {
                     return self.send(&pages, vec![], false, charge).await;
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
-                    // Any node can, and no step is lost: pages before this were passed on.
+                    // Any node can read the partition. No step is lost, because earlier pages were
+                    // passed on.
                     Err(_) => self.partition(&pages).await?,
                     step => step,
                 },
@@ -236,8 +241,8 @@ impl Scan {
         table.partitions.holding(self.namespace, position.token())
     }
 
-    /// The node that leads the next partition, unless this one has a replica of it that reads, or holds what is
-    /// immutable.
+    /// The node that leads the next partition; `None` if this node has a replica of it that serves
+    /// reads, or holds the generation there.
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
         let table = self.shared.routing()?;
         let partition = self.at(&table);
@@ -257,7 +262,7 @@ impl Scan {
         })
     }
 
-    /// Sends one page of the partition at the position.
+    /// Reads and sends one page of the partition at the position.
     async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
         let (entries, done, charge) = match self.read_page(pages).await {
             Ok(page) => page,
@@ -268,7 +273,8 @@ impl Scan {
         } else {
             0
         };
-        // Where nothing is to be found for long, the position shows that the scan gets on.
+        // After a long time without entries, sends the position to show that the scan makes
+        // progress.
         let is_silent = self.silent >= SILENT_PAGES || self.sent.elapsed() >= SILENT_FOR;
         if !entries.is_empty() || done || is_silent {
             (self.silent, self.sent) = (0, Instant::now());
@@ -281,7 +287,7 @@ impl Scan {
         let table = self.shared.routing()?;
         let partition = self.at(&table);
         let known = self.ahead.iter().position(|it| it.from == self.position);
-        // What lies before was read elsewhere, or is to be read again.
+        // Pages before that one were read elsewhere or must be read again.
         self.ahead.drain(..known.unwrap_or(self.ahead.len()));
         let reading = if let Some(reading) = self.ahead.pop_front() {
             reading
@@ -328,7 +334,8 @@ impl Scan {
         Ok((entries, done, charge))
     }
 
-    /// Begins to read the first pages of the partitions that follow, as far as they are here and there is room.
+    /// Begins to read the first pages of the following partitions, as far as this node has them and
+    /// there is room.
     fn read_ahead(&mut self, partition: Partition, table: &RoutingTable, pages: &Pages) {
         let back = self.ahead.back();
         let mut last = back.map_or(partition, |it| self.at_of(table, &it.from));
@@ -350,7 +357,7 @@ impl Scan {
         self.ahead.iter().map(|it| it.charge.bytes()).sum()
     }
 
-    /// What a page more of a partition takes, unless there is no room.
+    /// The charge of another page of a partition; `None` if there is no room.
     fn room_ahead(&self, partition: Partition) -> Option<Charge> {
         let bytes = self.shared.store.kept_bytes(partition);
         let bytes = bytes
@@ -384,7 +391,7 @@ impl Scan {
         }
     }
     fn entry(&self, record: &Record, matches: &Matches) -> Option<Entry> {
-        // Whether it has expired was judged where its absence can be made to last.
+        // Expiry was judged during the read, where it can be made to last.
         let State::Value { value, .. } = &record.state else {
             return None;
         };
@@ -420,7 +427,7 @@ impl Scan {
         sent.map_err(|_| Gone)
     }
 
-    /// Passes on what another node's local scan gives.
+    /// Passes on the pages of another node's local scan.
     async fn elsewhere(
         &mut self,
         node: NodeId,
@@ -439,7 +446,7 @@ impl Scan {
             };
             let page = tokio::select! {
                 page = stream.next() => page,
-                // Dropping the stream stops the other node as well.
+                // Dropping the stream also stops the other node.
                 () = pages.closed() => return Err(Gone),
                 () = tokio::time::sleep(PAGE_TIMEOUT) => return Ok(Err(silent())),
             };
@@ -464,7 +471,7 @@ impl Scan {
             }
         }
         if self.position == before {
-            // It does not lead the partition (any more, or yet): look again.
+            // The other node no longer leads the partition, or does not lead it yet: look again.
             let message = "the scan's next partition is changing hands: try again";
             return Ok(Err(Fault::new(Reason::StaleEpoch, message)));
         }
@@ -495,7 +502,7 @@ impl Scan {
     }
 }
 
-/// Reads pages of a scan.
+/// Reads the pages of a scan.
 struct PageReader {
     shared: Arc<Shared>,
     namespace: NamespaceId,
@@ -535,7 +542,8 @@ impl PageReader {
         Ok(Records { records, last })
     }
 
-    /// The next records that are found by a search where they lie in the store here, if a quorum holds what it does.
+    /// The next matching records, searched in this node's store; `None` if a quorum does not hold
+    /// the same content.
     async fn filtered(
         &self,
         partition: Partition,
@@ -555,15 +563,17 @@ impl PageReader {
         Ok(listed.map(|found| (found.records, found.next.map(position_after))))
     }
 
-    /// What a page follows; none where the partition begins. A page that began there for a position further on
-    /// could end in front of that, and the scan would go back.
+    /// The cursor that a page follows; `None` at the beginning of the partition. For a position
+    /// further on, a page from the beginning could end before that position, and the scan would go
+    /// back.
     fn cursor(&self, from: ScanPosition, partition: Partition) -> Result<Option<Cursor>, Fault> {
         let (digest, key) = match from {
             ScanPosition::After { digest, key } => (digest, key),
             ScanPosition::At(token) => {
                 let start = self.shared.routing()?.partitions.start(partition);
                 let before = token.0.checked_sub(1).filter(|_| token > start);
-                // The last digest in front of the position: with any key, since none of its records are wanted.
+                // The last digest before the position, with any key: no record with that digest is
+                // wanted.
                 let (Some(before), Ok(key)) = (before, Key::new(&b"\xff"[..])) else {
                     return Ok(None);
                 };
@@ -579,7 +589,7 @@ impl PageReader {
         }))
     }
 
-    /// The next records of a partition, as a quorum of its replicas holds them.
+    /// The next records of a partition, from a quorum of its replicas.
     async fn of_quorum(
         &self,
         partition: Partition,
@@ -592,7 +602,7 @@ impl PageReader {
         Ok((listed.records, listed.next.map(position_after)))
     }
 
-    /// The next records of a generation, of which any replica has all.
+    /// The next records of a generation; every replica holds all of them.
     async fn of_generation(
         &self,
         partition: Partition,
@@ -628,7 +638,7 @@ fn silent() -> Fault {
     Fault::new(Reason::OwnerUnreachable, message)
 }
 
-/// Reading twice changes nothing, so a broken read is never in doubt.
+/// Reading changes nothing, so a broken connection leaves nothing in doubt.
 fn readable(status: &Status) -> Fault {
     Fault {
         maybe_applied: false,

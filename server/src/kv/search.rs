@@ -1,9 +1,9 @@
 //! Substring search in the values of a scan (`torc-sketch`): finds the records that match, and
 //! where.
 //!
-//! Values are searched where they lie in the store of this node, and only those that match are copied: see
-//! [`torc_replication::FilteredPage`]. This happens on a thread that serves no requests, in steps of bounded work,
-//! and ends early if the reader is gone.
+//! Searches values in place in this node's store and copies only those that match: see
+//! [`torc_replication::FilteredPage`]. Runs in steps of bounded work on a thread that serves no
+//! requests, and stops if the reader is gone.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use torc_store::{Cursor, ScanLimits, StoreError};
 use crate::admission::stopping;
 use crate::shared::{Shared, store_fault};
 
-/// Most places that are told of a value.
+/// Limit on the matches reported per value.
 const MAX_MATCHES: usize = 16;
 
 /// Byte strings of which a value must contain at least one.
@@ -30,11 +30,11 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// None for no byte strings. The hash is drawn anew for each scan, so that nobody can store
+    /// `None` if there are no byte strings. Each scan draws a new hash seed, so no client can store
     /// values that are slow to search.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for empty ones, too many or too long ones.
+    /// [`Reason::Invalid`] if one is empty or too long, or if there are too many.
     pub(super) fn of(wanted: Vec<Bytes>) -> Result<Option<Self>, Fault> {
         if wanted.is_empty() {
             return Ok(None);
@@ -49,8 +49,8 @@ impl Search {
         self.wanted.clone()
     }
 
-    /// The values of the store's next page of a partition that have what is wanted; none if the store cannot tell
-    /// what else the page holds by a sum, or is damaged there.
+    /// The matching values of the store's next page of a partition. `None` if the store has no sum
+    /// for the rest of the page, or is damaged there.
     pub(super) async fn filtered_page<T: Send + 'static>(
         &self,
         shared: &Arc<Shared>,
@@ -76,7 +76,7 @@ impl Search {
         });
         let page = reading.await.map_err(|_| failed())?;
         let page = match page {
-            // A quorum may have what cannot be read here.
+            // A quorum may have the records that cannot be read here.
             Err(StoreError::Damaged { .. }) => None,
             page => page.map_err(|error| store_fault(&error))?,
         };
@@ -99,8 +99,8 @@ impl Search {
         }))
     }
 
-    /// The records that have what is wanted, and where. When the reader of `pages` goes away, the
-    /// rest is not searched and not wanted.
+    /// The matching records with their matches. Stops and returns nothing more when the reader of
+    /// `pages` is gone.
     pub(super) async fn page<T: Send + 'static>(
         &self,
         shared: &Arc<Shared>,

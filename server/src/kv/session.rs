@@ -1,12 +1,12 @@
 //! Sessions: many operations in flight on one bidirectional stream.
 //!
-//! Messages that have arrived are carried out together: one visit to each coordinator per
-//! burst, and one wake-up for its outcomes.
+//! All messages that have arrived run together: one visit to each coordinator per burst, and one
+//! wake-up for its outcomes.
 //!
-//! An old session asks the client to open another. When its node is about to stop, a session
-//! asks the client to use other nodes, and continues. When the node closes the session, it
-//! stops reading, answers everything that it has read, and says so: the client then knows that
-//! unanswered operations were not started.
+//! An old session asks the client to open another. When its node is about to stop, a session asks
+//! the client to use other nodes, and continues. When the node closes the session, it stops
+//! reading, answers everything that it has read, and sends a final message: the client then knows
+//! that operations without an answer were not started.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -46,11 +46,11 @@ use crate::metrics::Operation;
 use crate::registers::{Begun, Mailbox, Told, Wanted};
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
-/// Operations of one session under way at a time; more wait in the connection's window.
+/// Operations of one session under way at a time; further ones wait in the connection's window.
 const IN_FLIGHT: usize = 1024;
-/// Messages that are taken together.
+/// Limit on the messages handled together.
 const BURST: usize = 256;
-/// Somewhat less than a connection lives: so it is used by nobody when it ends.
+/// Somewhat shorter than the life of a connection, so that clients have moved on when it ends.
 const MAX_AGE: Duration = Duration::from_secs(3_300);
 
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
@@ -80,41 +80,41 @@ pub(super) fn start(
     })
 }
 
-/// An operation that is carried out here.
+/// An operation that runs here.
 struct Slot {
-    /// Its number at the caller.
+    /// The id that the caller gave it.
     id: u64,
     started: Started,
     target: Target,
     condition: Option<Condition>,
-    /// Among the operations of the node; given back with the slot.
+    /// Permit for one of the node's operations; released with the slot.
     place: Option<OwnedSemaphorePermit>,
-    /// Of the bytes that were sent, if they are many.
+    /// Charge for the message's bytes, if they are many.
     _charge: Option<Charge>,
 }
 
 struct Session {
     shared: Arc<Shared>,
     caller: Caller,
-    /// None once nothing more is read.
+    /// `None` once reading has stopped.
     requests: Option<Streaming<SessionRequest>>,
     begun: Option<Begun>,
     mailbox: Arc<Mailbox>,
-    /// By the number that the mailbox knows them by.
+    /// By the number used in the mailbox.
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// For a place among the operations of the node.
+    /// Waiting for one of the node's operation permits.
     waiting: VecDeque<(u32, Wanted)>,
     places: Option<PollSemaphore>,
     told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
     ready: VecDeque<SessionResponse>,
-    /// Until the node is about to stop, until it closes, and until the session is old; each
-    /// gone once it has come.
+    /// Resolve when the node is about to stop, when it closes, and when the session is old; `None`
+    /// once they have resolved.
     leaving: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     age: Option<Pin<Box<Sleep>>>,
-    /// The node has closed: the last message is still to be sent.
+    /// The node has closed the session; the final message has not been sent.
     is_closed: bool,
 }
 
@@ -123,7 +123,8 @@ impl Session {
         self.slots.len() - self.free.len() + self.forwarded.len()
     }
 
-    /// Asks the caller to go elsewhere, and stops reading when the node closes.
+    /// Asks the client to move when the node is leaving or the session is old, and stops reading
+    /// when the node closes.
     fn poll_leaving(&mut self, context: &mut Context<'_>) {
         if has_come(&mut self.leaving, context) {
             self.ready.push_back(farewell(Stage::Leaving));
@@ -138,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Takes what has arrived. An error ends the session.
+    /// Reads the messages that have arrived. An error ends the session.
     fn poll_requests(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         let mut table = None;
         for _ in 0..BURST {
@@ -160,7 +161,7 @@ impl Session {
                 }
             }
         }
-        // There may be more: come back when this burst is under way.
+        // More may have arrived: poll again once this burst is under way.
         if self.requests.is_some() && self.in_flight() < IN_FLIGHT {
             context.waker().wake_by_ref();
         }
@@ -169,7 +170,7 @@ impl Session {
 
     fn take(&mut self, request: SessionRequest, table: Option<&RoutingTable>) {
         let id = request.id;
-        // Nearly always empty.
+        // Empty unless the operation is traced.
         let trace = TraceContext::from_wire(&request.trace);
         let time = match request.timeout_ms {
             0 => DEFAULT_DEADLINE,
@@ -231,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Charges what an operation keeps of its message, unless it is short.
+    /// Charges the part of a message that its operation keeps, unless it is short.
     fn charge(&self, item: &impl prost::Message) -> Result<Option<Charge>, Fault> {
         let bytes = item.encoded_len();
         let is_short = bytes <= TINY;
@@ -240,7 +241,7 @@ impl Session {
             .transpose()
     }
 
-    /// Carries an item out beside the others: it waits for another node, or for the disk.
+    /// Runs an item in its own future, because it waits for another node or for the disk.
     fn set_apart<I: Sessional>(
         &mut self,
         id: u64,
@@ -289,7 +290,7 @@ impl Session {
         self.waiting.push_back((number, wanted));
     }
 
-    /// Starts what waits, as far as the node has places.
+    /// Starts waiting operations as far as the node has permits.
     fn poll_starting(&mut self, context: &mut Context<'_>) {
         if self.waiting.is_empty() {
             return;
@@ -326,7 +327,7 @@ impl Session {
         begun.start(&self.mailbox, starting);
     }
 
-    /// Makes answers of outcomes.
+    /// Turns outcomes into answers.
     fn poll_outcomes(&mut self, context: &mut Context<'_>) {
         let mut told = std::mem::take(&mut self.told);
         let taking = Arc::clone(&self.mailbox);
@@ -386,7 +387,7 @@ impl Stream for Session {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        // What is ready goes out before anything else is taken on.
+        // Sends ready answers before taking on more work.
         if this.ready.is_empty() {
             this.poll_leaving(context);
             if let Err(status) = this.poll_requests(context) {
@@ -408,7 +409,7 @@ impl Stream for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Those that are forwarded go on no more, and were counted as well.
+        // Forwarded operations are cancelled here, and were counted as well.
         self.shared.admission.leave(self.in_flight());
     }
 }
@@ -436,7 +437,7 @@ impl Sessional for DeleteRequest {
     }
 }
 
-/// Whether what is waited for has come, which is said once.
+/// Whether the future has resolved; true only once.
 fn has_come(
     waiting: &mut Option<Pin<Box<impl Future<Output = ()>>>>,
     context: &mut Context<'_>,

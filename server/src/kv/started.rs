@@ -10,18 +10,18 @@ use crate::shared::{CallContext, Shared};
 use crate::slow::Ended;
 use crate::spans::Serving;
 
-/// An operation that has begun.
+/// An operation that has started.
 pub(super) struct Started {
     pub(super) operation: Operation,
     at: Instant,
-    /// As its caller has it.
+    /// The caller's trace context.
     trace: Option<TraceContext>,
-    /// None: it is not traced.
+    /// `None` if the operation is not traced.
     serving: Option<Box<Serving>>,
 }
 
 impl Started {
-    /// It begins now; `trace` is what its caller says, if anybody wants to know.
+    /// Starts now. `trace` is the caller's trace context, if tracing is on.
     pub(super) fn now(
         shared: &Shared,
         operation: Operation,
@@ -37,7 +37,7 @@ impl Started {
         }
     }
 
-    /// For what is done for it.
+    /// The context for calls made on behalf of the operation.
     pub(super) fn call(&self, deadline: Instant) -> CallContext {
         CallContext {
             deadline,
@@ -45,7 +45,7 @@ impl Started {
         }
     }
 
-    /// It has ended.
+    /// Ends the operation.
     pub(super) fn end(
         self,
         shared: &Shared,

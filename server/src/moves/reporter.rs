@@ -16,14 +16,15 @@ use crate::shared::Shared;
 /// Facts in one command.
 const BATCH: usize = 1024;
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Every command is a topology that all nodes write down and adopt: what comes within so
-/// long goes along.
+/// Each command makes a topology that all nodes store and adopt, so facts that arrive within this
+/// time share one.
 const GATHER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(50);
-/// A fact that was committed is told again if it is still said after this: whoever has to know may have missed it.
+/// A committed fact that replicas still report after this time is committed again: its receiver may
+/// have missed it.
 const REPEAT: Duration = Duration::from_secs(5);
 
-/// Takes facts; a task of its own commits them.
+/// Queues facts; a separate task commits them.
 pub(crate) struct Reporter {
     queue: mpsc::UnboundedSender<Report>,
 }
@@ -41,7 +42,7 @@ impl Reporter {
         Self { queue }
     }
 
-    /// Queues a fact, as often as it is said.
+    /// Queues a fact. Callers may repeat it freely.
     pub(crate) fn report(&self, partition: Partition, epoch: Epoch, fact: Fact) {
         let report = Report {
             partition,
@@ -49,7 +50,7 @@ impl Reporter {
             fact,
             at_ms: unix_ms(),
         };
-        // Fails only when the node stops.
+        // Fails only while the node stops.
         let _ = self.queue.send(report);
     }
 }
@@ -91,22 +92,22 @@ async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>)
     }
 }
 
-/// What a fact is about, and which: the later of two replaces the earlier one.
+/// The partition and kind of a fact; a later fact with the same identity replaces the earlier one.
 type About = (Partition, u8);
 
-/// Facts that are to be told, and those told lately.
+/// Facts to be committed, and those committed lately.
 ///
-/// Replicas say again and again what they have reached, until the partition moves on. Where telling the group
-/// takes longer than that, everything would be told many times over, and what is new would come last.
+/// Replicas repeat their facts until the partition moves on. If commits take longer than that
+/// interval, unfiltered repeats would be committed many times over and delay new facts.
 #[derive(Debug, Default)]
 struct Facts {
-    /// In order of partitions: which comes first does not matter, for all come soon.
+    /// In partition order: the order does not matter, because all are committed soon.
     waiting: BTreeMap<About, Report>,
     told: HashMap<About, (Epoch, Instant)>,
 }
 
 impl Facts {
-    /// Notes a fact, unless it was told a moment ago.
+    /// Adds a fact, unless it was committed a moment ago.
     fn add(&mut self, report: Report, now: Instant) {
         let told = self.told.get(&about(&report));
         let is_known = told.is_some_and(|(epoch, at)| {
@@ -121,17 +122,17 @@ impl Facts {
         }
     }
 
-    /// Drops what is void.
+    /// Drops void facts.
     fn forget(&mut self, is_void: impl Fn(&Report) -> bool) {
         self.waiting.retain(|_, report| !is_void(report));
     }
 
-    /// Some of those that wait.
+    /// The first `count` waiting facts.
     fn first(&self, count: usize) -> Vec<Report> {
         self.waiting.values().take(count).copied().collect()
     }
 
-    /// These were committed.
+    /// Marks these as committed.
     fn told(&mut self, reports: &[Report], now: Instant) {
         for report in reports {
             let about = about(report);
@@ -144,7 +145,7 @@ impl Facts {
     }
 }
 
-/// That a node has adopted an epoch is told first.
+/// Adoption of an epoch sorts first.
 const fn about(report: &Report) -> About {
     let kind = match report.fact {
         Fact::Adopted => 0,
@@ -154,7 +155,7 @@ const fn about(report: &Report) -> About {
     (report.partition, kind)
 }
 
-/// A fact about an epoch that is over is void.
+/// Whether a fact is about a current epoch; all others are void.
 fn is_current(shared: &Shared, report: &Report) -> bool {
     let table = shared.routing.load();
     let state = table

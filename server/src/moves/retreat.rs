@@ -1,5 +1,5 @@
-//! The topology leader watches nodes that copy: writes must not wait for an unreachable
-//! one.
+//! The topology leader watches nodes that receive copies, because writes must not wait for an
+//! unreachable one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 const EVERY: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Probes in a row that must fail before writes stop waiting for it.
+/// Consecutive failed probes after which writes stop waiting for a node.
 const STRIKES: u32 = 3;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -54,7 +54,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Those who copy and whom writes wait for.
+/// The receiving nodes that writes wait for.
 fn awaited_copiers(shared: &Shared) -> BTreeSet<NodeId> {
     let topology = shared.group.topology();
     topology.map_or_else(BTreeSet::new, |topology| topology.awaited_copiers())

@@ -13,22 +13,22 @@ use torc_store::Ingest;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
-/// A message that takes longer than this has lost its connection.
+/// A stream without a message for this time has lost its connection.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of messages that are written together.
+/// Bytes of messages that are written at a time.
 const TOGETHER: u64 = 1 << 20;
 
-/// Slices that were received and verified, and what they stand for.
+/// Received and verified slices, and what they cover.
 pub(crate) struct Received {
-    /// None if there are none.
+    /// `None` if there are no slices.
     pub(crate) ingest: Option<Ingest>,
     pub(crate) sizes: Sizes,
-    /// What is not in them came later in the source's log.
+    /// Records that are not in the slices are later in the source's log than this.
     pub(crate) through: u64,
 }
 
-/// Receives and verifies slices of a partition; they are not in force yet.
+/// Receives and verifies slices of a partition without putting them in force.
 pub(crate) async fn receive(
     shared: &Shared,
     source: &Recipient,
@@ -74,7 +74,7 @@ pub(crate) async fn receive(
                 ingest.write(bytes)?;
             }
             if taken >= announced {
-                // At once, while the last bytes are still in the processor's cache.
+                // Immediately, while the last bytes are still in the CPU cache.
                 ingest.verify(Some(&key))?;
             }
             Ok(ingest)
@@ -119,7 +119,7 @@ fn hung_up() -> Fault {
     Fault::new(Reason::OwnerUnreachable, "the source closed the stream")
 }
 
-/// Does what writes and reads files where it may wait for them.
+/// Runs blocking file work on a thread that may block.
 async fn work<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Hands out time on the wire: each taker waits until those before it are through.
+/// Schedules transfers one after another: each caller waits until the bytes before its own have had
+/// their time.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_s: u64,
@@ -27,7 +28,7 @@ impl Throttle {
         tokio::time::sleep_until(begin.into()).await;
     }
 
-    /// Books the time that `bytes` need, and returns when it begins.
+    /// Reserves the time that `bytes` need; returns when it begins.
     fn book(&self, bytes: u64, now: Instant) -> Instant {
         let needs = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
         let mut free_at = self.free_at.lock();

@@ -1,6 +1,6 @@
 //! Gets that need no other node. If this node is the only reader of a partition, it reads its store
-//! and checks the configuration before and after. A generation never changes, so its gets read only
-//! the store.
+//! and checks before and after that the configuration is the same. A generation never changes, so
+//! its gets read only the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -15,20 +15,20 @@ use super::{Mailbox, Registers, Wanted};
 use crate::mutants::broken_rules;
 use crate::spans::OpenSpan;
 
-/// Values that are read together: so many, of whatever length, are in memory before they are charged.
+/// Values read at a time. The memory budget is charged only after the read, whatever their length.
 const READS_AT_ONCE: usize = 32;
 
 /// Whether this node is the only reader of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Alone {
-    /// The epoch in which it is; 0 while it is not.
+    /// The epoch in which this node is the only reader; 0 if it is not.
     epoch: AtomicU64,
-    /// The time of the collection begun last.
+    /// The time of the newest collection.
     collecting: AtomicU64,
 }
 
 impl Registers {
-    /// The partition's replica has taken a step; the shard's lock is held. A message about a
+    /// Called after each step of the partition's replica, under the shard's lock. A message about a
     /// key does not change who reads.
     pub(super) fn note_alone(&self, partition: Partition, replica: &Replica, is_about_a_key: bool) {
         let Some(alone) = self.alone.get(partition) else {
@@ -56,7 +56,7 @@ impl Registers {
         (epoch != 0).then_some(epoch)
     }
 
-    /// Answers the gets that need nobody else, with one visit to the store; returns all other
+    /// Answers the gets that need no other node, with one visit to the store; returns all other
     /// operations.
     pub(super) fn answer_alone(
         &self,
@@ -72,7 +72,7 @@ impl Registers {
                 Rules::Eventual(_) => None,
             };
             match epoch {
-                // A write of the same key that came before it must be seen.
+                // An earlier operation of this batch may write the key, and the get must see it.
                 Some(epoch) if others.is_empty() => alone.push((epoch, number, wanted)),
                 _ => others.push((number, wanted)),
             }
@@ -85,7 +85,7 @@ impl Registers {
         others
     }
 
-    /// Tells what these find; adds what it cannot answer to `others`.
+    /// Delivers the outcomes of these gets; adds those it cannot answer to `others`.
     fn read_alone(
         &self,
         mailbox: &Mailbox,
@@ -102,7 +102,7 @@ impl Registers {
         let (now, mut told) = (self.now(), Vec::with_capacity(alone.len()));
         let known = self.keys.load();
         for ((epoch, number, wanted), found) in alone.into_iter().zip(found) {
-            // What is not at hand the replica has fetched, or repaired.
+            // The replica fetches or repairs what cannot be read here.
             let lookup = found.map_or(Lookup::Unreadable, |found| known.lookup(found));
             let collecting = self.alone.get(wanted.partition);
             let collecting = collecting.map_or(0, |it| it.collecting.load(Ordering::Relaxed));
@@ -121,7 +121,7 @@ impl Registers {
         mailbox.tell(told);
     }
 
-    /// Records a get that was answered here at once, if it is traced.
+    /// Records a get that was answered here, if it is traced.
     fn trace_alone(&self, wanted: &Wanted, began: Option<Instant>, outcome: &Outcome) {
         if let (Some(tracer), Some(trace), Some(began)) = (&self.tracer, wanted.trace, began) {
             let open = OpenSpan::child(trace, coordinator(false), began);

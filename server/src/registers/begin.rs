@@ -20,7 +20,7 @@ use crate::generations;
 use crate::moves::Reporter;
 use crate::shared::Shared;
 
-/// The members, as this node knows them.
+/// The members known to this node.
 struct Members(Arc<Shared>);
 
 impl Directory for Members {
@@ -60,8 +60,8 @@ impl Inbox for Received {
     }
 }
 
-/// The registers of this node, begun if they have not been: none while it has no place in
-/// the topology, or its start was not confirmed.
+/// The registers of this node, started on the first call. `None` while the node has no place in the
+/// topology or its start is not confirmed.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     table: &RoutingTable,
@@ -90,7 +90,7 @@ pub(crate) fn begin(
         shared.cancel.clone(),
     );
     let (reports, reached) = mpsc::unbounded_channel();
-    // All of a node's partitions may be moving.
+    // All partitions of a node may move at the same time.
     let (slices, wanted) = mpsc::channel(table.partitions.count() as usize * Layer::COUNT);
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
@@ -116,7 +116,7 @@ pub(crate) fn begin(
     Some(registers)
 }
 
-/// Tells the topology group what this node's replicas have reached.
+/// Reports the milestones of this node's replicas to the topology group.
 async fn report(
     shared: Arc<Shared>,
     reporter: Reporter,
@@ -124,7 +124,7 @@ async fn report(
 ) {
     let reporting = async {
         while let Some((partition, milestone)) = reached.recv().await {
-            // It is said again and again until it is true of generations, too.
+            // Replicas repeat this report, so it can wait until the generations are here as well.
             if !matches!(milestone, Milestone::Adopted(_))
                 && !generations::holds_all(&shared, partition)
             {
@@ -133,7 +133,8 @@ async fn report(
             let (epoch, fact) = match milestone {
                 Milestone::Adopted(epoch) => (epoch, Fact::Adopted),
                 Milestone::Copied(epoch) => (epoch, Fact::Copied),
-                // Only now it holds what came as records, too.
+                // Measured now: only now does the replica also hold the records that it received
+                // one by one.
                 Milestone::Snapshotted(epoch) => {
                     let held = shared.store.summary(partition);
                     let sizes = Sizes {

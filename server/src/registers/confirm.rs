@@ -11,8 +11,8 @@ use super::replica_slot::ReplicaSlot;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// What is held here of the keys of gets whose other replicas may confirm it, where that
-    /// can be told at once.
+    /// What this node holds for each get that other replicas may confirm; `None` where the answer
+    /// is not in memory.
     pub(super) fn held_of(&self, operations: &[(u32, Operation)]) -> Vec<Option<Held>> {
         let asked = operations.iter().map(|(_, operation)| {
             let is_get = matches!(operation.request, Request::Get);
@@ -25,7 +25,7 @@ impl Turn<'_> {
         read.into_iter().map(|read| read.and_then(held)).collect()
     }
 
-    /// Answers what another node claims to hold.
+    /// Answers another node's claims about what it holds.
     pub(super) fn confirm(&mut self, to: NodeId, tag: Tag, claims: &[Claim]) {
         let Some(first) = claims.first() else {
             return;
@@ -49,7 +49,7 @@ impl Turn<'_> {
         self.send(to, envelope);
     }
 
-    /// What the store has of keys of which this shard's replicas can speak in these epochs.
+    /// Reads the keys for which this shard's replicas may speak in these epochs.
     fn read<'a>(
         &self,
         asked: impl Iterator<Item = Option<(Partition, Epoch, &'a Locator)>>,

@@ -13,7 +13,7 @@ use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store};
 
 use super::Keys;
 
-/// Bytes of records in a page, about: a message between nodes holds one.
+/// Approximate bytes of records per page, so that a page fits a message between nodes.
 const PAGE_BYTES: usize = 1 << 20;
 
 pub(super) struct Disk<'a> {
@@ -21,7 +21,7 @@ pub(super) struct Disk<'a> {
     keys: &'a ArcSwap<Keys>,
     partition: Partition,
     met_damage: Cell<bool>,
-    /// What was found to be at hand, until it is asked for.
+    /// Results of `is_at_hand`, kept until the replica reads these keys.
     at_hand: RefCell<VecDeque<(Locator, Lookup)>>,
 }
 
@@ -68,7 +68,7 @@ impl Storage for Disk<'_> {
             records: limit,
             bytes: PAGE_BYTES,
         };
-        // The key is of the right length: there is no error.
+        // Keys that are stored have a valid length, so this cannot fail.
         let after = after.and_then(|id| cursor_after(id).ok());
         let page = self
             .store
@@ -100,7 +100,7 @@ impl Storage for Disk<'_> {
         loop {
             let (since, from) = (Seq(since.0), after.as_ref());
             match self.store.scan_since(self.partition, since, from, limits) {
-                // Nothing of this stretch is new: on to the next.
+                // Nothing new in this stretch: continue after it.
                 Ok(page) if page.records.is_empty() && !page.done => after = page.next,
                 Ok(page) => {
                     return Scanned {
@@ -161,7 +161,7 @@ fn digest(token: u64, rest: u8) -> Digest {
     Digest(bytes)
 }
 
-/// Behind every key of that digest and namespace.
+/// Sorts after every key with this digest and namespace.
 pub(super) fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
     static LAST: [u8; MAX_KEY_LEN] = [u8::MAX; MAX_KEY_LEN];
     Ok(Cursor {

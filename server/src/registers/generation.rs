@@ -9,15 +9,15 @@ use torc_store::{Cursor, ScanLimits, ScanPage, StoreError};
 use super::Registers;
 
 impl Registers {
-    /// Whether this node can say of every key of a partition whether a generation has it.
+    /// Whether this node can say for every key of a partition if a generation has it.
     pub(crate) fn has_generation(&self, partition: Partition, id: NamespaceId) -> bool {
         self.keys.load().is_without(partition, id) || self.store.generation(partition, id).is_some()
     }
 
-    /// A page of a generation, by what this node holds.
+    /// A page of this node's copy of a generation.
     ///
     /// # Errors
-    /// [`StoreError::NotHeld`], and others of the store.
+    /// [`StoreError::NotHeld`], and other errors of the store.
     pub(crate) async fn page_of_generation(
         self: &Arc<Self>,
         partition: Partition,

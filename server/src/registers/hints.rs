@@ -5,8 +5,7 @@
 //! task writes the newest state of each changed hint; a lost hint costs only a comparison
 //! of replicas.
 //!
-//! A node that seems unreachable gets one hint at a time, and many as soon as it accepts
-//! one.
+//! A node that seems unreachable is offered one hint at a time, and many once it accepts one.
 
 #![expect(
     clippy::cast_possible_wrap,
@@ -34,22 +33,22 @@ use torc_store::Scratch;
 use super::metrics::HintMetrics;
 use super::{Registers, Wanted};
 
-/// The tree of hints in sled.
+/// The sled tree that stores hints.
 const TREE: &str = "hints";
-/// Most hints of a node, and most bytes of keys and values in them.
+/// Limit on the hints of a node, and on the bytes of their keys and values.
 const CAPACITY: usize = 32_768;
 const CAPACITY_BYTES: usize = 32 << 20;
-/// Handed over to one node at a time.
+/// Hints in flight to one node.
 const AT_A_TIME: usize = 256;
-/// How long a node has for one.
+/// Time limit for one hint.
 const HAND_TIME: Duration = Duration::from_secs(2);
-/// Between looks at who can be handed something.
+/// Interval between attempts to hand over hints.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The hints of this node.
 pub(super) struct HintKeeper {
     hints: Mutex<Hints>,
-    /// What changed since it was written to sled.
+    /// Hints that changed since they were written to sled.
     changed: Mutex<BTreeSet<HintId>>,
     wake: Notify,
     metrics: HintMetrics,
@@ -76,7 +75,7 @@ impl HintKeeper {
         self.note(changed);
     }
 
-    /// Ends a hint.
+    /// Removes a hint.
     fn end(&self, hint: &Hint) -> bool {
         let mut hints = self.hints.lock();
         let ended = hints.confirmed(hint.to, &hint.record);
@@ -107,7 +106,7 @@ impl HintKeeper {
     }
 }
 
-/// Takes up what an earlier process left, then writes what changes.
+/// Loads the hints of an earlier process, then writes changes to sled.
 pub(super) async fn write(registers: Arc<Registers>, scratch: Scratch) {
     let keeper = &registers.hints;
     for (name, bytes) in scratch.list(TREE).await {
@@ -135,7 +134,7 @@ pub(super) async fn write(registers: Arc<Registers>, scratch: Scratch) {
     }
 }
 
-/// Hands over what nodes have missed, as soon as they take it.
+/// Hands hints over to their nodes as soon as the nodes accept them.
 pub(super) async fn hand_over(registers: Arc<Registers>) {
     loop {
         let nodes = registers.hints.hints.lock().nodes();
@@ -148,7 +147,7 @@ pub(super) async fn hand_over(registers: Arc<Registers>) {
 }
 
 impl Registers {
-    /// Hands a node some of what it has missed; whether it took something.
+    /// Hands over some of a node's hints; returns whether it accepted any.
     async fn hand_over_to(self: &Arc<Self>, node: NodeId) -> bool {
         let limit = if self.is_out_of_reach(node) {
             1
@@ -160,7 +159,7 @@ impl Registers {
         join_all(handing).await.contains(&true)
     }
 
-    /// Whether the hint is done with.
+    /// Returns whether the hint is finished.
     async fn hand_over(self: &Arc<Self>, hint: Hint) -> bool {
         let metrics = &self.hints.metrics;
         let partition = self
@@ -171,7 +170,7 @@ impl Registers {
         };
         let is_acceptor = |index| config.acceptors().contains(index);
         if !config.index(hint.to).is_some_and(is_acceptor) {
-            // Whoever took its place has copied what it needs.
+            // The node that replaced it has copied what it needs.
             metrics.dropped.inc();
             return self.hints.end(&hint);
         }
@@ -188,7 +187,7 @@ impl Registers {
                 metrics.sent.inc();
                 self.hints.end(&hint)
             }
-            // A collection was begun since: what a replica holds comes by comparison.
+            // A collection has begun since then: the replica gets the write by comparison instead.
             Outcome::Refused => {
                 metrics.dropped.inc();
                 self.hints.end(&hint)
@@ -215,7 +214,7 @@ fn id_of(name: &[u8]) -> Option<HintId> {
     Some((NodeId(u64::from_be_bytes(*node)), key))
 }
 
-/// As a message between nodes, whose bounds are checked when it is read.
+/// Encoded as a message between nodes, whose limits are checked when it is read.
 fn bytes_of(hint: &Hint, partitions: Partitions) -> Vec<u8> {
     let envelope = Envelope {
         partition: partitions.holding(hint.record.namespace, Token::of(&hint.record.digest)),
@@ -228,7 +227,7 @@ fn bytes_of(hint: &Hint, partitions: Partitions) -> Vec<u8> {
     envelope_to_wire(envelope).encode_to_vec()
 }
 
-/// A hint; none if it is not one, or not of this cluster.
+/// Decodes a hint; `None` if it is malformed or belongs to another cluster.
 fn read(name: &[u8], bytes: Bytes, partitions: Partitions) -> Option<Hint> {
     let (to, key) = id_of(name)?;
     let envelope = v1::Envelope::decode(bytes).ok()?;

@@ -1,5 +1,5 @@
-//! Pages of a partition as a quorum knows it, for scans: asks replicas for pages, and
-//! reads the keys that [`ScanRound`] marks with separate operations.
+//! Pages of a partition as a quorum knows it, for scans. Asks replicas for pages, and reads the
+//! keys that [`ScanRound`] marks with separate operations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use torc_ring::{NodeId, Partition};
 use super::{Registers, Wanted};
 use crate::mutants::broken_rules;
 
-/// How long a replica has for a page before it is asked again.
+/// Time for a replica to send a page before it is asked again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// Replicas that are busy are given longer each time.
+/// Upper bound: the interval doubles, to give busy replicas time.
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
 /// One replica's answer.
 pub(super) type Answer = (NodeId, ScanAnswer);
 
-/// Who waits for pages.
+/// The listings that wait for pages.
 #[derive(Debug)]
 pub(super) struct Listings {
-    /// Tells the pages that were asked for before a restart from those of now.
+    /// Distinguishes this process's listings from those before a restart.
     life: HybridTime,
     last: AtomicU64,
     waiting: Mutex<HashMap<OpId, mpsc::UnboundedSender<Answer>>>,
 }
 
 impl Listings {
-    /// None yet, of a node that began at this moment.
+    /// No listings; `life` is the time at which this process began.
     pub(super) fn new(life: HybridTime) -> Self {
         Self {
             life,
@@ -60,21 +60,21 @@ impl Listings {
         self.waiting.lock().remove(&tag.op);
     }
 
-    /// Hands an answer to whoever asked for it; whether that was a listing.
+    /// Delivers an answer to its listing; returns whether there was one.
     pub(super) fn take(&self, from: NodeId, envelope: &Envelope) -> bool {
         let Some((tag, answer)) = ScanAnswer::of(&envelope.message) else {
             return false;
         };
         let waiting = self.waiting.lock();
         if let Some(sender) = waiting.get(&tag.op).filter(|_| tag.round == self.life) {
-            // Whoever waited may have enough.
+            // The receiver is gone if the listing had enough answers.
             let _ = sender.send((from, answer));
         }
         true
     }
 }
 
-/// Nobody waits any more when this is dropped, be it in the middle.
+/// Unregisters a listing on drop, also if it is cancelled.
 pub(super) struct Forgotten<'a>(pub(super) &'a Listings, pub(super) Tag);
 
 impl Drop for Forgotten<'_> {
@@ -83,10 +83,10 @@ impl Drop for Forgotten<'_> {
     }
 }
 
-/// Values of a stretch of a partition, in ring order, and where to go on.
+/// Values of a stretch of a partition, in ring order, and where to continue.
 pub(crate) struct Found {
     pub(crate) records: Vec<Record>,
-    /// None at the partition's end.
+    /// `None` at the end of the partition.
     pub(crate) next: Option<Locator>,
 }
 
@@ -102,7 +102,8 @@ impl Registers {
         deadline: Instant,
     ) -> Result<Found, NoQuorum> {
         let mut round_timeout = ASK_AGAIN;
-        // The replica here may be the one that has no answer: only the first round begins with it.
+        // The local replica may be the one without an answer, so only the first round starts with
+        // it.
         let mut first = Some(self.me.node);
         while Instant::now() < deadline {
             let (tag, answers) = self.listings.wait();
@@ -117,7 +118,8 @@ impl Registers {
         Err(NoQuorum)
     }
 
-    /// The values of a filtered page; none if it is not what a quorum holds, or none answers at once.
+    /// The values of a filtered page; `None` if the page is not what a quorum holds, or no replica
+    /// answers at once.
     pub(crate) async fn list_filtered(
         self: &Arc<Self>,
         partition: Partition,
@@ -135,7 +137,7 @@ impl Registers {
         }
     }
 
-    /// Asks what a round asks until it has ended; none after `timeout`, or if a filtered page differs.
+    /// Runs a round until it has ended; `None` after `timeout`, or if a filtered page differs.
     async fn finish(
         &self,
         partition: Partition,
@@ -161,7 +163,7 @@ impl Registers {
         None
     }
 
-    /// Sends what a round asks, and returns the time by which expiry is judged.
+    /// Sends the round's requests, and returns the time by which expiry is judged.
     pub(super) fn send_asks(
         &self,
         partition: Partition,
@@ -176,7 +178,7 @@ impl Registers {
         time
     }
 
-    /// Reads the keys of which the pages prove nothing.
+    /// Reads the keys for which the pages prove nothing.
     async fn complete(
         self: &Arc<Self>,
         partition: Partition,
@@ -211,7 +213,7 @@ impl Registers {
     }
 }
 
-/// The record that a get of a key found, if it did.
+/// The record that a get of a key found, if any.
 fn found(at: Locator, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
     match outcome {
         Outcome::Found {

@@ -25,25 +25,25 @@ use super::{Registers, Wanted, disk};
 use crate::clock::unix_ms;
 use crate::mutants::broken_rules;
 
-/// What is under way is not older: its ballots are above the floors that are raised.
+/// Writes under way are younger than this, so their ballots are above the raised floors.
 const UNDER_WAY: Duration = Duration::from_secs(10);
-/// How long the others have for a floor or a page before they are asked again.
+/// Time for the others to raise a floor or send a page before they are asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// An inquiry without an answer for this long is given up, until the next look.
+/// An inquiry without an answer for this long is abandoned until the next pass.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keys reconciled at a time.
 const RECONCILES_AT_ONCE: usize = 64;
 const RECONCILE_TIME: Duration = Duration::from_secs(5);
-/// How long a reconciled key has to be stored here.
+/// Time for a reconciled key to be stored here.
 const STORE_TIME: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Who waits for the others to raise their floors.
+/// Inquiries that wait until the others have raised their floors.
 #[derive(Debug, Default)]
 pub(super) struct Floors(Mutex<BTreeMap<Partition, (Ballot, mpsc::UnboundedSender<NodeId>)>>);
 
 impl Floors {
-    /// Of one inquiry at a time of each partition.
+    /// Each partition has one inquiry at a time.
     fn wait(&self, partition: Partition, upto: Ballot) -> mpsc::UnboundedReceiver<NodeId> {
         let (sender, raised) = mpsc::unbounded_channel();
         self.0.lock().insert(partition, (upto, sender));
@@ -58,47 +58,47 @@ impl Floors {
     pub(super) fn take(&self, partition: Partition, from: NodeId, upto: Ballot) {
         let waiting = self.0.lock();
         if let Some((_, sender)) = waiting.get(&partition).filter(|(at, _)| *at == upto) {
-            // Whoever waited has enough.
+            // The receiver is gone if the inquiry had enough answers.
             let _ = sender.send(from);
         }
     }
 }
 
-/// Why places are not supplied yet. They stay unknown, and are asked for again.
+/// Why places have not been recovered. They stay unknown, and the next pass asks for them again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unsupplied {
-    /// A quorum of the others is needed, but for this replica.
+    /// A quorum of the others, without this replica, is needed.
     #[error(
         "too few other replicas have listed their records of it: {raising:?} have not raised their \
          floors or cannot summarise their copies, {listing:?} have not listed theirs"
     )]
     TooFew {
-        /// Who did not answer the first question.
+        /// Nodes that did not answer the first question.
         raising: Vec<NodeId>,
-        /// Who did not answer the second one.
+        /// Nodes that did not answer the second question.
         listing: Vec<NodeId>,
     },
-    /// Nobody can tell which of the others count.
+    /// During a move it is unclear which of the others count.
     #[error("the partition is moving")]
     Moving,
-    /// Keys that others hold there could not be reconciled.
+    /// Keys that other replicas hold there could not be reconciled.
     #[error("could not reconcile {keys} keys that may have been in it")]
     InDoubt {
-        /// How many.
+        /// Number of such keys.
         keys: usize,
     },
     /// This replica's own copy cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The node stops.
+    /// The node is stopping.
     #[error("the node is stopping")]
     Stopped,
 }
 
-/// Keys of a stretch, each with the highest ballot that is known of it.
+/// Keys of a stretch, each with its highest known ballot.
 type Versions = BTreeMap<(KeyId, Key), Ballot>;
 
-/// The part of the partition that has all these places.
+/// The part of the partition that contains all these places.
 fn stretch_of(layer: Layer, places: &[Unreadable]) -> Stretch {
     let after: Option<Vec<Digest>> = places.iter().map(|place| place.after).collect();
     let before: Option<Vec<Digest>> = places.iter().map(|place| place.before).collect();
@@ -118,8 +118,8 @@ const fn locator(id: KeyId, key: Key) -> Locator {
 }
 
 impl Registers {
-    /// Has the other replicas supply what these places of a partition held, and vouches for
-    /// them.
+    /// Recovers the content of these places of a partition from the other replicas, and vouches for
+    /// the places.
     pub(super) async fn supply(
         self: &Arc<Self>,
         partition: Partition,
@@ -129,7 +129,7 @@ impl Registers {
         let layer = self.partitions.layer(partition);
         let stretch = stretch_of(layer.ok_or(Unsupplied::Moving)?, places);
         let listed = self.ask_others(&config, places, stretch).await?;
-        // An older version of this replica may have been replaced by what it lost.
+        // The lost record may have replaced an older version that this replica still holds.
         let held = self.versions_held(partition, stretch).await?;
         let mut keys: Vec<_> = listed.keys().chain(held.keys()).cloned().collect();
         keys.extend(places.iter().filter_map(|place| {
@@ -154,7 +154,7 @@ impl Registers {
         Ok(())
     }
 
-    /// What the others hold of a stretch; none if too few say so.
+    /// The records that the others hold in a stretch; an error if too few of them answer.
     async fn ask_others(
         &self,
         config: &Arc<Config>,
@@ -220,7 +220,7 @@ impl Registers {
         turn.end();
     }
 
-    /// What this replica can read of a stretch.
+    /// The records that this replica can read in a stretch.
     async fn versions_held(
         self: &Arc<Self>,
         partition: Partition,
@@ -250,8 +250,8 @@ impl Registers {
         read.await.map_err(|_| Unsupplied::Stopped)?
     }
 
-    /// Those of the keys of which this replica does not know what it held. A record under the
-    /// digest of another key is nobody's: it is left out.
+    /// The keys whose content here is unknown. Leaves out records stored under the digest of
+    /// another key: they belong to no key.
     async fn in_doubt(self: &Arc<Self>, keys: Vec<Locator>) -> Result<Vec<Locator>, Unsupplied> {
         let cluster = self.digest_key().ok_or(Unsupplied::Moving)?;
         let store = self.store.clone();
@@ -274,7 +274,7 @@ impl Registers {
         read.await.map_err(|_| Unsupplied::Stopped)?
     }
 
-    /// Writes keys again, or brings them here, by the mode of their namespaces.
+    /// Rewrites keys, or copies them here, depending on the mode of their namespaces.
     pub(super) async fn settle_all(self: &Arc<Self>, partition: Partition, keys: &[Locator]) {
         for keys in keys.chunks(RECONCILES_AT_ONCE) {
             let deadline = Instant::now() + RECONCILE_TIME;
@@ -288,13 +288,13 @@ impl Registers {
                     trace: None,
                 })
             });
-            // Whether it helped is seen in the store.
+            // The caller checks the store for the result.
             self.operate_many(wanted.collect()).await;
         }
     }
 
-    /// Returns once this replica holds what the others hold of the keys that were in doubt. Waits
-    /// a moment for what is on its way to the disk.
+    /// Returns once this replica holds what the others hold for the doubtful keys. Waits up to
+    /// `STORE_TIME` for writes that are not yet on disk.
     async fn until_known(
         self: &Arc<Self>,
         partition: Partition,
@@ -306,7 +306,7 @@ impl Registers {
         loop {
             doubtful = self.in_doubt(doubtful).await?;
             let held = self.versions_held(partition, stretch).await?;
-            // What was brought here keeps its ballot: the store cannot tell that it is enough.
+            // A copied record keeps its ballot, so the store alone cannot tell that it is current.
             let is_brought = |at: &Locator| {
                 let name = (at.id(), at.key.clone());
                 let (held, listed) = (held.get(&name), listed.get(&name));

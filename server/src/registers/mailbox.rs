@@ -11,11 +11,11 @@ use torc_replication::Outcome;
 
 use crate::budget::Budget;
 
-/// What came of an operation. A value that was read is charged until nobody holds it, and refused
-/// where there is no room.
+/// The result of an operation. The bytes of a value stay charged while it is referenced; a value
+/// that does not fit the budget becomes a fault.
 pub(crate) type Told = Result<Outcome, Fault>;
 
-/// Takes outcomes for one task, each with the number that its operation was given there.
+/// Collects outcomes for one task, each with the number that the task gave its operation.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     budget: Arc<Budget>,
@@ -49,7 +49,7 @@ impl Mailbox {
                 expires_at_ms,
                 fast,
             }),
-            // Callers are told its version.
+            // Callers get its version.
             Outcome::Mismatch { current } => Ok(Outcome::Mismatch {
                 current: current.map(|(_, version)| (Bytes::new(), version)),
             }),
@@ -69,7 +69,7 @@ impl Mailbox {
         }
     }
 
-    /// Waits until something was told, and moves it to `into`. One task at a time.
+    /// Waits for outcomes and moves them to `into`. Only one task may call this at a time.
     pub(crate) async fn take(&self, into: &mut Vec<(u32, Told)>) {
         poll_fn(|context| {
             let mut state = self.state.lock();

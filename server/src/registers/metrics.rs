@@ -19,15 +19,15 @@ struct KindLabels {
     kind: &'static str,
 }
 
-/// How operations of one kind went.
+/// Counts of operations of one kind, by how they ended.
 #[derive(Debug, Clone)]
 struct Paths {
-    /// In one round trip.
+    /// Completed in one round trip.
     fast: Counter,
     slow: Counter,
 }
 
-/// What becomes of hints.
+/// Counts of hints, by what became of them.
 #[derive(Debug, Clone)]
 pub(super) struct HintMetrics {
     pub(super) held: Gauge,
@@ -36,7 +36,7 @@ pub(super) struct HintMetrics {
     pub(super) dropped: Counter,
 }
 
-/// How operations of `eventual` namespaces went.
+/// Counts of operations in `eventual` namespaces.
 #[derive(Debug, Clone)]
 pub(super) struct EventualMetrics {
     reads: Counter,
@@ -47,7 +47,7 @@ pub(super) struct EventualMetrics {
 }
 
 impl EventualMetrics {
-    /// Counts an operation that ended.
+    /// Counts an operation that has ended.
     fn count(&self, is_write: bool, outcome: &Outcome) {
         let counter = match outcome {
             Outcome::Unknown | Outcome::Overtaken => &self.unknown,
@@ -127,7 +127,7 @@ impl RegisterMetrics {
         }
     }
 
-    /// Counts an operation that ended.
+    /// Counts an operation that has ended.
     pub(super) fn count(&self, is_write: bool, is_eventual: bool, outcome: &Outcome) {
         if is_eventual {
             return self.eventual.count(is_write, outcome);
@@ -143,7 +143,7 @@ impl RegisterMetrics {
                     &paths.slow
                 }
             }
-            // A miss completes an accept first.
+            // A mismatch first completes an unfinished accept.
             Outcome::Mismatch { .. } => &paths.slow,
             Outcome::Unknown | Outcome::Overtaken => &self.unknown,
             Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Refused => &self.unavailable,

@@ -85,57 +85,57 @@ pub(crate) use mailbox::{Mailbox, Told};
 pub(crate) use metrics::RegisterMetrics;
 pub(crate) use operate::{Begun, Wanted};
 
-/// Most operations that are being carried out at a time. The others wait here, where waiting
-/// costs nothing: a round that is slow because of many others would be tried again, and add
-/// to them.
+/// Limit on operations under way. The others wait here, where waiting is free: rounds slowed down
+/// by too many others would be retried and add to the load.
 pub(crate) const WINDOW: usize = 1_024;
-/// Locks that the partitions of a node are dealt out to.
+/// Locks among which a node's partitions are divided.
 const SHARDS: usize = 4;
-/// Promises of a node, all partitions together: about 100 bytes each.
+/// Promises that a node keeps for all partitions together, about 100 bytes each.
 const PROMISES: usize = 65_536;
-/// Messages whose keys wait to be read: the windows of all coordinators of a small cluster.
+/// Messages that wait until their keys are read: the windows of all coordinators of a small
+/// cluster.
 const FETCHES_WAITING: usize = 4 * WINDOW;
 
-/// Who this node is in its cluster.
+/// The identity of this node in its cluster.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Me {
     pub(crate) node: NodeId,
     pub(crate) slot: NodeSlot,
 }
 
-/// What became durable, or did not.
+/// A write that has become durable, or has failed.
 enum Durable {
-    /// Batches, each with the life of the replica that wanted it; and those of them that failed.
+    /// Batches, each with the life of its replica, and the indices of those that failed.
     Batches(Vec<(Partition, u64, Seq)>, Vec<(usize, StoreError)>),
-    /// None: there was no space for it.
+    /// `None` if there was no space for it.
     Ceiling(Option<HybridTime>),
 }
 
 /// A key that waits in `reconciles`, and whether to rewrite its record.
 type Reconcile = (Partition, Locator, bool);
 
-/// What the topology says of keys.
+/// What the topology says about keys.
 #[derive(Default)]
 struct Keys {
-    /// How the replicas of each namespace agree.
+    /// The mode of each namespace.
     modes: HashMap<NamespaceId, NamespaceMode>,
-    /// None until the topology is known.
+    /// `None` until the topology is known.
     partitions: Option<Partitions>,
-    /// Those that members hold.
+    /// Generations that members hold.
     generations: BTreeMap<NamespaceId, Arc<Generation>>,
-    /// None until the topology is known.
+    /// `None` until the topology is known.
     digest_key: Option<DigestKey>,
 }
 
 impl Keys {
-    /// Whether a generation that members hold has no keys in a partition: then none of its slices is
-    /// there, and every key is absent.
+    /// Whether a generation that members hold has no keys in a partition. Then no slice of it
+    /// exists there, and every key is absent.
     fn is_without(&self, partition: Partition, id: NamespaceId) -> bool {
         let known = self.partitions.zip(self.generations.get(&id));
         known.is_some_and(|(partitions, it)| !it.has_keys_in(partitions, partition))
     }
 
-    /// What a look-up in the store means.
+    /// Converts the result of a read of the store.
     fn lookup(&self, found: Result<Option<Record>, StoreError>) -> Lookup {
         match found {
             Ok(Some(record)) => Lookup::Found(record),
@@ -144,7 +144,7 @@ impl Keys {
                 partition,
                 generation,
             }) if self.is_without(partition, generation) => Lookup::Absent,
-            // A store that has failed answers nothing for certain either.
+            // A store that has failed can no longer prove that a key is absent.
             Err(_) => Lookup::Unreadable,
         }
     }
@@ -174,10 +174,10 @@ pub(crate) struct Registers {
     slices: mpsc::Sender<slices::Wanted>,
     reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
-    /// An operation began while none was under way.
+    /// Notified when an operation starts while none is under way.
     busy: Notify,
     metrics: RegisterMetrics,
-    /// None: nothing is traced.
+    /// `None` if tracing is off.
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -190,8 +190,8 @@ impl std::fmt::Debug for Registers {
 }
 
 impl Registers {
-    /// Those of a node, from what its store has. Facts to be reported go to `reports`, slices
-    /// that are wanted to `slices`.
+    /// Recovers this node's registers from its store. Sends milestones to `reports`, and requests
+    /// for slices to `slices`.
     fn recover(
         me: Me,
         partitions: Partitions,
@@ -242,7 +242,7 @@ impl Registers {
         }
     }
 
-    /// A replica as the store knows it.
+    /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
         let meta = disk::meta_of(&self.store.partition_meta(partition));
         let options = ReplicaOptions {
@@ -252,7 +252,7 @@ impl Registers {
         ReplicaSlot::recover(self.me.node, partition, meta, options, life)
     }
 
-    /// Takes what another node sent.
+    /// Handles parcels from another node.
     pub(crate) fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
         let mut shards: [Vec<Parcel>; SHARDS] = Default::default();
         for parcel in parcels {
@@ -272,14 +272,14 @@ impl Registers {
         outbox.send(&self.links);
     }
 
-    /// Lets a partition's replica take one input.
+    /// Passes one input to a partition's replica.
     fn tell(&self, partition: Partition, input: Input) {
         let mut turn = self.turn(partition);
         turn.step(partition, input);
         turn.end();
     }
 
-    /// Learns what namespaces there are, before anything of their topology is acted on.
+    /// Learns the namespaces of a topology, which must happen before the topology takes effect.
     pub(crate) fn learn(&self, table: &RoutingTable) {
         let modes = table.namespaces.values();
         let keys = Keys {
@@ -291,17 +291,17 @@ impl Registers {
         self.keys.store(keys.into());
     }
 
-    /// What digests of keys are computed with.
+    /// The key with which key digests are computed.
     fn digest_key(&self) -> Option<DigestKey> {
         self.keys.load().digest_key
     }
 
-    /// How the replicas of a namespace agree; none if this node has not heard of it.
+    /// The mode of a namespace; `None` if this node does not know the namespace.
     fn mode(&self, namespace: NamespaceId) -> Option<NamespaceMode> {
         self.keys.load().modes.get(&namespace).copied()
     }
 
-    /// The rules of an operation that no client asked for; none if this node has not heard of the namespace.
+    /// The rules for an internal operation; `None` if this node does not know the namespace.
     pub(crate) fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
         Some(match self.mode(namespace)? {
             NamespaceMode::Linearizable => Rules::Linearizable,
@@ -310,14 +310,14 @@ impl Registers {
         })
     }
 
-    /// Takes a partition's configuration, in any order.
+    /// Applies a partition's configuration; configurations may arrive in any order.
     pub(crate) fn configure(&self, config: &Arc<Config>) {
         let mut turn = self.turn(config.partition);
         turn.configure(config);
         turn.end();
     }
 
-    /// Displaced replicas forget their records where that is allowed.
+    /// Discards the records of displaced replicas where that is allowed.
     pub(crate) fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
         for partition in self.known_partitions() {
             if may_discard(partition) {
@@ -330,18 +330,18 @@ impl Registers {
         }
     }
 
-    /// Whether another node cannot be reached or does not answer, as far as this one knows.
+    /// Whether this node cannot reach another node or gets no answers from it.
     pub(crate) fn is_out_of_reach(&self, node: NodeId) -> bool {
         let links = &self.links;
         node != self.me.node && (links.is_unreachable(node) || links.is_silent(node))
     }
 
-    /// The nodes that cannot be reached or do not answer, as far as this one knows.
+    /// The nodes that this node cannot reach or gets no answers from.
     pub(crate) fn out_of_reach(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().silent
     }
 
-    /// The nodes that have not been reached, or owed an answer, for long.
+    /// The nodes that have been unreachable, or have owed an answer, for long.
     pub(crate) fn lost(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().lost
     }
@@ -362,7 +362,7 @@ impl Registers {
         })
     }
 
-    /// The partitions that this node was ever told of, in the order of their numbers.
+    /// The partitions that this node has ever heard of, in the order of their numbers.
     fn known_partitions(&self) -> Vec<Partition> {
         let mut known = Vec::new();
         for shard in &self.shards {
@@ -387,17 +387,18 @@ impl Registers {
         to_millis(at.saturating_duration_since(self.started))
     }
 
-    /// Makes a clock reading durable, then tells the coordinators; also if there is no space.
+    /// Makes a clock reading durable, then informs the coordinators, even if there was no space.
     fn reserve(&self, ceiling: HybridTime) {
         let durable = self.durable.clone();
         let done = move |result| {
             let ceiling = match result {
                 Ok(()) => Some(ceiling),
                 Err(StoreError::OutOfSpace) => None,
-                // Where nothing is stored any more, no operation succeeds either.
+                // A store that accepts no writes completes no operations, so nothing needs the
+                // reading.
                 Err(_) => return,
             };
-            // Fails only when the node stops.
+            // Fails only while the node stops.
             let _ = durable.send(Durable::Ceiling(ceiling));
         };
         let _ = self.store.reserve_ceiling(ceiling, done);

@@ -1,4 +1,4 @@
-//! Starts operations, one or many at a time, and lets their callers wait.
+//! Starts operations, one or many at a time, and delivers their outcomes to the callers.
 
 #![expect(clippy::cast_possible_truncation, reason = "WINDOW is small")]
 
@@ -13,7 +13,7 @@ use torc_ring::Partition;
 use super::turn::{Outbox, Turn};
 use super::{Mailbox, Registers, SHARDS, Told, WINDOW, shard_of};
 
-/// An operation on a key, as its caller wants it.
+/// An operation on a key, as its caller requests it.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) partition: Partition,
@@ -21,19 +21,19 @@ pub(crate) struct Wanted {
     pub(crate) rules: Rules,
     pub(crate) request: Request,
     pub(crate) deadline: Instant,
-    /// The span that asks for it, if it is traced.
+    /// The caller's span, if it is traced.
     pub(crate) trace: Option<TraceContext>,
 }
 
-/// Operations under way. Those that were not answered are abandoned when it is dropped.
+/// Operations under way. Dropping this abandons those without an outcome.
 pub(crate) struct Begun {
     registers: Arc<Registers>,
-    /// By number: each operation's shard, and its number there; none once it was answered.
+    /// By number: the operation's shard and its id there; `None` once it is answered.
     ops: Vec<Option<(usize, OpId)>>,
 }
 
 impl Begun {
-    /// No operation yet.
+    /// No operations yet.
     pub(crate) const fn new(registers: Arc<Registers>) -> Self {
         Self {
             registers,
@@ -41,8 +41,8 @@ impl Begun {
         }
     }
 
-    /// Starts operations; each outcome comes to `mailbox` with the number given here. One
-    /// visit to each shard. Whoever calls bounds how many are under way.
+    /// Starts operations with one visit to each shard. Each outcome is delivered to `mailbox` with
+    /// the number given here. The caller bounds the number of operations under way.
     pub(crate) fn start(
         &mut self,
         mailbox: &Arc<Mailbox>,
@@ -86,7 +86,7 @@ impl Begun {
         outbox.send(&registers.links);
     }
 
-    /// This operation was answered: its number may be given again.
+    /// Frees the number of an operation that was answered.
     pub(crate) fn answered(&mut self, number: u32) {
         if let Some(op) = self.ops.get_mut(number as usize) {
             *op = None;
@@ -112,21 +112,20 @@ impl Drop for Begun {
 }
 
 impl Registers {
-    /// The places for operations of clients, to be held while one is under way.
+    /// Permits for client operations: the caller holds one for each operation under way.
     pub(crate) fn places(&self) -> PollSemaphore {
         PollSemaphore::new(Arc::clone(&self.window))
     }
 
-    /// Carries out an operation on a key. Its outcome is there at the latest when its deadline
-    /// is over.
+    /// Runs an operation on a key. Returns its outcome by its deadline at the latest.
     pub(crate) async fn operate(self: &Arc<Self>, wanted: Wanted) -> Outcome {
         let unanswered = unanswered(&wanted.request);
         let told = self.operate_many(vec![wanted]).await.pop();
         told.and_then(Result::ok).unwrap_or(unanswered)
     }
 
-    /// The places that an operation takes while it is under way. Those that bring replicas
-    /// together take none: they make room for the others, and are bounded on their own.
+    /// The places that an operation takes while it is under way. Upkeep frees resources for client
+    /// operations and has its own limits, so it takes none.
     pub(crate) fn places_of(&self, request: &Request) -> usize {
         match request {
             Request::Get => self.budget.places_of_get(self.store.longest_record()),
@@ -135,8 +134,8 @@ impl Registers {
         }
     }
 
-    /// Carries out operations on keys, and returns their outcomes in the same order. Of those on
-    /// one key each begins after the ones before it.
+    /// Runs operations on keys and returns their outcomes in the same order. Operations on the same
+    /// key run one after another, in this order.
     pub(crate) async fn operate_many(self: &Arc<Self>, mut wanted: Vec<Wanted>) -> Vec<Told> {
         let places = wanted.iter().map(|it| self.places_of(&it.request)).max();
         let at_once = WINDOW / places.unwrap_or(1).max(1);
@@ -190,7 +189,7 @@ impl Registers {
     }
 }
 
-/// What is said of an operation whose answer never came, because the node stops.
+/// The outcome of an operation whose answer never arrived because the node is stopping.
 const fn unanswered(request: &Request) -> Outcome {
     if request.is_write() {
         Outcome::Unknown

@@ -1,5 +1,5 @@
-//! Disk reads that replicas have requested, and the messages that wait for them. Reads each
-//! item once, and those with waiting callers first.
+//! Disk reads that replicas have requested, and the messages that wait for them. Reads each item
+//! once, and first the items that a caller waits for.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use torc_replication::Reading;
 use torc_ring::Partition;
 
-/// Most that wait of either kind; who asks for more asks again.
+/// Capacity of each queue; a replica whose request does not fit asks again.
 const MOST: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl Readings {
-    /// Puts it in its queue, unless it is there already or the queue is full.
+    /// Adds a reading, unless it is queued already or the queue is full.
     pub(super) fn push(&self, partition: Partition, reading: Reading) {
         let mut state = self.state.lock();
         let is_urgent = reading.is_for_a_caller();
@@ -34,7 +34,7 @@ impl Readings {
             &mut state.others
         };
         let wanted = (partition, reading);
-        // What callers ask for is never the same twice; copies and comparisons ask again.
+        // Requests of callers are never equal to each other; copies and comparisons repeat theirs.
         if queue.len() < MOST && (is_urgent || !queue.contains(&wanted)) {
             queue.push_back(wanted);
             drop(state);
@@ -42,7 +42,7 @@ impl Readings {
         }
     }
 
-    /// Waits for the next one. One task at a time.
+    /// Waits for the next reading. Only one task may call this at a time.
     pub(super) async fn pop(&self) -> (Partition, Reading) {
         loop {
             let next = {

@@ -15,26 +15,26 @@ use torc_store::{CompactionHold, Store};
 use super::disk::Disk;
 use crate::mutants::broken_rules;
 
-/// A fact to be told to the topology group.
+/// A milestone to report to the topology group.
 pub(crate) type Reached = (Partition, Milestone);
 
 pub(super) struct ReplicaSlot {
     pub(super) replica: Replica,
-    /// The newest configuration it was told.
+    /// The newest configuration it was given.
     configured: Option<Arc<Config>>,
-    /// Grows when a batch was lost and the replica began anew, as after a crash.
+    /// Incremented when the replica restarts after a lost batch, as after a crash.
     pub(super) life: u64,
     pub(super) durable: Seq,
-    /// Batches handed to the store of which it has told nothing yet.
+    /// Batches handed to the store and neither durable nor failed yet.
     on_their_way: u64,
-    /// A batch was lost: what follows it must not reach the disk either.
+    /// A batch was lost, so no later batch may reach the disk either.
     is_lost: bool,
-    /// In the order of the steps; each waits for a batch.
+    /// In step order; each waits for a batch to become durable.
     sends: Vec<(Seq, NodeId, Envelope)>,
     reports: Vec<(Seq, Milestone)>,
     /// A collection that this node drives.
     pub(super) collector: Option<Collector>,
-    /// While its slices are copied.
+    /// Held while the partition's slices are copied.
     pinned: Option<CompactionHold>,
 }
 
@@ -70,43 +70,43 @@ impl ReplicaSlot {
         }
     }
 
-    /// Whether this node was a member and is none any more, with its records still there.
+    /// Whether this node is no longer a member but still has the partition's records.
     pub(super) fn is_left_over(&self, me: NodeId) -> bool {
         let config = self.replica.config();
         let is_outside = config.is_some_and(|config| config.index(me).is_none());
         is_outside && self.replica.meta().since != Epoch(0)
     }
 
-    /// What it acts in, or is about to.
+    /// The configuration that it acts in, or is about to act in.
     pub(super) fn config(&self) -> Option<Arc<Config>> {
         self.configured.clone()
     }
 
-    /// The store has told of a batch. Whether the replica has to begin anew now: one was lost,
-    /// and nothing is on its way that the store would show only later.
+    /// Notes that a batch is durable or lost. Returns whether the replica must restart now: a batch
+    /// was lost, and none is on its way that would show in the store only later.
     pub(super) fn landed(&mut self, is_durable: bool) -> bool {
         self.on_their_way -= 1;
         self.is_lost |= !is_durable;
         self.is_lost && self.on_their_way == 0
     }
 
-    /// Whether what the store has of the partition's keys is this replica's word in this epoch.
+    /// Whether the replica may answer with the store's records of the partition in this epoch.
     pub(super) fn vouches_in(&self, epoch: Epoch) -> bool {
         !self.is_lost && self.replica.vouches_in(epoch)
     }
 
-    /// Whether slices that were asked for may be put in force.
+    /// Whether the slices that it asked for may still be put in force.
     pub(super) fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
         !self.is_lost && self.replica.takes_slices(from, epoch)
     }
 
-    /// Pins the partition's slices, so that none is compacted, until it is stable.
+    /// Pins the partition's slices until the partition is stable, so that they are not compacted.
     pub(super) fn pin_slices(&mut self, store: &Store, partition: Partition) {
         self.pinned.get_or_insert_with(|| store.hold(partition));
     }
 
-    /// One input. What is to be stored comes out in its order; actions that need not wait for that come out
-    /// as deferred ones. After a batch was lost nothing is handled any more.
+    /// Handles one input. Writes go to `batches` in order; actions that need not wait for them go
+    /// to `deferred`. After a lost batch, the input is ignored.
     pub(super) fn step(
         &mut self,
         now: Now,
@@ -133,7 +133,7 @@ impl ReplicaSlot {
         self.release(deferred);
     }
 
-    /// Performs what another call of the replica brought.
+    /// Performs the effects of a call of the replica.
     pub(super) fn perform(
         &mut self,
         effects: Vec<Effect>,
@@ -171,7 +171,7 @@ impl ReplicaSlot {
                 }
                 Effect::Read(reading) => deferred.push(Deferred::Read(reading)),
                 Effect::Fetch { from, envelope } => deferred.push(Deferred::Fetch(from, envelope)),
-                // The group tells every member of every topology by itself.
+                // The group sends every topology to every member.
                 Effect::NeedTopology { .. } => {}
             }
         }
@@ -204,7 +204,7 @@ mod tests {
         Input::Topology(Arc::new(Config::founded(HERE, Epoch(epoch), &nodes)))
     }
 
-    /// A replica whose batches go nowhere: how many of them were handed over in a step.
+    /// A replica whose batches are dropped. Returns the number of batches of a step.
     fn step(slot: &mut ReplicaSlot, store: &Store, input: Input) -> usize {
         let keys = ArcSwap::default();
         let (disk, mut batches) = (Disk::new(store, &keys, HERE), Vec::new());

@@ -11,8 +11,8 @@ use super::listing::{ASK_AGAIN, Forgotten, NoQuorum};
 use crate::mutants::broken_rules;
 
 impl Registers {
-    /// Whether the store holds of a partition just what a quorum does: then every write that was acknowledged before is
-    /// in it. No record is read.
+    /// Whether the store holds exactly the records of the partition that a quorum holds. If so, it
+    /// has every write that was acknowledged before the call. Reads no records.
     pub(crate) async fn holds_the_same(
         self: &Arc<Self>,
         partition: Partition,

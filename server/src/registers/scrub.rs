@@ -2,7 +2,7 @@
 //! one partition after another from end to end, at a limited rate; a partition in which a
 //! request met damage comes next.
 //!
-//! A key that is still readable is reconciled by itself, which takes a quorum of the others. For
+//! A key that is still readable is reconciled separately, which takes a quorum of the others. For
 //! places with an unreadable key, and for keys of `eventual` namespaces, which keep their
 //! ballots, the others list their records (`lost`).
 
@@ -17,9 +17,9 @@ use super::Registers;
 
 /// Bytes read per second.
 const BYTES_PER_S: u64 = 8 << 20;
-/// Between two passes over all partitions.
+/// Pause between two passes over all partitions.
 const PASS: Duration = Duration::from_secs(60);
-/// Between looks at what requests met.
+/// Interval between checks for damage that requests met.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Scrubs until the node stops.
@@ -37,7 +37,7 @@ pub(super) async fn run(registers: Arc<Registers>) {
                 is_left |= !is_whole;
             }
         }
-        // What nobody can supply now is asked for less and less often.
+        // Asks less and less often for records that no replica can supply now.
         pause = if is_left { (2 * pause).min(PASS) } else { LOOK };
         if is_pass {
             pass = Instant::now() + PASS;
@@ -46,8 +46,9 @@ pub(super) async fn run(registers: Arc<Registers>) {
 }
 
 impl Registers {
-    /// Scrubs a partition, and has the others supply what was lost; whether nothing is left to
-    /// be supplied. None if the store has failed or was closed: nobody reads it any more.
+    /// Scrubs a partition, and recovers lost records from the other replicas. Returns whether
+    /// nothing is left to recover; `None` if the store has failed or was closed and so cannot be
+    /// read.
     async fn mend(self: &Arc<Self>, partition: Partition) -> Option<bool> {
         let mut report = self.scrub(partition).await?;
         if report.damaged > 0 {

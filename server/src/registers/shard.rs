@@ -1,8 +1,8 @@
-//! Some partitions of a node: their coordinator, this node's replicas, and callers that wait
-//! for operations.
+//! A shard: some partitions of a node, with their coordinator, this node's replicas, and the
+//! callers that wait for operations.
 //!
-//! One lock protects a shard, and only for short work: no code under it reads long stretches
-//! of the disk (see [`Reading`](torc_replication::Reading)).
+//! One lock protects a shard and is held only briefly: code under it never reads long stretches of
+//! the disk (see [`Reading`](torc_replication::Reading)).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::mailbox::Mailbox;
 use super::replica_slot::ReplicaSlot;
 use super::spans::Spans;
 
-/// Who waits for an operation.
+/// The caller that waits for an operation.
 pub(super) struct Waiting {
     pub(super) is_write: bool,
     pub(super) is_eventual: bool,
@@ -29,7 +29,7 @@ pub(super) struct Shard {
     pub(super) waiting: NumberTable<OpId, Waiting>,
     pub(super) slots: NumberTable<Partition, Box<ReplicaSlot>>,
     pub(super) spans: Spans,
-    /// Partitions that are not stable: their replicas may have to ask again for copies.
+    /// Partitions that are not stable: their replicas may have to repeat requests for copies.
     pub(super) moving: BTreeSet<Partition>,
 }
 
@@ -50,7 +50,7 @@ impl Shard {
         }
     }
 
-    /// The number of an operation within its shard.
+    /// The next operation id of this shard.
     pub(super) const fn next_op(&mut self) -> OpId {
         self.last_op.0 += 1;
         self.last_op

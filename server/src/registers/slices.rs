@@ -1,9 +1,8 @@
-//! Copies sealed slices between replicas: to a receiving node's replica from the one
-//! that it displaces, or from those that it merges.
+//! Copies sealed slices between replicas: to a new replica from the one that it displaces, or from
+//! those that it merges.
 //!
-//! The replica decides when slices may be served and when they may come into force. The
-//! decision and the access to the store happen under one lock, so no change of epoch comes
-//! between.
+//! The replica decides when slices may be served and when they come into force. That decision and
+//! the access to the store happen under one lock, so the epoch cannot change in between.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,10 +23,10 @@ use crate::moves::slices::{Received, receive};
 use crate::replica::MAX_HAVE;
 use crate::shared::{Shared, store_fault};
 
-/// After a copy that failed, before its replica may ask again.
+/// Pause after a failed copy, before the replica may ask again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Slices that a replica wants.
+/// Slices that a replica asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) partition: Partition,
@@ -35,7 +34,7 @@ pub(super) struct Wanted {
     pub(super) epoch: Epoch,
 }
 
-/// Copies what replicas want, some at a time, until the node stops.
+/// Copies the slices that replicas ask for, a few partitions at a time, until the node stops.
 pub(super) fn run(
     shared: &Arc<Shared>,
     registers: &Arc<Registers>,
@@ -72,7 +71,7 @@ struct Copier {
     shared: Arc<Shared>,
     registers: Arc<Registers>,
     places: Semaphore,
-    /// Copies under way, and those that wait for a place.
+    /// Copies under way, and copies that wait for a permit.
     under_way: Mutex<HashSet<(Partition, NodeId)>>,
 }
 
@@ -86,7 +85,7 @@ impl Copier {
         };
         self.shared.metrics.transfer_retries.inc();
         if fault.reason == Reason::Corrupt {
-            // Records are copied one by one then, and those that cannot be read are reconciled.
+            // The replica now copies records one by one, and reconciles those that cannot be read.
             tracing::warn!(%partition, %fault, "could not copy slices");
             return self.registers.tell(partition, Input::NoSlices { epoch });
         }
@@ -107,7 +106,7 @@ impl Copier {
         let source = self.shared.recipient(from)?;
         let held = self.shared.store.sealed(partition);
         let held = held.map_err(|error| store_fault(&error))?;
-        // One whose digest cannot be read is copied again.
+        // A slice whose digest cannot be read is not listed, so it is copied again.
         let infos = held.slices.iter().take(MAX_HAVE);
         let infos = infos.filter_map(|slice| slice.info().ok());
         let request = CopySlicesRequest {
@@ -121,7 +120,7 @@ impl Copier {
             sizes,
             through,
         } = receive(&self.shared, &source, request).await?;
-        // Others may receive while these slices wait to be put in force together with theirs.
+        // Other copies may receive data while these slices wait for the store.
         drop(place);
         if let Some(ingest) = ingest {
             let publishing = {
@@ -151,8 +150,8 @@ impl Copier {
 }
 
 impl Registers {
-    /// A partition's slices, if its replica here serves them in that epoch. They are
-    /// not compacted until the partition is stable again: what was copied stays what is there.
+    /// A partition's slices, if its replica here serves them in that epoch. They are not compacted
+    /// until the partition is stable again, so the copied slices stay the ones in use.
     pub(crate) fn sealed(
         &self,
         partition: Partition,

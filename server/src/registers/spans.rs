@@ -13,11 +13,11 @@ use torc_ring::{NodeId, Partition};
 
 use crate::spans::{OpenSpan, Span};
 
-/// Answers of replicas to traced operations that are waited for. The oldest is forgotten first: a
+/// Limit on the traced requests whose replies are awaited. The oldest is dropped first, because a
 /// message that a replica cannot handle is never answered.
 const MOST_REPLYING: usize = 256;
 
-/// An operation that is coordinated here.
+/// An operation that this node coordinates.
 struct Coordinated {
     open: OpenSpan,
     partition: Partition,
@@ -32,7 +32,7 @@ struct Replying {
     tag: Tag,
 }
 
-/// The spans of a shard that have not ended, and those that have in this turn.
+/// The open spans of a shard, and those that have ended in this turn.
 #[derive(Default)]
 pub(super) struct Spans {
     coordinated: NumberTable<OpId, Coordinated>,
@@ -46,7 +46,7 @@ impl Spans {
         self.coordinated.is_empty() && self.replying.is_empty()
     }
 
-    /// Those that have ended since this was called last.
+    /// Takes the spans that have ended since the last call.
     pub(super) fn take_ended(&mut self) -> Vec<Span> {
         std::mem::take(&mut self.ended)
     }
@@ -68,7 +68,7 @@ impl Spans {
         self.coordinated.insert(op, coordinated);
     }
 
-    /// The coordinator has ended an operation; none: its caller has given it up.
+    /// The coordinator has ended an operation; `None` if the caller has abandoned it.
     pub(super) fn end(&mut self, op: OpId, outcome: Option<&Outcome>) {
         if let Some(it) = self.coordinated.remove(&op) {
             let span = coordinated(it.open, it.partition, outcome);
@@ -83,7 +83,7 @@ impl Spans {
             return None;
         }
         let of = match message {
-            // Gets of many operations; its number is that of the first.
+            // Confirms gets of many operations; its number is that of the first.
             Message::Confirm { tag, claims } => {
                 let is_claimed =
                     |it: &&Coordinated| claims.iter().any(|claim| claim.at.digest == it.digest);
@@ -99,7 +99,7 @@ impl Spans {
         of.map(|it| Box::new(it.open.context))
     }
 
-    /// A replica is about to handle a message of a traced operation.
+    /// A replica is about to handle the message of a traced operation.
     pub(super) fn received(
         &mut self,
         from: NodeId,
@@ -120,7 +120,7 @@ impl Spans {
         Some(open.context)
     }
 
-    /// The span of a message that a replica took earlier and handles now.
+    /// The span of a message that a replica received earlier and handles now.
     pub(super) fn handling(&self, from: NodeId, message: &Message) -> Option<TraceContext> {
         let (_, tag) = asked(message)?;
         let mut replying = self.replying.iter();
@@ -148,7 +148,7 @@ impl Spans {
     }
 }
 
-/// What a coordinator asks of a replica.
+/// The name and tag of a coordinator's request to a replica.
 const fn asked(message: &Message) -> Option<(&'static str, Tag)> {
     match message {
         Message::Read { tag, .. } => Some(("replica read", *tag)),
@@ -168,7 +168,7 @@ pub(super) const fn coordinator(is_write: bool) -> &'static str {
     }
 }
 
-/// A coordinator's span that ends now.
+/// The finished span of a coordinator.
 pub(super) fn coordinated(open: OpenSpan, partition: Partition, outcome: Option<&Outcome>) -> Span {
     let (outcome, is_error) = match outcome {
         Some(Outcome::Found { .. }) => ("found", false),

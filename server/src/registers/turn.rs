@@ -34,25 +34,25 @@ pub(super) struct Turn<'a> {
     shard: MutexGuard<'a, Shard>,
     was_idle: bool,
     has_room: bool,
-    /// It has no room because the disk is full.
+    /// No room because the disk is full.
     is_full: bool,
     now: Now,
-    /// What this node has said to itself.
+    /// Messages of this node to itself.
     heard: VecDeque<Parcel>,
     intents: Vec<Intent>,
     deferred: Vec<Deferred>,
     outbox: Outbox,
     batches: Vec<(Partition, PartitionBatch)>,
-    /// Whose batches these are: of which life of their replica, and their numbers there.
+    /// For each batch: its partition, the life of its replica, and its number there.
     batch_names: Vec<(Partition, u64, Seq)>,
     told: Vec<(Waiting, Outcome)>,
     /// The span of the message that is being handled, if it is traced.
     handling: Option<TraceContext>,
-    /// Spans that wait for what is to be stored.
+    /// Spans that end when the turn's batches are stored.
     storing: Vec<TraceContext>,
 }
 
-/// What is to be sent, by peer: there are few.
+/// Messages to send, by peer. Linear search: there are few peers.
 #[derive(Default)]
 pub(super) struct Outbox(Vec<(NodeId, Vec<Parcel>)>);
 
@@ -76,7 +76,7 @@ impl<'a> Turn<'a> {
         Self::with(registers, shard, Outbox::default())
     }
 
-    /// Adds to what earlier turns of the same caller have to send.
+    /// Starts a turn that adds to the messages of earlier turns of the same caller.
     pub(super) fn with(registers: &'a Registers, shard: usize, outbox: Outbox) -> Self {
         let has_room = registers.store.room();
         let is_full = !has_room && registers.store.health() == StoreHealth::OutOfSpace;
@@ -88,7 +88,7 @@ impl<'a> Turn<'a> {
             was_idle: shard.is_idle(),
             has_room,
             is_full,
-            // Under the lock: time does not go back from turn to turn.
+            // Read under the lock, so that time does not go back from turn to turn.
             now: registers.now(),
             registers,
             shard,
@@ -108,7 +108,7 @@ impl<'a> Turn<'a> {
         self.now
     }
 
-    /// A partition's replica; none if it was never heard of here.
+    /// A partition's replica, created if this node has not heard of the partition before.
     pub(super) fn slot(&mut self, partition: Partition) -> &mut ReplicaSlot {
         let registers = self.registers;
         let slots = &mut self.shard.slots;
@@ -122,7 +122,7 @@ impl<'a> Turn<'a> {
         self.shard.moving.iter().copied().collect()
     }
 
-    /// A partition's replica, if it was heard of here.
+    /// A partition's replica, if this node has heard of the partition.
     pub(super) fn known_slot(&self, partition: Partition) -> Option<&ReplicaSlot> {
         self.shard.slots.get(&partition).map(|slot| &**slot)
     }
@@ -140,7 +140,7 @@ impl<'a> Turn<'a> {
         &self.registers.store
     }
 
-    /// Starts operations, some of them traced, and tells the number in the shard of each.
+    /// Starts operations, some of them traced. Reports the id that the shard gives to each.
     pub(super) fn start(
         &mut self,
         mailbox: &Arc<Mailbox>,
@@ -149,7 +149,7 @@ impl<'a> Turn<'a> {
         mut started: impl FnMut(u32, OpId),
     ) {
         let held = self.held_of(&operations);
-        // In the order of the operations.
+        // `traced` is in the order of the operations.
         let mut traced = traced.iter().peekable();
         let mut named = Vec::with_capacity(operations.len());
         for ((number, operation), held) in operations.into_iter().zip(held) {
@@ -173,7 +173,7 @@ impl<'a> Turn<'a> {
         self.coordinate(|coordinator, out| coordinator.start_many(now, named, out));
     }
 
-    /// Nobody waits for this operation any more.
+    /// The caller no longer waits for this operation.
     pub(super) fn abandon(&mut self, op: OpId) {
         if let Some(waiting) = self.shard.waiting.remove(&op) {
             self.shard.spans.end(op, None);
@@ -186,7 +186,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Lets the coordinator do something.
+    /// Calls the coordinator and performs its intents.
     pub(super) fn coordinate(&mut self, act: impl FnOnce(&mut Coordinator, &mut Vec<Intent>)) {
         let mut intents = std::mem::take(&mut self.intents);
         act(&mut self.shard.coordinator, &mut intents);
@@ -194,7 +194,7 @@ impl<'a> Turn<'a> {
             match intent {
                 Intent::Send { to, envelope } => self.send(to, envelope),
                 Intent::Done { op, outcome } => {
-                    // Whoever asked may have gone.
+                    // The caller may have abandoned the operation.
                     if let Some(waiting) = self.shard.waiting.remove(&op) {
                         if !self.shard.spans.is_idle() {
                             self.shard.spans.end(op, Some(&outcome));
@@ -204,7 +204,7 @@ impl<'a> Turn<'a> {
                 }
                 Intent::Reserve(ceiling) => self.registers.reserve(ceiling),
                 Intent::Keep(hint) => self.registers.hints.keep(hint),
-                // The group tells every member of every topology.
+                // The group sends every topology to every member.
                 Intent::NeedTopology { .. } => {}
             }
         }
@@ -226,7 +226,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// A message for this node.
+    /// Handles a message for this node.
     pub(super) fn deliver(&mut self, from: NodeId, parcel: Parcel) {
         let Parcel { envelope, trace } = parcel;
         if let Some(trace) = trace.filter(|_| self.registers.tracer.is_some()) {
@@ -251,9 +251,9 @@ impl<'a> Turn<'a> {
             Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
                 self.decline(from, tag, &envelope);
             }
-            // A promise has to be stored too.
+            // A promise needs disk space too.
             Message::Prepare { tag, .. } if self.is_full => self.decline(from, tag, &envelope),
-            // Comparison finds it again.
+            // Comparison will find the difference again.
             Message::Repair { .. } if !self.has_room => {}
             Message::Store { ref record, .. } => {
                 self.shard.coordinator.observe(now, record.ballot.time);
@@ -263,7 +263,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// As if it could not be read: the coordinator goes on without this replica.
+    /// Abstains as if the key were unreadable, so the coordinator continues without this replica.
     fn decline(&mut self, to: NodeId, tag: Tag, asked: &Envelope) {
         let is_full = self.is_full;
         let reply = Envelope {
@@ -297,7 +297,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Lets a partition's replica take one input.
+    /// Passes one input to a partition's replica.
     pub(super) fn step(&mut self, partition: Partition, input: Input) {
         let registers = self.registers;
         if let Input::Topology(config) = &input {
@@ -324,7 +324,7 @@ impl<'a> Turn<'a> {
         self.deferred = deferred;
     }
 
-    /// Performs what another call of a replica brought.
+    /// Performs the effects of a call of a replica.
     pub(super) fn perform(&mut self, partition: Partition, effects: Vec<Effect>) {
         let (mut deferred, mut made) = (Vec::new(), Vec::new());
         let slot = self.slot(partition);
@@ -354,7 +354,7 @@ impl<'a> Turn<'a> {
             match action {
                 Deferred::Send(to, envelope) => self.send(to, envelope),
                 Deferred::Report(milestone) => {
-                    // Fails only when the node stops.
+                    // Fails only while the node stops.
                     let _ = self.registers.reports.send((partition, milestone));
                 }
                 Deferred::CopySlices(from, epoch) => {
@@ -363,7 +363,7 @@ impl<'a> Turn<'a> {
                         from,
                         epoch,
                     };
-                    // Asked for again if there is no room.
+                    // The replica asks again if there is no room.
                     let _ = self.registers.slices.try_send(wanted);
                 }
                 Deferred::Reconcile(at, rewrite) => {
@@ -378,16 +378,15 @@ impl<'a> Turn<'a> {
                     }
                 }
                 Deferred::Fetch(from, envelope) => {
-                    // If there is no room, the sender asks again.
+                    // The sender asks again if there is no room.
                     let _ = self.registers.fetches.try_send((from, envelope));
                 }
             }
         }
     }
 
-    /// The store has told of a replica's batch: it is durable, or was lost. After a loss the
-    /// replica starts over with what the store has, as after a crash, once nothing of its life
-    /// is on its way to the disk.
+    /// A replica's batch is durable or lost. After a loss the replica restarts from the store, as
+    /// after a crash, once none of its batches is on the way to the disk.
     pub(super) fn landed(
         &mut self,
         (partition, life, seq): (Partition, u64, Seq),
@@ -400,7 +399,7 @@ impl<'a> Turn<'a> {
         }
         if slot.landed(is_durable) {
             let config = slot.config();
-            // A store that has failed for good takes nothing any more.
+            // Fails only if the store has failed for good and accepts no more writes.
             let _ = registers.store.resume(partition);
             *slot = registers.new_slot(partition, life + 1);
             if let Some(config) = config {
@@ -417,7 +416,7 @@ impl<'a> Turn<'a> {
         self.coordinate(|coordinator, out| coordinator.on_topology(now, config, out));
     }
 
-    /// A clock reading is durable; none if there was no space for it.
+    /// A clock reading is durable; `None` if there was no space for it.
     pub(super) fn reserved(&mut self, ceiling: Option<HybridTime>) {
         let now = self.now;
         self.coordinate(|coordinator, out| match ceiling {
@@ -426,14 +425,14 @@ impl<'a> Turn<'a> {
         });
     }
 
-    /// Ends the only turn of its caller, or the last.
+    /// Ends the only or last turn of its caller.
     pub(super) fn end(self) {
         let links = &self.registers.links;
         self.close().send(links);
     }
 
-    /// Hears what this node has said to itself until nothing is left, hands over what is to be
-    /// stored, releases the shard, and tells outcomes. Returns what is to be sent.
+    /// Delivers this node's messages to itself until none is left, hands batches to the store,
+    /// releases the shard, and delivers outcomes. Returns the messages to send.
     pub(super) fn close(mut self) -> Outbox {
         while let Some(parcel) = self.heard.pop_front() {
             self.deliver(self.registers.me.node, parcel);
@@ -456,7 +455,7 @@ impl<'a> Turn<'a> {
                 if let Some(tracer) = tracer {
                     record_sync(&tracer, &storing, &applied);
                 }
-                // Fails only when the node stops.
+                // Fails only while the node stops.
                 let _ = durable.send(Durable::Batches(batch_names, applied.failed));
             });
         }

@@ -22,29 +22,30 @@ use super::turn::{Outbox, Turn};
 use super::{Durable, Reconcile, Registers, Wanted, hints, scrub, shard_of};
 use crate::mutants::broken_rules;
 
-/// Keys that wait to be reconciled.
+/// Capacity of the queue of keys to reconcile.
 pub(super) const RECONCILES_WAITING: usize = 4_096;
 /// Stretches of the disk read at a time.
 const READERS: usize = 4;
-/// Messages whose keys are read at a time: what a disk of today serves at once.
+/// Messages whose keys are read at a time: about the parallel reads that a current disk serves.
 const FETCHERS: usize = 32;
 /// Keys reconciled at a time.
 const RECONCILES_AT_ONCE: usize = 64;
 const RECONCILE_TIME: Duration = Duration::from_secs(5);
-/// Between looks at deadlines while operations are under way.
+/// Interval between checks of deadlines while operations are under way.
 const BEAT: Duration = Duration::from_millis(2);
-/// Between reminders of those who are asked for copies.
+/// Interval between repeated requests for copies.
 const PULL_AGAIN: Duration = Duration::from_millis(100);
-/// Between looks at who can be reached.
+/// Interval between checks of which nodes can be reached.
 const WATCH: Duration = Duration::from_millis(20);
-/// Between two partitions' comparisons; a node with 4,096 compares each every 40 s.
+/// Pause between the comparisons of two partitions: with 4,096 partitions, each is compared every
+/// 40 s.
 const COMPARE: Duration = Duration::from_millis(10);
-/// A collection leaves alone what may still be under way.
+/// A collection ignores younger records, whose writes may still be under way.
 const COLLECT_OLDER_THAN: Duration = Duration::from_secs(10);
-/// A collection is begun with every so many comparisons of a partition.
+/// Every how many comparisons of a partition a collection begins.
 const COLLECT_EVERY: u64 = 4;
 
-/// Runs everything until the node stops; `worker` is the runtime that streams to peers run on.
+/// Runs all periodic work until the node stops; `worker` is the runtime of the streams to peers.
 pub(crate) fn run(
     registers: &Arc<Registers>,
     scratch: &Scratch,
@@ -59,7 +60,7 @@ pub(crate) fn run(
         });
     };
     if let Some(inbox) = registers.inbox.lock().take() {
-        // Where the answers that it releases are sent from.
+        // The runtime that sends the answers released by durable writes.
         let cancel = cancel.clone();
         let telling = tell_durable(Arc::clone(registers), inbox);
         let telling = async move {
@@ -119,10 +120,10 @@ async fn pull_again(registers: Arc<Registers>) {
     }
 }
 
-/// Reads what replicas want read, a few stretches at a time, on background threads.
+/// Reads what replicas have requested, a few stretches at a time, on background threads.
 async fn read(registers: Arc<Registers>) {
     let places = Arc::new(Semaphore::new(READERS));
-    // A place first: what is urgent goes before what waits longer.
+    // Acquires a permit first, so that the most urgent reading at that moment is next.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let (partition, reading) = registers.readings.pop().await;
         let registers = Arc::clone(&registers);
@@ -134,7 +135,7 @@ async fn read(registers: Arc<Registers>) {
     }
 }
 
-/// Reads the keys of messages, which then are in the page cache, and handles those.
+/// Reads the keys of messages into the page cache, then handles the messages.
 async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId, Envelope)>) {
     let places = Arc::new(Semaphore::new(FETCHERS));
     while let Some((from, envelope)) = unfetched.recv().await {
@@ -155,7 +156,7 @@ async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId,
     }
 }
 
-/// Tells the coordinators whom nothing is to be expected of.
+/// Tells the coordinators which nodes are out of reach.
 async fn watch_peers(registers: Arc<Registers>) {
     let mut known = OutOfReach::default();
     loop {
@@ -190,7 +191,7 @@ async fn reconcile(registers: Arc<Registers>, mut unreconciled: mpsc::Receiver<R
     }
 }
 
-/// Compares partition after partition with one other replica, another one each time.
+/// Compares each partition with one other replica, a different one on each pass.
 async fn compare(registers: Arc<Registers>) {
     for pass in 0_u64.. {
         let partitions = registers.known_partitions();
@@ -217,7 +218,7 @@ impl Registers {
                     tracing::warn!(%partition, %error, "could not store a replica's batch");
                     failed[at] = true;
                 }
-                // All of one shard: they were made in one turn.
+                // One turn made these batches, so they all belong to one shard.
                 let Some((partition, ..)) = names.first() else {
                     return outbox;
                 };
@@ -238,7 +239,7 @@ impl Registers {
         }
     }
 
-    /// Handles what is due; whether anything is under way.
+    /// Handles what is due; returns whether any operation is under way.
     fn tick(&self) -> bool {
         let mut is_busy = false;
         for (at, shard) in self.shards.iter().enumerate() {
@@ -275,8 +276,8 @@ impl Registers {
         turn.end();
     }
 
-    /// Begins a collection where this node is the first replica and there is something to
-    /// collect: tombstones, values that have expired, or nobody knows.
+    /// Begins a collection if this node is the first replica and there may be something to collect:
+    /// tombstones or expired values.
     fn collect(&self, partition: Partition) {
         if !self.store.may_be_collected(partition) {
             return;
@@ -311,18 +312,18 @@ impl Registers {
         turn.end();
     }
 
-    /// Brings the replicas of a key to one version, by the mode of its namespace.
+    /// Brings the replicas of a key to one version, as the mode of its namespace requires.
     async fn reconcile(self: &Arc<Self>, partition: Partition, at: Locator, rewrite: bool) {
         let digest = self
             .digest_key()
             .map(|key| Digest::of(&key, at.namespace, at.key.as_bytes()));
         if digest != Some(at.digest) {
-            // Its record lies under the digest of another key: nobody may spread it.
+            // The record is stored under the digest of another key, so it must not be spread.
             self.metrics.foreign_digests.inc();
             return;
         }
         let Some(rules) = self.rules(at.namespace) else {
-            // Comparison finds it again.
+            // Comparison will find the difference again.
             self.metrics.reconciles_dropped.inc();
             return;
         };

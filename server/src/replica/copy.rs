@@ -1,8 +1,7 @@
 //! Streams a partition's slices to its new owner, byte for byte.
 //!
-//! The slices are those of one moment; they stay readable until the stream ends, despite
-//! flushes, compactions or drops meanwhile. The new owner then pulls the remaining records
-//! one by one.
+//! The slices are a snapshot: they stay readable until the stream ends, despite flushes,
+//! compactions or drops meanwhile. The new owner then pulls the remaining records one by one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,13 +20,13 @@ use crate::shared::{Shared, stale, store_fault};
 
 pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
 
-/// Bytes of slices that are read together.
+/// Bytes of slices that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes of slices in a message: buffers of this size stay in the processor's cache and are
-/// used again on both sides, larger ones are mapped and cleared anew each time.
+/// Bytes of slices in a message. Buffers of this size stay in the CPU cache and are reused on both
+/// sides; larger ones are mapped and cleared again each time.
 pub(crate) const MESSAGE_BYTES: usize = 1 << 17;
 const MESSAGES_AHEAD: usize = 16;
-/// Most slices that an asker has already.
+/// Limit on the slices that the receiver lists as present.
 pub(crate) const MAX_HAVE: usize = 256;
 
 pub(super) fn start(
@@ -52,7 +51,7 @@ pub(super) fn start(
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The partition's slices as they are in the epoch that was asked for.
+/// The partition's slices in the requested epoch.
 fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
     let generation = NamespaceId(request.generation);
@@ -65,7 +64,7 @@ fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartitio
     sealed.map_err(|error| store_fault(&error))
 }
 
-/// What nothing changes may be copied in any epoch.
+/// The slices of a generation, which never change and so may be copied in any epoch.
 fn of_generation(shared: &Shared, partition: Partition, id: NamespaceId) -> SealedPartition {
     let slice = shared.store.generation(partition, id);
     SealedPartition::of(slice.into_iter().collect())
@@ -89,7 +88,7 @@ async fn send(
         let mut at = 0;
         while at < len {
             let (chunk_of, from) = (slice.clone(), at);
-            // The file may have to be read from the disk.
+            // A blocking thread, because the file may have to be read from disk.
             let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
             let read = match read.await {
                 Ok(read) => read.map_err(|error| store_fault(&error)),

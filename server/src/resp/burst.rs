@@ -1,9 +1,9 @@
 //! Groups requests that arrived together by key.
 //!
-//! Each key of a burst becomes one operation, however many commands it has: they apply one after
-//! the other to the value read, or to the value that the first of them writes. So commands on one
-//! key keep their order, commands on different keys run concurrently, and answers leave in the
-//! order of the requests.
+//! Each key of a burst becomes one operation, however many commands it has. They apply one after
+//! another to the value read, or to the value that the first of them writes. So commands on one key
+//! keep their order, commands on different keys run concurrently, and answers leave in the order of
+//! the requests.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use torc_resp::{Join, KeyOp, Reply, Version};
 use super::errors;
 use super::run::Answers;
 
-/// Operations on keys after which a burst is carried out.
+/// A burst runs once it has this many operations on keys,
 pub(super) const MOST_OPS: usize = 256;
-/// Requests after which it is carried out, whatever they are.
+/// or this many requests of any kind.
 const MOST_REQUESTS: usize = 1_024;
 
 /// A key of a database.
@@ -25,17 +25,17 @@ pub(super) struct Place {
     pub(super) key: Bytes,
 }
 
-/// Commands on one key, in their order.
+/// Commands on one key, in order.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) place: Place,
     pub(super) ops: Vec<KeyOp>,
 }
 
-/// Where the answer of an operation is: its group, and its place there.
+/// Identifies the answer of an operation: the index of its group, and its index there.
 type At = (usize, usize);
 
-/// Of a command on several keys.
+/// Kind of a command on several keys.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     join: Join,
@@ -52,13 +52,13 @@ enum Answer {
 /// A request that waits for its answer.
 #[derive(Debug)]
 struct Slot {
-    /// Its command's number in the table.
+    /// Index of its command in the table.
     command: Option<usize>,
     version: Version,
     answer: Answer,
 }
 
-/// A reply, in the version of the protocol that it is to have.
+/// A reply, and the protocol version to encode it in.
 pub(super) struct Due {
     pub(super) command: Option<usize>,
     pub(super) version: Version,
@@ -83,7 +83,7 @@ impl Burst {
         self.ops >= MOST_OPS || self.slots.len() >= MOST_REQUESTS
     }
 
-    /// A request that was answered at once.
+    /// Adds a request that already has its reply.
     pub(super) fn ready(&mut self, command: Option<usize>, version: Version, reply: Reply) {
         self.slots.push(Slot {
             command,
@@ -92,7 +92,7 @@ impl Burst {
         });
     }
 
-    /// A command on one key.
+    /// Adds a command on one key.
     pub(super) fn one(&mut self, command: usize, version: Version, place: Place, op: KeyOp) {
         let answer = Answer::One(self.put(place, op));
         self.slots.push(Slot {
@@ -102,7 +102,7 @@ impl Burst {
         });
     }
 
-    /// A command on several keys of a database.
+    /// Adds a command on several keys of a database.
     pub(super) fn several(
         &mut self,
         command: usize,
@@ -135,14 +135,14 @@ impl Burst {
         (number, ops.len() - 1)
     }
 
-    /// What is to be carried out.
+    /// Takes the groups to run.
     pub(super) fn take_groups(&mut self) -> Vec<Group> {
         self.index.clear();
         self.ops = 0;
         std::mem::take(&mut self.groups)
     }
 
-    /// The replies in the order of the requests, by the answers of the groups.
+    /// The replies in the order of the requests, from the answers of the groups.
     pub(super) fn replies(&mut self, answers: Vec<Answers>) -> impl Iterator<Item = Due> {
         let mut answers: Vec<_> = answers.into_iter().map(Told::of).collect();
         self.slots.drain(..).map(move |slot| {
@@ -163,7 +163,7 @@ impl Burst {
     }
 }
 
-/// The answers of a group, each to be taken once.
+/// The answers of a group; each is taken once.
 enum Told {
     Replies(Vec<Reply>),
     Fault(String),
@@ -185,7 +185,8 @@ fn take(answers: &mut [Told], (group, place): At) -> Reply {
     }
 }
 
-/// One answer of several. If one failed, so did all, as far as the client is told: the worst is told.
+/// Combines several answers into one. If any failed, reports the worst failure for the whole
+/// command.
 fn joined(replies: Vec<Reply>, kind: Kind) -> Reply {
     let errors = replies.iter().filter_map(|reply| match reply {
         Reply::Error(text) => Some(text),

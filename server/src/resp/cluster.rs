@@ -2,7 +2,7 @@
 //!
 //! Any node answers any key, so slots only spread the clients: each node with --resp-addr gets an
 //! equal run of them, in the order of node ids. No node redirects. A node that does not answer
-//! keeps its slots until it has left the cluster: clients try another node by themselves.
+//! keeps its slots until it has left the cluster, because clients try another node on their own.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -23,10 +23,10 @@ use torc_ring::topology::{ClusterId, RoutingTable};
 use crate::cluster::status;
 use crate::shared::Shared;
 
-/// How long what other nodes said of themselves is believed.
+/// Time for which the addresses reported by other nodes are cached.
 const FRESH_FOR: Duration = Duration::from_secs(2);
 
-/// Nodes that serve Redis clients, and where.
+/// The nodes that serve Redis clients, and their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Doors(Mutex<Known>);
 
@@ -37,7 +37,7 @@ struct Known {
 }
 
 impl Doors {
-    /// The doors of all members, as far as they are known; at most seconds old.
+    /// The known addresses of all members, at most a few seconds old.
     async fn all(&self, shared: &Arc<Shared>) -> Result<BTreeMap<NodeId, String>, Fault> {
         let now = Instant::now();
         {
@@ -75,7 +75,7 @@ struct Share {
     last: u16,
 }
 
-/// Equal runs of slots, in the order of the nodes' ids. None are left over.
+/// Equal runs of slots, in the order of the nodes' ids; all slots are assigned.
 fn shares(doors: BTreeMap<NodeId, String>) -> Vec<Share> {
     let count = doors.len().min(SLOTS.into()).max(1) as u32;
     let border = |number: u32| (u32::from(SLOTS) * number / count) as u16;
@@ -93,7 +93,8 @@ fn shares(doors: BTreeMap<NodeId, String>) -> Vec<Share> {
     shares.collect()
 }
 
-/// 40 hexadecimal digits, as clients expect them: the cluster's and the node's.
+/// A node's name as clients expect it, 40 hexadecimal digits, derived from the ids of cluster and
+/// node.
 fn name(cluster: ClusterId, node: NodeId) -> String {
     let cluster = u128::from_be_bytes(cluster.0);
     format!("{cluster:032x}{:08x}", node.0 as u32)

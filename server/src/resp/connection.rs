@@ -1,7 +1,7 @@
 //! One connection of a Redis client: bytes in, bursts, bytes out.
 //!
-//! It parses the complete requests that have arrived, carries them out as one burst, answers, and
-//! reads on. So a connection has at most one burst in progress, and a client that does not read its
+//! Parses the complete requests that have arrived, runs them as one burst, answers, and continues
+//! to read. So a connection has at most one burst in progress, and a client that does not read its
 //! answers cannot send more.
 //!
 //! Limits: a request ([`Limits`]), the operations of a burst (`burst`), bytes per read. A large
@@ -25,24 +25,25 @@ use crate::budget::Charge;
 use crate::connections::Connection;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 
-/// Until the first byte has come.
+/// Time limit for the first byte of a connection.
 const FIRST_TIME: Duration = Duration::from_secs(60);
-/// From the first byte of a request to its last.
+/// Time limit from the first byte of a request to its last.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
-/// Until the client has taken some answers.
+/// Time limit for the client to take part of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// After this a connection is closed between two requests if a certificate allowed it: that may have ended.
+/// A connection with a client certificate is closed between two requests at this age, because the
+/// certificate may have expired.
 const MOST_AGE: Duration = Duration::from_secs(3_600);
-/// Room for what is read, at first; and at most, unless one argument is longer.
+/// Initial and largest space for reading; one long argument may need more.
 const READ_AT_ONCE: usize = 8 << 10;
 const MOST_AT_ONCE: usize = 64 << 10;
-/// Bytes of a request that are charged once there are so many, and how many at a time.
+/// A request is charged to the budget from this many bytes on, and in steps of this size.
 const UNCHARGED: usize = 16 << 10;
 const CHARGED_AT_ONCE: usize = 64 << 10;
-/// Answers that are written together.
+/// Answers are written out at this many bytes.
 const WRITE_AT_ONCE: usize = 128 << 10;
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> io::Result<()> {
     let session = Session::new(Arc::clone(shared), stream.caller().clone(), id);
     let mut served = Served {
@@ -68,11 +69,11 @@ struct Served {
     input: BytesMut,
     output: BytesMut,
     burst: Burst,
-    /// For what has arrived of a large request.
+    /// For the part of a large request that has arrived.
     charges: Vec<Charge>,
-    /// When the request began that is not whole yet.
+    /// When the incomplete request began.
     has_begun: Option<Instant>,
-    /// When it ends by its age.
+    /// When the connection reaches its maximum age.
     ends: Option<Instant>,
 }
 
@@ -86,7 +87,7 @@ impl Served {
         Ok(())
     }
 
-    /// Answers all requests that are whole. False: the connection is to end.
+    /// Answers all complete requests. Returns false if the connection must end.
     async fn answer_all(&mut self) -> io::Result<bool> {
         loop {
             let step = self.take_requests();
@@ -111,7 +112,7 @@ impl Served {
         }
     }
 
-    /// Takes whole requests into the burst.
+    /// Moves complete requests into the burst.
     fn take_requests(&mut self) -> Taken {
         while !self.burst.is_full() {
             match self.parser.next(&mut self.input) {
@@ -165,7 +166,8 @@ impl Served {
         if self.output.is_empty() {
             return Ok(());
         }
-        // They are there: of a write they must be told.
+        // Charged without a limit: the answers exist, and clients must get the outcomes of their
+        // writes.
         let _charge = self.shared.budget.force(self.output.len());
         let written = timeout(WRITE_TIME, async {
             self.stream.write_all(&self.output).await?;
@@ -180,7 +182,7 @@ impl Served {
         Ok(())
     }
 
-    /// Reads some bytes. False: there are no more, or the node stops.
+    /// Reads some bytes. Returns false at the end of input or if the node is stopping.
     async fn fill(&mut self) -> io::Result<bool> {
         let is_amid = self.parser.is_amid(&self.input);
         let begun = is_amid.then(|| *self.has_begun.get_or_insert_with(Instant::now));
@@ -195,7 +197,7 @@ impl Served {
             tokio::select! {
                 biased;
                 read = self.stream.read_buf(&mut self.input) => read,
-                // What was read is answered; nothing else was begun.
+                // All complete requests have been answered, and no other request has started.
                 () = closing.cancelled() => Ok(0),
             }
         };
@@ -210,7 +212,7 @@ impl Served {
         Ok(read > 0)
     }
 
-    /// Charges what has arrived of a large request, and waits for room if there is none.
+    /// Charges the part of a large request that has arrived; waits if the budget has no room.
     async fn charge(&mut self, until: Option<Instant>) -> io::Result<()> {
         let held = self.parser.held() + self.input.len();
         if held <= UNCHARGED {
@@ -236,14 +238,14 @@ impl Served {
     }
 }
 
-/// What came of taking requests.
+/// The result of taking requests.
 enum Taken {
-    /// There may be more.
+    /// There may be more complete requests.
     More,
-    /// No further one is whole.
+    /// No further request is complete.
     All,
-    /// One has to be answered by itself, after those before it.
+    /// This request must be answered on its own, after those before it.
     Aside(Box<Parsed>),
-    /// It is the last one.
+    /// That was the last request.
     End,
 }

@@ -2,10 +2,11 @@
 
 use torc_proto::{Fault, Reason};
 
-/// A fault as the text of an error. Its first word:
-/// * `OUTCOMEUNKNOWN`: the write may have happened, or may still happen. Read before you repeat it.
-/// * `UNAVAILABLE`, `OVERLOADED`, `OOM`, `TRYAGAIN`: nothing was changed; try again.
-/// * `NOPERM`, `NOAUTH`: the certificate does not allow it. `ERR`: it cannot succeed as it is.
+/// A fault as the text of an error, which begins with one of these words:
+/// * `OUTCOMEUNKNOWN`: the write may have happened, or may still happen. Read the key before you
+///   retry.
+/// * `UNAVAILABLE`, `OVERLOADED`, `OOM`, `TRYAGAIN`: nothing was changed; retry.
+/// * `NOPERM`, `NOAUTH`: the credentials do not allow it. `ERR`: it cannot succeed in this form.
 pub(super) fn text(fault: &Fault) -> String {
     format!("{} {}", kind(fault), fault.message)
 }

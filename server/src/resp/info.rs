@@ -6,7 +6,7 @@ use torc_resp::{Pattern, Reply};
 use crate::cluster::status::resident_memory_bytes;
 use crate::shared::Shared;
 
-/// The version of Redis whose commands these are.
+/// The version of Redis whose commands Torc implements.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
@@ -21,7 +21,7 @@ const SECTIONS: &[Section] = &[
     ("Cluster", cluster),
 ];
 
-/// The sections that are asked for; all if none is.
+/// The requested sections; all sections if none was named.
 pub(super) fn info(shared: &Shared, wanted: &[Bytes]) -> Reply {
     let is_wanted = |name: &str| {
         let is = |wanted: &Bytes| {
@@ -90,7 +90,7 @@ fn stats(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 fn replication(_: &Shared) -> Vec<(&'static str, String)> {
-    // Each node answers as if it were alone.
+    // Each node answers as if it were a standalone server.
     vec![
         ("role", "master".to_owned()),
         ("connected_slaves", "0".to_owned()),

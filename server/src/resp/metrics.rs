@@ -11,7 +11,7 @@ use torc_resp::{Reply, SPECS};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Ok,
-    /// It was refused, or failed; nothing was changed.
+    /// It was refused or failed; nothing was changed.
     Error,
     /// It may have changed something.
     Unknown,
@@ -25,9 +25,9 @@ struct Labels {
 
 const OUTCOMES: [&str; 3] = ["ok", "error", "unknown"];
 
-/// Counters of the door.
+/// Counters of the server for Redis clients.
 pub(crate) struct RespMetrics {
-    /// By the command's place in the table; the last is of requests that are no command.
+    /// By index in the table of commands; the last entry counts unknown commands.
     commands: Vec<[Counter; OUTCOMES.len()]>,
     pub(super) connections: Gauge,
     pub(super) protocol_errors: Counter,
@@ -78,7 +78,7 @@ impl RespMetrics {
         }
     }
 
-    /// Counts a command; none: no such command.
+    /// Counts a command; `None` for an unknown command.
     pub(super) fn ended(&self, command: Option<usize>, reply: &Reply) {
         let outcome = match reply {
             Reply::Error(text) if text.starts_with("OUTCOMEUNKNOWN ") => Outcome::Unknown,

@@ -3,9 +3,9 @@
 //! Commands on keys become gets, puts and deletes, and take the path of all operations (`kv`): this
 //! module accesses neither the store nor a replica.
 //!
-//! * `connection`: bytes to requests, replies to bytes; limits and times. `session`: the state of
-//!   a connection, and commands without a key.
-//! * `burst`: requests that arrived together, by key; `run`: carrying them out; `modify`:
+//! * `connection`: bytes to requests, replies to bytes; limits and times. `session`: the state of a
+//!   connection, and commands without a key.
+//! * `burst`: groups requests that arrived together by key; `run`: runs the groups; `modify`:
 //!   read-modify-writes of all connections, one task per key at a time.
 //! * `scan`: `SCAN` and `DBSIZE`. `cluster`: the other nodes that serve Redis clients. `info`,
 //!   `table`: descriptions of the node and its commands.
@@ -43,17 +43,17 @@ use cluster::Doors;
 pub(crate) use metrics::RespMetrics;
 use modify::Lines;
 
-/// Pause after the system refused a connection.
+/// Pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// A client that is silent so long is asked whether it is there, as Redis does.
+/// A client that has been silent this long is probed with TCP keepalive, as in Redis.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 
-/// What all connections of Redis clients share.
+/// State that all connections of Redis clients share.
 #[derive(Debug)]
 pub(crate) struct RespDoor {
-    /// Where others reach it; none: it is not served.
+    /// The address at which clients reach this server; `None` if it is off.
     address: Option<String>,
-    /// Namespaces by number.
+    /// The namespace of each numbered database.
     databases: BTreeMap<u32, String>,
     connections: AtomicU64,
     lines: Lines,
@@ -72,22 +72,23 @@ impl RespDoor {
         }
     }
 
-    /// Where others reach it, HOST:PORT.
+    /// The address at which clients reach this server, HOST:PORT.
     pub(crate) fn address(&self) -> Option<&str> {
         self.address.as_deref()
     }
 
-    /// The namespace of a number, as requests name it.
+    /// The namespace of a database number, as requests name it.
     fn namespace(&self, database: u32) -> String {
         match self.databases.get(&database) {
-            // No name is the default's.
+            // Requests name the default namespace by the empty string.
             Some(name) if name != "default" => name.clone(),
             _ => String::new(),
         }
     }
 }
 
-/// Accepts connections, and deals them out to the threads that serve gRPC in turn, until the node has closed.
+/// Accepts connections and assigns them in turn to the threads that serve gRPC, until the node has
+/// closed.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let places = Places::new(shared.settings.max_connections);
     let workers = shared.workers.get().cloned().unwrap_or_default();
@@ -129,7 +130,7 @@ async fn attend(shared: Arc<Shared>, stream: std::net::TcpStream, place: Place) 
     let Some(connection) = begun else { return };
     let id = shared.resp.connections.fetch_add(1, Ordering::Relaxed) + 1;
     shared.metrics.resp.connections.inc();
-    // Whoever went away needs no answer.
+    // The client is gone, so it needs no answer.
     let _ = connection::serve(&shared, connection, id).await;
     shared.metrics.resp.connections.dec();
 }

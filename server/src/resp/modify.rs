@@ -1,11 +1,12 @@
-//! Read-modify-writes: get with the version, compute, put or delete on that version, and restart if
-//! it had changed.
+//! Read-modify-writes: get with the version, compute, put or delete conditionally on that version,
+//! and restart if it has changed.
 //!
-//! One task of this node at a time writes a key; commands of other connections on the same key wait
-//! in its *line*. The task takes all waiting commands, applies them one after the other, and writes
-//! the result once. This is linearizable: all of them are in progress from before the read until
-//! after the write, so all may take effect at the moment of the write. If another node writes the
-//! key meanwhile, the write fails, and the task restarts with the commands that have arrived since.
+//! Only one task of this node at a time writes a key; commands of other connections on the same key
+//! wait in its *line*. The task takes all waiting commands, applies them one after another, and
+//! writes the result once. This is linearizable: all of them are in progress from before the read
+//! until after the write, so all may take effect at the moment of the write. If another node writes
+//! the key meanwhile, the write fails, and the task restarts with the commands that have arrived
+//! since.
 //!
 //! An answer says that a write happened, that nothing was changed, or that the outcome is unknown.
 //! The task never repeats a write of unknown outcome.
@@ -27,7 +28,7 @@ use super::run::{Answers, apply, delete_of, get, put_of, state_of};
 use crate::kv;
 use crate::shared::Shared;
 
-/// The longest pause after the first conflict, and after many.
+/// Upper bound on the random pause after the first conflict, and after many.
 const PAUSE: Duration = Duration::from_micros(500);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
@@ -39,18 +40,18 @@ struct Job {
     tell: oneshot::Sender<Answers>,
 }
 
-/// Keys that are being written, with those who wait. Who is being served is not among them.
+/// The keys that tasks are writing, each with the jobs that wait. Excludes the jobs being served.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Mutex<HashMap<Place, Vec<Job>>>);
 
-/// A key, and those who are served together.
+/// A key, and the jobs that are served together.
 struct Line {
     place: Place,
     jobs: Vec<Job>,
 }
 
 impl Lines {
-    /// Puts jobs into their lines; those whose line was empty are to be served by the caller.
+    /// Adds jobs to their lines. Returns the lines that had no task, for the caller to serve.
     fn enter(&self, jobs: Vec<(Place, Job)>) -> Vec<Line> {
         let mut lines = self.0.lock();
         let mut led = Vec::new();
@@ -66,14 +67,14 @@ impl Lines {
         led
     }
 
-    /// Takes those who wait.
+    /// Takes the waiting jobs.
     fn join(&self, line: &mut Line) {
         if let Some(waiting) = self.0.lock().get_mut(&line.place) {
             line.jobs.append(waiting);
         }
     }
 
-    /// Gives up a line, unless somebody waits there.
+    /// Removes a line, unless jobs wait in it: then returns it with these jobs.
     fn leave(&self, place: Place) -> Option<Line> {
         let mut lines = self.0.lock();
         let jobs = lines
@@ -88,7 +89,8 @@ impl Lines {
     }
 }
 
-/// Lines that a task serves. If it ends before its time, nobody waits for it in vain.
+/// Lines that a task serves. Dropping it early removes the lines, so that no job waits for a dead
+/// task.
 struct Served {
     shared: Arc<Shared>,
     lines: Vec<Line>,
@@ -103,7 +105,7 @@ impl Drop for Served {
     }
 }
 
-/// Carries out groups; the answers come with their numbers.
+/// Runs groups; returns the answers with the groups' numbers.
 pub(super) async fn all(
     shared: &Arc<Shared>,
     groups: Vec<(usize, Group)>,
@@ -138,7 +140,7 @@ fn interrupted() -> Fault {
     Fault::unknown("the node stopped while it wrote the key: get the key before you retry")
 }
 
-/// Serves lines until nobody waits there.
+/// Serves lines until no job waits in them.
 async fn serve(shared: Arc<Shared>, lines: Vec<Line>) {
     let mut served = Served {
         shared: Arc::clone(&shared),
@@ -159,14 +161,14 @@ async fn serve(shared: Arc<Shared>, lines: Vec<Line>) {
     }
 }
 
-/// What a line's commands came to.
+/// The results of a line's commands.
 struct Computed {
     line: Line,
-    /// For each job.
+    /// For each job, the replies of its commands.
     replies: Vec<Vec<Reply>>,
 }
 
-/// Reads, computes and writes each key once. Left are the lines whose key had changed meanwhile.
+/// Reads, computes and writes each key once. The lines whose key has changed meanwhile remain.
 async fn round(served: &mut Served) {
     let shared = Arc::clone(&served.shared);
     let latest = served.lines.iter().flat_map(|line| &line.jobs);
@@ -176,7 +178,7 @@ async fn round(served: &mut Served) {
     let values = kv::get_all(&shared, gets.collect(), latest).await;
     let (mut puts, mut put) = (Vec::new(), Vec::new());
     let (mut deletes, mut deleted) = (Vec::new(), Vec::new());
-    // From here on this function owns the lines: `served` keeps only their places.
+    // From here on this function owns the jobs: `served` keeps only the keys of the lines.
     let lines: Vec<_> = served.lines.iter_mut().map(Line::take_jobs).collect();
     for (line, value) in lines.into_iter().zip(values) {
         let value = match value {
@@ -221,7 +223,7 @@ async fn round(served: &mut Served) {
 }
 
 impl Line {
-    /// The same line, with its jobs; they are gone here.
+    /// Moves the jobs out, into a line with the same key.
     fn take_jobs(&mut self) -> Self {
         Self {
             place: self.place.clone(),
@@ -235,18 +237,19 @@ enum Written {
     Delete(Box<DeleteRequest>),
 }
 
-/// Applies a line's commands to what was read; what is to be written, if anything.
+/// Applies a line's commands to the value read. Returns the write that they need, if any.
 fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option<Written>) {
     let version = value.version;
     let mut state: KeyState = state_of(value);
     let was_there = state.entry.is_some();
     let replies = line.jobs.iter().map(|job| apply(&job.ops, &mut state));
     let replies = replies.collect();
-    // A value that has expired here, and not where it was read, has a version too.
+    // `GetResponse` has a version even if the value has expired on this node's clock but not on the
+    // reader's.
     let condition = version.map_or(Kind::IfAbsent(true), Kind::IfVersion);
     let written = match state.entry {
         _ if !state.is_changed => None,
-        // Something was written and deleted again.
+        // A command created the value and a later one deleted it.
         None if !was_there => None,
         None => {
             let request = delete_of(shared, &line.place, Some(condition));
@@ -265,13 +268,13 @@ fn finish_with(served: &mut Served, computed: Computed) {
     finish(served, line, Ok(replies));
 }
 
-/// Tells the jobs of a line what came of them; whoever waits there has another task.
+/// Sends a line's jobs their results. A new task serves the jobs that wait in the line.
 fn finish(served: &mut Served, line: Line, outcome: Result<Vec<Vec<Reply>>, Fault>) {
     let Line { place, jobs } = line;
     match outcome {
         Ok(replies) => {
             for (job, replies) in jobs.into_iter().zip(replies) {
-                // Its connection is gone.
+                // Fails if the job's connection is gone.
                 let _ = job.tell.send(Ok(replies));
             }
         }
@@ -289,7 +292,8 @@ fn tell_all(jobs: Vec<Job>, fault: &Fault) {
     }
 }
 
-/// Another node wrote the key meanwhile: begins again, unless the time is over.
+/// Another node has written the key meanwhile: keeps the jobs for another round, except those past
+/// their deadline.
 fn again(served: &mut Served, line: Line) {
     served.shared.metrics.resp.conflicts.inc();
     let now = Instant::now();

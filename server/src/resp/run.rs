@@ -1,8 +1,8 @@
-//! Carries out the groups of a burst.
+//! Runs the groups of a burst.
 //!
 //! Each group is one operation on its key:
 //! * commands that read: a get;
-//! * commands of which the first overwrites unconditionally: a put or delete without a condition;
+//! * commands whose first one overwrites unconditionally: a put or delete without a condition;
 //! * a single deletion: a delete that reports whether there was a value; a single `SET … NX`: a
 //!   conditional put;
 //! * anything else: a read-modify-write (`modify`).
@@ -22,26 +22,26 @@ use crate::clock::unix_ms;
 use crate::kv;
 use crate::shared::Shared;
 
-/// Gets under way at a time: so many values are in memory at once.
+/// Gets under way at a time, which bounds the values in memory.
 const GETS_AT_ONCE: usize = 128;
 
-/// The replies of a group's commands, or why it failed as a whole.
+/// The replies of a group's commands, or the fault of the whole group.
 pub(super) type Answers = Result<Vec<Reply>, Fault>;
 
-/// How a group is carried out.
+/// How a group runs.
 enum Way {
     Read,
-    /// It leaves this, whatever was there.
+    /// The result does not depend on the old value: write this entry, or delete the key.
     Blind(Option<Entry>, Vec<Reply>),
     Delete,
     SetIfAbsent,
     Modify,
 }
 
-/// A group, and its place in the burst.
+/// A group, and its index in the burst.
 type Numbered = (usize, Group);
 
-/// Carries out all groups; the answers are in their order.
+/// Runs all groups; returns the answers in the same order.
 pub(super) async fn all(
     shared: &Arc<Shared>,
     groups: Vec<Group>,
@@ -98,7 +98,7 @@ fn is_if_absent(set: &SetOp) -> bool {
     set.condition == SetIf::Absent && !set.tells_old && fits
 }
 
-/// Carries out commands one after the other.
+/// Applies commands one after another.
 pub(super) fn apply(ops: &[KeyOp], state: &mut KeyState) -> Vec<Reply> {
     let apply = |op: &KeyOp| {
         let reply = op.apply(state);
@@ -107,7 +107,7 @@ pub(super) fn apply(ops: &[KeyOp], state: &mut KeyState) -> Vec<Reply> {
     ops.iter().map(apply).collect()
 }
 
-/// A key's state as it was read.
+/// The state of a key from its read.
 pub(super) fn state_of(read: GetResponse) -> KeyState {
     let now_ms = unix_ms();
     let expires_at_ms = (read.expires_at_ms != 0).then_some(read.expires_at_ms);

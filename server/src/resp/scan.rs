@@ -2,7 +2,7 @@
 //!
 //! A cursor is a token: the position on the ring where the next page starts. It takes no memory on
 //! the node, is valid on every node and after any change of the ring, and misses no key that exists
-//! throughout the scan. 0 is the start and the end.
+//! throughout the scan. A cursor of 0 means both the start and the end.
 //!
 //! All keys of one token come in one page, because a cursor cannot point between them.
 
@@ -25,30 +25,30 @@ use torc_ring::Token;
 use crate::kv;
 use crate::shared::Shared;
 
-/// A page that has no more after this time is given as it is.
+/// After this time, a page is returned with the keys found so far.
 const PAGE_TIME: Duration = Duration::from_millis(500);
-/// So long an estimate may look for keys.
+/// Time limit for an estimate of the number of keys.
 const SIZE_TIME: Duration = Duration::from_secs(5);
-/// Keys that an estimate is made of: its error is some 3 percent.
+/// Keys that an estimate is based on: its error is about 3 percent.
 const SAMPLE: usize = 1_000;
 
-/// What a page is to hold.
+/// What the client wants in a page.
 pub(super) struct Wanted {
     pub(super) cursor: u64,
-    /// Keys to look at.
+    /// Keys to examine.
     pub(super) count: usize,
     pub(super) pattern: Option<Pattern>,
-    /// No key is wanted, only the cursor.
+    /// Return no keys, only the cursor.
     pub(super) none: bool,
 }
 
-/// Keys in the order of the ring, and where the next ones are; none: there are no more.
+/// Keys in ring order, and the token at which the next page starts; `None` at the end.
 struct Page {
     keys: Vec<(Token, Bytes)>,
     next: Option<u64>,
 }
 
-/// A page of keys with the cursor of the next one.
+/// A page of keys, and the cursor of the next page.
 pub(super) async fn page(
     shared: &Arc<Shared>,
     database: u32,
@@ -66,7 +66,8 @@ pub(super) async fn page(
     ]))
 }
 
-/// How many keys a database has: exactly if these are few, else by the part of the ring that the first of them take up.
+/// The number of keys of a database: exact if there are few, else extrapolated from the part of the
+/// ring that the first keys cover.
 pub(super) async fn size(shared: &Arc<Shared>, database: u32) -> Result<Reply, Fault> {
     let page = read(shared, database, 0, SAMPLE, SIZE_TIME).await?;
     let count = page.keys.len();
@@ -79,7 +80,7 @@ pub(super) async fn size(shared: &Arc<Shared>, database: u32) -> Result<Reply, F
     })
 }
 
-/// Reads so many keys from a token on, or fewer when it takes long.
+/// Reads `count` keys from a token on, or fewer if that takes longer than `time`.
 async fn read(
     shared: &Arc<Shared>,
     database: u32,
@@ -90,7 +91,7 @@ async fn read(
     let request = ScanRequest {
         namespace: shared.resp.namespace(database),
         after: ScanPosition::At(Token(from)).to_bytes(),
-        // One more shows where the next page begins.
+        // The extra key shows where the next page begins.
         limit: count as u64 + 1,
         keys_only: true,
         ..ScanRequest::default()
@@ -100,7 +101,8 @@ async fn read(
     let mut position = ScanPosition::At(Token(from));
     let until = tokio::time::Instant::now() + time;
     loop {
-        // Something must come, or the next page would begin where this one did.
+        // Without progress past `from`, the next page would begin where this one did, so this read
+        // has no timeout.
         let page = if position.token() == Token(from) {
             pages.next().await
         } else {
@@ -137,12 +139,12 @@ fn token_of(shared: &Shared, database: u32, key: &Bytes) -> Result<Token, Fault>
     Ok(Token::of(&digest))
 }
 
-/// Ends a page before the keys of the token where the scan stands.
+/// Ends a page before the keys of the token that the scan has reached.
 fn cut(mut keys: Vec<(Token, Bytes)>, position: &ScanPosition, from: u64) -> Page {
     let Token(at) = position.token();
     let next = match position {
         ScanPosition::At(_) => Some(at),
-        // More keys than a page holds have one token: with 64 bits that does not happen by itself.
+        // All keys of the page have one token. With 64-bit tokens that does not happen by chance.
         ScanPosition::After { .. } if at == from => at.checked_add(1),
         ScanPosition::After { .. } => {
             keys.retain(|(token, _)| token.0 < at);

@@ -17,26 +17,26 @@ use crate::caller::Caller;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
-/// What clients read of `CLIENT INFO` and Torc does not have or measure.
+/// Fields of `CLIENT INFO` that clients read and that Torc does not have or measure.
 const UNKNOWN: &str = "idle=0 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
                        rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r";
 
-/// What is to be done after a request was taken.
+/// What to do after taking a request.
 pub(super) enum Step {
-    /// The next one.
+    /// Take the next request.
     On,
-    /// Answer this command after those before it: it is none of the burst's.
+    /// Answer this command after those before it, because it is not part of the burst.
     Aside(Box<Parsed>),
-    /// Answer, and close the connection.
+    /// Answer, then close the connection.
     End,
 }
 
 /// A client's connection.
 pub(super) struct Session {
     shared: Arc<Shared>,
-    /// Who made the connection.
+    /// The caller by the connection's certificate.
     door: Caller,
-    /// The same, or whose token it sent since.
+    /// The same caller, or the holder of the token sent since.
     caller: Caller,
     id: u64,
     began: Instant,
@@ -67,7 +67,7 @@ impl Session {
         self.version
     }
 
-    /// Puts a request into the burst, or answers it there if it is about no key.
+    /// Adds a request to the burst. A request without a key gets its reply at once.
     pub(super) fn take(&mut self, request: Request, burst: &mut Burst) -> Step {
         let spec = match Command::spec_of(&request) {
             Ok(spec) => spec,
@@ -111,14 +111,14 @@ impl Session {
             }
             other => {
                 let reply = self.at_once(other);
-                // `HELLO` is answered in the version that it asks for.
+                // The reply to `HELLO` uses the version that it requests.
                 burst.ready(Some(number), self.version, reply);
             }
         }
         Step::On
     }
 
-    /// Refuses what the caller may do to no key.
+    /// Refuses a command that the caller may not use on any key.
     fn may(&self, spec: &Spec, access: Access) -> Result<(), Fault> {
         if self.caller.is_anyone() || access == Access::Open {
             return Ok(());
@@ -136,7 +136,7 @@ impl Session {
         checked.inspect_err(|fault| self.shared.denied(&self.caller, spec.name, fault))
     }
 
-    /// Refuses a command on keys that are out of the caller's reach.
+    /// Refuses a command on keys outside the caller's scopes.
     fn reaches(&self, command: &Command, access: Access) -> Result<(), Fault> {
         if !self.caller.is_scoped() {
             return Ok(());
@@ -149,13 +149,13 @@ impl Session {
         match command {
             Command::Key(key, _) => may(key),
             Command::Keys(ops, _) => ops.iter().try_for_each(|(key, _)| may(key)),
-            // They tell of all keys.
+            // These reveal all keys.
             Command::Scan { .. } | Command::DbSize => may(b""),
             _ => Ok(()),
         }
     }
 
-    /// Answers a command that needs nothing but this node's memory.
+    /// Answers a command that needs only this node's memory.
     fn at_once(&mut self, command: Command) -> Reply {
         match command {
             Command::Ping(None) => Reply::Simple("PONG"),
@@ -186,7 +186,8 @@ impl Session {
     fn select(&mut self, number: i64) -> Reply {
         let databases = &self.shared.resp.databases;
         let known = u32::try_from(number).ok();
-        // No namespace has no name: who may not know of all is told nothing of numbers without one either.
+        // An empty name: a caller that may not know of all namespaces gets the same answer for a
+        // number without a namespace.
         let name = known.and_then(|number| databases.get(&number));
         if !self.caller.may_know_of(name.map_or("", String::as_str)) {
             let message = "NOPERM the token's scopes include no key of that database";
@@ -227,7 +228,7 @@ impl Session {
         ])
     }
 
-    /// A token as its id and secret, or whole as the password of the default user.
+    /// Accepts a token as its id and secret, or whole as the password of the default user.
     fn auth(&mut self, user: Option<&[u8]>, password: &Secret) -> Reply {
         if self.door.is_anyone() {
             return without_tls(user);
@@ -285,7 +286,7 @@ impl Session {
         )
     }
 
-    /// Answers a command by itself: its number in the table, and the reply.
+    /// Answers a command on its own. Returns its index in the table, and the reply.
     pub(super) async fn aside(&self, parsed: Parsed) -> (usize, Reply) {
         let reply = match parsed.command {
             Command::Scan {
@@ -314,7 +315,7 @@ impl Session {
     }
 }
 
-/// By the clock that expiries go by.
+/// Uses the same clock as expiries.
 fn time() -> Reply {
     let now_ms = unix_ms();
     let micros = now_ms % 1_000 * 1_000;
@@ -336,7 +337,7 @@ fn wrong_pass() -> Reply {
     Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
 }
 
-/// Without TLS there are no passwords: the default user needs none, and there is no other.
+/// Without TLS there are no passwords and no users but the default one, who needs no password.
 fn without_tls(user: Option<&[u8]>) -> Reply {
     match user {
         Some(b"default") => Reply::OK,

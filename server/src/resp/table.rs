@@ -11,7 +11,7 @@ pub(super) fn list() -> Reply {
     Reply::Array(SPECS.iter().map(|spec| Reply::text(spec.name)).collect())
 }
 
-/// The lines of these commands, or of all.
+/// The table entries of these commands, or of all.
 pub(super) fn info(names: &[Bytes]) -> Reply {
     if names.is_empty() {
         return Reply::Array(SPECS.iter().map(line).collect());
@@ -20,7 +20,7 @@ pub(super) fn info(names: &[Bytes]) -> Reply {
     Reply::Array(names.iter().map(line_of).collect())
 }
 
-/// What these commands do, or all.
+/// The documentation of these commands, or of all.
 pub(super) fn docs(names: &[Bytes]) -> Reply {
     let wanted: Vec<&Spec> = if names.is_empty() {
         SPECS.iter().collect()
@@ -51,7 +51,7 @@ fn line(spec: &Spec) -> Reply {
         Reply::Integer(last),
         Reply::Integer(step),
         words(&spec.categories()),
-        // Tips, key specifications, subcommands.
+        // Tips, key specifications, subcommands: none.
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),

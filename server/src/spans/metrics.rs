@@ -18,9 +18,9 @@ struct Labels {
 )]
 pub(crate) struct SpanMetrics {
     pub(super) sent: Counter,
-    /// The queue was full.
+    /// Spans dropped because the queue was full.
     pub(super) dropped_full: Counter,
-    /// The collector did not take them.
+    /// Spans dropped because the collector did not accept them.
     pub(super) dropped_failed: Counter,
 }
 

@@ -34,19 +34,19 @@ use torc_ring::Partition;
 
 pub(crate) use metrics::SpanMetrics;
 
-/// Spans that wait to be sent, about 150 bytes each.
+/// Capacity of the queue of spans, about 150 bytes each.
 const MOST_WAITING: usize = 8_192;
-/// Items of one batch whose way is traced. What goes for these goes for the others.
+/// Items of a batch that are traced: a few show what happens to the others.
 pub(crate) const TRACED_ITEMS: usize = 8;
-/// How long the last spans may take to leave when the node stops.
+/// Time to send the last spans when the node stops.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// Where to send spans, and of how many operations.
+/// Where to send spans, and the fraction of operations to trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceSettings {
     /// A collector that speaks OTLP by gRPC, `http://host:port`.
     pub endpoint: String,
-    /// Of operations whose callers say nothing: 0 none, 1 all.
+    /// Fraction of the operations whose callers send no trace context: 0 for none, 1 for all.
     pub ratio: f64,
 }
 
@@ -59,18 +59,18 @@ pub struct TraceSettings {
 pub(crate) struct OpenSpan {
     pub(crate) name: &'static str,
     pub(crate) context: TraceContext,
-    /// None: it is the first of its trace.
+    /// `None` for the first span of its trace.
     parent: Option<[u8; 8]>,
     began: Instant,
 }
 
 impl OpenSpan {
-    /// A span on behalf of another one.
+    /// A child of another span.
     pub(crate) fn child(parent: TraceContext, name: &'static str, began: Instant) -> Self {
         let (span_id, parent_id) = (rand::random(), parent.span_id());
         Self {
             name,
-            // An id of zeros, which is none, is not drawn in this world's time.
+            // An invalid id of all zeros has probability 2^-64.
             context: parent.with_span(span_id).unwrap_or(parent),
             parent: Some(parent_id),
             began,
@@ -86,7 +86,7 @@ impl OpenSpan {
         })
     }
 
-    /// It ends now.
+    /// Ends the span now.
     pub(crate) fn end(self, outcome: &'static str) -> Span {
         Span {
             ended: Instant::now(),
@@ -108,7 +108,7 @@ impl OpenSpan {
 pub(crate) struct Span {
     pub(crate) open: OpenSpan,
     pub(crate) ended: Instant,
-    /// A request of somebody else, not a part of one.
+    /// Whether it serves a request, rather than part of one.
     pub(crate) is_served: bool,
     pub(crate) is_error: bool,
     pub(crate) partition: Option<Partition>,
@@ -118,19 +118,20 @@ pub(crate) struct Span {
 /// Records the spans of a node.
 #[derive(Debug)]
 pub(crate) struct Tracer {
-    /// Of 2^64 operations so many are traced whose callers say nothing.
+    /// An operation without a caller's trace context is traced if a random 64-bit number is below
+    /// this.
     threshold: u64,
     queue: mpsc::Sender<Span>,
     metrics: SpanMetrics,
-    /// The last spans were sent.
+    /// Cancelled once the last spans were sent.
     ended: CancellationToken,
 }
 
 impl Tracer {
-    /// Begins to send spans until `cancel`; `instance` tells this node from others.
+    /// Begins to send spans until `cancel`; `instance` identifies this node.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system's error if it cannot start a thread.
     #[cfg_attr(
         not(feature = "otlp"),
         expect(unused_variables, reason = "nothing is sent")
@@ -157,9 +158,9 @@ impl Tracer {
         }))
     }
 
-    /// Waits until the last spans were sent, not for long.
+    /// Waits briefly until the last spans were sent.
     pub(crate) async fn close(&self) {
-        // Those that are left are lost with the node.
+        // Spans still unsent are lost.
         let _ = tokio::time::timeout(2 * LAST_SPANS, self.ended.cancelled()).await;
     }
 
@@ -176,7 +177,7 @@ impl Tracer {
         }
     }
 
-    /// Keeps a span to be sent, or drops it. Never waits.
+    /// Queues a span for sending, or drops it. Never waits.
     pub(crate) fn record(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.metrics.dropped_full.inc();
@@ -184,7 +185,7 @@ impl Tracer {
     }
 }
 
-/// A request that is served and traced. One that is dropped was given up by its caller.
+/// A traced request being served. Dropping it records that the caller has abandoned it.
 #[derive(Debug)]
 pub(crate) struct Serving {
     tracer: Arc<Tracer>,
@@ -194,7 +195,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// None: it is not traced.
+    /// `None` if the request is not traced.
     pub(crate) fn begin(
         tracer: Option<&Arc<Tracer>>,
         parent: Option<TraceContext>,
@@ -209,7 +210,7 @@ impl Serving {
         }))
     }
 
-    /// What is done for it is done on behalf of this span.
+    /// The trace context for work on behalf of this request.
     pub(crate) const fn context(&self) -> TraceContext {
         self.open.context
     }
@@ -232,12 +233,12 @@ impl Drop for Serving {
     }
 }
 
-/// The trace context of a call. One that is malformed is none.
+/// The trace context of a call; `None` if it is malformed.
 pub(crate) fn context_of(metadata: &MetadataMap) -> Option<TraceContext> {
     TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// Says in a call on whose behalf it is made.
+/// Adds the trace context to a call.
 pub(crate) fn add_context(metadata: &mut MetadataMap, trace: Option<TraceContext>) {
     if let Some(value) = trace.and_then(|trace| trace.to_traceparent().try_into().ok()) {
         metadata.insert(TRACEPARENT, value);

@@ -1,8 +1,8 @@
 //! Sends spans to a collector by OTLP over gRPC, on a thread with its own runtime, so neither
 //! a slow collector nor encoding delays requests.
 //!
-//! It sends all spans that have gathered. Spans that the collector does not accept within a few
-//! seconds are dropped and counted.
+//! It sends all queued spans. Spans that the collector does not accept within a few seconds are
+//! dropped and counted.
 
 use std::io;
 use std::time::Duration;
@@ -23,25 +23,25 @@ use tonic::transport::{Channel, Endpoint};
 use super::{LAST_SPANS, Span, SpanMetrics};
 use crate::clock::unix_ns_of;
 
-/// Most spans of one message.
+/// Limit on the spans per message.
 const AT_A_TIME: usize = 512;
-/// What gathers for so long leaves together.
+/// Spans that end within this time share a message.
 const GATHER: Duration = Duration::from_millis(200);
-/// How long a collector has for a message.
+/// Time limit for the collector to accept a message.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between lines in the log about a collector that takes nothing.
+/// Failures per line in the log.
 const TELL_EVERY: u64 = 100;
 
-/// What makes messages of spans, and counts them.
+/// Encodes and counts messages of spans.
 pub(super) struct Exporter {
     resource: Resource,
     metrics: SpanMetrics,
-    /// Messages in a row that failed.
+    /// Consecutive failed messages.
     failures: u64,
 }
 
-/// Begins to send until `cancel`; says by `ended` that the last spans were sent.
+/// Sends spans until `cancel`; cancels `ended` once the last spans were sent.
 pub(super) fn begin(
     endpoint: String,
     exporter: Exporter,
@@ -85,7 +85,7 @@ impl Exporter {
         mut waiting: Receiver<Span>,
         cancel: &CancellationToken,
     ) {
-        // Connects when something is sent, and again when that failed.
+        // Connects on the first message, and again after a failure.
         let mut collector = TraceServiceClient::new(endpoint.connect_lazy());
         let mut spans = Vec::with_capacity(AT_A_TIME);
         let sending = async {
@@ -100,7 +100,8 @@ impl Exporter {
             }
         };
         let _ = cancel.run_until_cancelled(sending).await;
-        // Those of a message that was under way are sent again: a collector knows them by their ids.
+        // Spans of an interrupted message are sent again: the collector detects duplicates by their
+        // ids.
         while spans.len() < AT_A_TIME
             && let Ok(span) = waiting.try_recv()
         {

@@ -1,4 +1,4 @@
-//! A cluster of three real nodes in this process, its partitions with three replicas.
+//! A cluster of three real nodes in this process, whose partitions have three replicas.
 #![allow(
     dead_code,
     reason = "every test binary uses its part of what all share"
@@ -54,7 +54,7 @@ impl Servers {
         Self::start_in(tempfile::tempdir().unwrap(), None).await
     }
 
-    /// Each node has a directory of its own there, by its number.
+    /// Each node has a separate directory there, named by its number.
     pub(crate) async fn start_in(dir: tempfile::TempDir, log_segment_mib: Option<u64>) -> Self {
         let with_segments = |settings| RawSettings {
             log_segment_mib,
@@ -63,7 +63,7 @@ impl Servers {
         Self::start_with(dir, with_segments).await
     }
 
-    /// With other settings than usual.
+    /// Starts with other settings than usual.
     pub(crate) async fn start_with(
         dir: tempfile::TempDir,
         change: impl Fn(RawSettings) -> RawSettings,
@@ -93,7 +93,7 @@ impl Servers {
         .await;
     }
 
-    /// Another node joins; its plan, when that is over and all know.
+    /// Joins another node; returns the plan once the join has ended and all nodes know.
     pub(crate) async fn join(&mut self) -> Plan {
         let number = self.nodes.len() + 1;
         let settings = settings(self.dir.path().join(number.to_string()));
@@ -131,14 +131,14 @@ impl Servers {
         ClusterClient::new(self.channel(index).await)
     }
 
-    /// Cuts or heals a node's links, once it has read that.
+    /// Cuts or heals a node's links; returns once the node has applied that.
     pub(crate) fn link_faults(&self, index: usize, faults: &str) {
         let dir = self.dir.path().join((index + 1).to_string());
         std::fs::write(dir.join("new.json"), faults).unwrap();
         std::fs::rename(dir.join("new.json"), dir.join("link-faults.json")).unwrap();
     }
 
-    /// The metrics of a node, line by line.
+    /// The metrics of a node, as text.
     pub(crate) async fn metrics(&self, index: usize) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let address = self.nodes[index].http_addr();
@@ -159,7 +159,7 @@ impl Servers {
     }
 }
 
-/// With little time, for what is to fail.
+/// A request with a short deadline, for calls that must fail.
 pub(crate) fn timed<T>(request: T) -> Request<T> {
     let mut request = Request::new(request);
     request.set_timeout(Duration::from_millis(800));
@@ -172,7 +172,7 @@ pub(crate) async fn value_of(kv: &mut KvClient<Channel>, request: GetRequest) ->
     answer.found.then_some(value)
 }
 
-/// What a scan of a namespace finds, in order of the keys.
+/// The result of a scan of a namespace, in key order.
 pub(crate) async fn entries_of(
     kv: &mut KvClient<Channel>,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Nodes with TLS, and those who come to them: by certificate, by token, by HTTP.
+//! Nodes with TLS, and their clients: with certificates, with tokens, over HTTP.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use torc_tls::{Authority, ClientTls, Connector, Files, Identity};
 
 use super::until;
 
-/// An authority and what it issued, in a directory.
+/// An authority and its certificates, in a directory.
 pub(crate) struct Office {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) authority: Authority,
@@ -100,7 +100,7 @@ impl Office {
         (node, data)
     }
 
-    /// Has an administrator create a token.
+    /// Creates a token as an administrator.
     pub(crate) async fn token(
         &self,
         node: &Node,
@@ -131,7 +131,7 @@ impl Office {
             .bearer
     }
 
-    /// Has an administrator revoke a token.
+    /// Revokes a token as an administrator.
     pub(crate) async fn revoke(&self, node: &Node, token: &str) {
         let id = token.split('.').next().unwrap().to_owned();
         let mut admin = ClusterClient::new(channel(node, &self.client("admin")).await);
@@ -149,7 +149,7 @@ async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
     torc_tls::connect(&endpoint, Some(tls)).await.unwrap()
 }
 
-/// Messages as they are.
+/// A codec that passes bytes unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw;
 
@@ -187,7 +187,7 @@ impl Decoder for Raw {
     }
 }
 
-/// Every call of the interface, by its path.
+/// The paths of all calls in the interface.
 pub(crate) fn calls() -> Vec<String> {
     let set = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let services = set.file.iter().flat_map(|file| &file.service);
@@ -198,7 +198,7 @@ pub(crate) fn calls() -> Vec<String> {
     calls.collect()
 }
 
-/// A request that brings a token.
+/// A request with a token.
 pub(crate) fn with_token<T>(message: T, token: &str) -> Request<T> {
     let mut request = Request::new(message);
     let value = format!("Bearer {token}").parse().unwrap();
@@ -206,7 +206,7 @@ pub(crate) fn with_token<T>(message: T, token: &str) -> Request<T> {
     request
 }
 
-/// A connection, and the token that its requests bring.
+/// A connection, and the token of its requests.
 pub(crate) struct Door {
     channel: Channel,
     token: Option<String>,
@@ -220,7 +220,7 @@ impl Door {
         }
     }
 
-    /// At any port.
+    /// Connects to any port.
     pub(crate) async fn at(address: SocketAddr, tls: &Connector) -> Self {
         Self {
             channel: channel_to(address, tls).await,
@@ -228,12 +228,12 @@ impl Door {
         }
     }
 
-    /// How a call with one empty message ends; those that answer without an end are left.
+    /// The status of a call with one empty message; calls whose answer does not end are abandoned.
     pub(crate) async fn ends(&self, path: &str) -> Code {
         self.call(path, stream::iter([Bytes::new()])).await
     }
 
-    /// How a call ends of which no message comes.
+    /// The status of a call without a message.
     pub(crate) async fn begins(&self, path: &str) -> Code {
         self.call(path, stream::pending()).await
     }
@@ -257,13 +257,13 @@ impl Door {
     }
 }
 
-/// What a browser connects with; without roles it shows no certificate.
+/// TLS as in a browser; without roles, it presents no certificate.
 pub(crate) fn browser(office: &Office, roles: Option<&str>) -> TlsConnector {
     let issue = |roles| office.issue(roles, &format!("torc://any/client/alice/{roles}"));
     connects_as(office, roles.map(issue).as_ref())
 }
 
-/// What trusts the authority, and shows this certificate.
+/// A connector that trusts the authority and presents this certificate.
 pub(crate) fn connects_as(office: &Office, own: Option<&Files>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let authorities = office.dir.path().join("ca.pem");
@@ -284,12 +284,12 @@ pub(crate) fn connects_as(office: &Office, own: Option<&Files>) -> TlsConnector 
     TlsConnector::from(Arc::new(config))
 }
 
-/// The first line of the answer to an HTTP request.
+/// The status line of the answer to an HTTP request.
 pub(crate) async fn http_status(node: &Node, browser: &TlsConnector, path: &str) -> String {
     http_lines(node, browser, path, None).await.0
 }
 
-/// The first line of the answer, and what comes after it. The header is a whole line.
+/// The status line and the rest of the answer. `header` is a whole line.
 pub(crate) async fn http_lines(
     node: &Node,
     browser: &TlsConnector,

@@ -1,17 +1,17 @@
-//! The second checker: replays the history in real time and keeps every possible
-//! configuration of the register.
+//! The second checker: replays the history in real time, and keeps every possible configuration of
+//! the register.
 //!
-//! A configuration is the register's value and the set of running operations that have
-//! taken effect. At a return, only configurations in which that operation has taken
-//! effect stay. It neither prunes nor searches backwards: it shares only the register's
-//! rule with the first checker.
+//! A configuration is the register's value and the set of running operations that have taken
+//! effect. When an operation returns, only configurations in which it has taken effect remain. It
+//! neither prunes nor searches backwards: it shares only the register's rule with the first
+//! checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{MAX_OPERATIONS, Verdict};
 use crate::history::{KeyHistory, Kind, Seen, Value};
 
-/// Configurations beyond which it gives up.
+/// Number of configurations at which it gives up.
 const MAX_CONFIGURATIONS: usize = 4_000;
 
 /// Checks one key's history.
@@ -22,7 +22,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
     }
     let mut moments = BTreeMap::new();
     for (index, operation) in history.operations.iter().enumerate() {
-        // A read that nobody answered changes nothing.
+        // A read without an answer changes nothing.
         if operation.kind == Kind::Get && operation.seen == Seen::Unknown {
             continue;
         }
@@ -42,7 +42,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
         let Some(closed) = close(history, &before, &configurations, open) else {
             return Verdict::Undecided;
         };
-        // Those who returned need not be told apart any more.
+        // Operations that have returned need not be distinguished any more.
         configurations = closed
             .into_iter()
             .filter(|(_, done)| done >> index & 1 == 1)
@@ -56,7 +56,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
     Verdict::Linearizable
 }
 
-/// All configurations that operations under way can lead to.
+/// All configurations that running operations can lead to.
 fn close(
     history: &KeyHistory,
     before: &[u128],
@@ -67,7 +67,7 @@ fn close(
     let mut todo: Vec<_> = from.iter().copied().collect();
     while let Some((state, done)) = todo.pop() {
         for (index, operation) in history.operations.iter().enumerate() {
-            // What has returned is done and not open any more.
+            // Operations that have returned are complete and no longer open.
             let missing = before[index] & open & !done;
             if (open & !done) >> index & 1 == 0 || missing != 0 {
                 continue;

@@ -6,17 +6,17 @@ mod wing_gong;
 pub use configurations::check_by_configurations;
 pub use wing_gong::check;
 
-/// Most operations of one key.
+/// Limit on the operations of one key.
 pub const MAX_OPERATIONS: usize = 128;
 
-/// What a checker found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is an order that explains everything.
+    /// Some order explains everything.
     Linearizable,
-    /// There is none.
+    /// No order does.
     Violation,
-    /// The search was too long, or the history is.
+    /// The search or the history was too long.
     Undecided,
 }
 

@@ -211,7 +211,7 @@ proptest! {
     ) {
         let mut operations = Vec::new();
         for (index, (what, value, other, call, length, known)) in drawn.into_iter().enumerate() {
-            // Moments are told apart by the operation they belong to.
+            // Makes times unique by including the operation's index.
             let call = 16 * call + index as u64;
             let ret = call + 16 * length;
             let kind = match what {

@@ -1,27 +1,27 @@
-//! The search of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993), with
-//! the memo of Lowe ("Testing for Linearizability", 2017): which operations are placed,
-//! and the register's value, never have to be tried twice.
+//! The search of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993), with the memo of
+//! Lowe ("Testing for Linearizability", 2017): a combination of placed operations and register
+//! value is never tried twice.
 
 use std::collections::HashSet;
 
 use super::{MAX_OPERATIONS, Verdict};
 use crate::history::{KeyHistory, Operation, Seen, Value};
 
-/// Steps after which a search is given up.
+/// Steps after which the search gives up.
 const MAX_STEPS: u64 = 2_000_000;
 
 struct Search<'a> {
     history: &'a KeyHistory,
     operations: &'a [Operation],
-    /// What must be placed before each of them.
+    /// For each operation, those that must be placed before it.
     before: Vec<u128>,
-    /// Operations whose outcome is known: all must be placed.
+    /// Operations with a known outcome, all of which must be placed.
     required: u128,
     tried: HashSet<(u128, Value)>,
     steps: u64,
 }
 
-/// Checks one key's history, the first value being `absent`.
+/// Checks one key's history; the initial value is `absent`.
 #[must_use]
 pub fn check(history: &KeyHistory) -> Verdict {
     let pruned = history.pruned().sorted();
@@ -50,8 +50,8 @@ pub fn check(history: &KeyHistory) -> Verdict {
 }
 
 impl Search<'_> {
-    /// Whether the operations not in `placed` can follow a register of `state`; none
-    /// when it took too long.
+    /// Whether the operations not in `placed` can follow a register with `state`; `None` if the
+    /// search took too long.
     fn place(&mut self, placed: u128, state: Value) -> Option<bool> {
         if placed & self.required == self.required {
             return Some(true);
@@ -81,7 +81,8 @@ impl Search<'_> {
         Some(false)
     }
 
-    /// Nothing called after this may come next: something had returned by then.
+    /// An operation called after this time may not come next, because another one has returned
+    /// before.
     fn first_return(&self, placed: u128) -> u64 {
         let missing = self.required & !placed;
         let returns = (0..self.operations.len())

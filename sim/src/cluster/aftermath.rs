@@ -19,15 +19,15 @@ use super::recorder::{Answer, Asker, Recorder, ttl_of};
 use super::report::Report;
 use super::wire::{Ask, Wire, number};
 
-/// Longest wait for replicas to become equal.
+/// Time limit for replicas to become equal.
 const CONVERGENCE: Duration = Duration::from_secs(120);
-/// Reads of one key before it is given up.
+/// Attempts to read a key.
 const TRIES: usize = 20;
-/// Writes of one key before it is given up: so few that the checkers take its history.
+/// Attempts to write a key: few enough for the checkers' limit on a history.
 const WRITES: usize = 8;
 const KEYS_AT_A_TIME: usize = 32;
 
-/// Looks at everything, and notes what is wrong.
+/// Runs all checks, and notes the problems.
 pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Report) {
     let Ok(wire) = Wire::new(group) else {
         return;
@@ -45,7 +45,7 @@ pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Rep
     }
 }
 
-/// Reads each key at two nodes; the values that the second found.
+/// Reads each key at two nodes; returns the values that the second one found.
 async fn read_all(
     group: &Group,
     wire: &Wire,
@@ -97,7 +97,7 @@ async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: Contact) -> Op
     None
 }
 
-/// Writes each key by the library: no fault may leave one that nobody can write.
+/// Writes each key through the library: after no fault may a key stay unwritable.
 async fn write_all(wire: &Wire, recorder: &Recorder, report: &mut Report) {
     let names = recorder.names();
     let writes = (0..names.len()).map(|key| write(wire, recorder, key));
@@ -129,11 +129,11 @@ async fn write(wire: &Wire, recorder: &Recorder, key: usize) -> bool {
     false
 }
 
-/// Nobody writes any more: a scan finds exactly what gets have found.
+/// Without running writes, a scan must find exactly what gets have found.
 async fn compare_with_scan(client: &Client, values: &HashMap<String, Value>, report: &mut Report) {
     let mut scan = client.scan(ScanOptions::default());
     let mut missing: BTreeMap<_, _> = values.iter().filter(|(_, value)| **value != 0).collect();
-    // They may expire before the scan comes.
+    // They may expire before the scan reaches them.
     let mut mortal = missing.clone();
     missing.retain(|_, value| ttl_of(**value).is_none());
     mortal.retain(|_, value| ttl_of(**value).is_some());

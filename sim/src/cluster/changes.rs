@@ -1,4 +1,4 @@
-//! Nodes that join, leave and are replaced, one change at a time, while other faults go on.
+//! Nodes that join, leave and are replaced, one change at a time, while other faults continue.
 //!
 //! It starts a change and checks it between faults until the cluster has carried it out.
 //! Requests are idempotent, so it repeats them while no transition runs and the change is
@@ -16,13 +16,13 @@ use torc_sim::Rng;
 use super::Error;
 use super::group::Group;
 
-/// How long a change may take, faults included.
+/// Time limit for a change, faults included.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// How long a node that has lost its disk is watched before it is replaced.
+/// Time to watch a node that has lost its disk before it is replaced.
 const WATCHED: Duration = Duration::from_secs(1);
-/// How long an empty node may take to answer.
+/// Time limit for an empty node to answer.
 const STARTING: Duration = Duration::from_secs(60);
-/// Partitions that move at a time: few, so that faults meet moves.
+/// Partitions that move at a time: few, so that faults hit moves.
 const PARALLEL: u32 = 8;
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ struct Member {
     id: NodeId,
 }
 
-/// A change under way.
+/// A running change.
 #[derive(Debug, Clone)]
 struct Running {
     name: &'static str,
@@ -53,7 +53,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// For a cluster that has `nodes` nodes, and one more at times.
+    /// Changes for a cluster with `nodes` nodes, and one more at times.
     pub(super) fn new(group: &Group, nodes: u8, seed: u64) -> Result<Self, Error> {
         Ok(Self {
             client: client(group)?,
@@ -65,7 +65,7 @@ impl Changes {
         })
     }
 
-    /// Those carried out, by kind.
+    /// Completed changes, by kind.
     pub(super) const fn done(&self) -> &BTreeMap<&'static str, u64> {
         &self.done
     }
@@ -74,15 +74,15 @@ impl Changes {
         self.slowest
     }
 
-    /// Joins, leaves and replacements of living nodes: those that a run is asked for.
+    /// Number of joins, leaves and replacements of living nodes, which `--changes` counts.
     pub(super) fn done_in_order(&self) -> u64 {
         let wiped = self.done.get("replace_wiped").copied().unwrap_or(0);
         self.done.values().sum::<u64>() - wiped
     }
 
-    /// Begins the next: a node more or less, or another one.
+    /// Begins the next change: adds, removes or replaces a node.
     pub(super) fn begin(&mut self, group: &mut Group) -> Result<(), Error> {
-        // The nodes that the last one knows may all have left by now.
+        // All nodes known to the last client may have left by now.
         self.client = client(group)?;
         let members = group.members();
         let is_replaced = self.rng.chance(333);
@@ -126,8 +126,8 @@ impl Changes {
         });
     }
 
-    /// Kills a member and takes its disk. What starts in its place must be nobody that the
-    /// cluster knows; a new node then replaces the member, which is dead for good.
+    /// Kills a member and deletes its disk. The node that starts in its place must not claim the
+    /// member's identity; a new node then replaces the member, which is dead for good.
     pub(super) async fn wipe(&mut self, group: &mut Group) -> Result<(), String> {
         let Some(index) = self.rng.pick(&group.members()) else {
             return Ok(());
@@ -163,7 +163,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Looks after the change under way; whether none is under way any more.
+    /// Advances the running change; returns whether none is running any more.
     pub(super) async fn look_after(&mut self, group: &mut Group) -> Result<bool, String> {
         let Some(mut running) = self.running.take() else {
             return Ok(true);
@@ -228,12 +228,12 @@ impl Changes {
     }
 }
 
-/// A client of the nodes that there are now.
+/// A client of the present nodes.
 fn client(group: &Group) -> Result<Client, Error> {
     Ok(group.client()?.with_deadline(Duration::from_secs(5)))
 }
 
-/// Whether the change is there.
+/// Whether the change is complete.
 fn is_there(running: &Running, group: &mut Group, status: &ClusterStatus) -> bool {
     let is_old =
         |node: &torc_client::NodeStatus| running.goes.is_some_and(|old| old.id == node.member.id);
@@ -250,7 +250,7 @@ fn active_id(number: u32, group: &mut Group, status: &ClusterStatus) -> Option<N
     (member.state == MemberState::Active).then_some(member.id)
 }
 
-/// Who a node without data says that it is, now and a little later: nobody, if all is well.
+/// The identity that a node without data claims, now and a little later; correct is none.
 async fn identity_of_wiped(address: &str) -> Result<Option<u64>, String> {
     let begun = Instant::now();
     let mut answered = None;
@@ -272,7 +272,7 @@ async fn identity_of_wiped(address: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// Who a node says that it is; none: nobody yet.
+/// The identity that a node claims; `None` if it has none yet.
 async fn identity(address: &str) -> Result<Option<u64>, String> {
     let replica = ReplicaClient::connect(format!("http://{address}")).await;
     let mut replica = replica.map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! The requests of clients. Each client has one operation in progress at a time.
 //!
-//! Half of the requests are for a few keys, which many clients write concurrently;
-//! requests for other keys are so rare that their histories span several faults.
+//! Half of the requests go to a few keys, which many clients write concurrently; requests for other
+//! keys are so rare that their histories span several faults.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const COLD: u64 = 192;
 /// Keys whose versions a client remembers.
 const REMEMBERED: usize = 1_024;
 
-/// Starts the clients; each ends when `over` is set and its operation is answered.
+/// Starts the clients. Each ends when `over` is set and its operation is answered.
 pub(super) async fn spawn(
     options: &Options,
     group: &Group,
@@ -62,7 +62,7 @@ struct OneClient {
     mode: Mode,
     drops_calls: Arc<AtomicBool>,
     recorder: Arc<Recorder>,
-    /// The newest version it knows of a key, and its value.
+    /// The newest version known of a key, and its value.
     known: HashMap<usize, (Version, Value)>,
 }
 
@@ -112,7 +112,7 @@ impl OneClient {
         self.recorder.end(ticket, answer);
         self.remember(key, kind, answer);
         if answer == Answer::Failed {
-            // Refused connections cost nothing: without a pause they fill the histories.
+            // Refused connections return at once: without a pause they would fill the histories.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -144,7 +144,7 @@ fn choose(
     mode: Mode,
 ) -> Kind {
     if mode == Mode::Eventual {
-        // No conditions, and of each write its version.
+        // In this mode there are no conditions, and each write returns its version.
         return match kind {
             0..45 => Kind::Get,
             45..55 => Kind::Erase,

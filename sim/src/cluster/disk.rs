@@ -15,7 +15,7 @@ const CHUNK: usize = 16 << 10;
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts one on this directory; what the system says if it may not.
+    /// Mounts one at this directory; returns the system's message on failure.
     pub(super) fn mount(at: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(at).map_err(|error| error.to_string())?;
         let mut mount = Command::new("mount");
@@ -33,7 +33,7 @@ impl SmallDisk {
         Err(String::from_utf8_lossy(&done.stderr).trim().to_owned())
     }
 
-    /// Takes all the space that is left.
+    /// Fills the remaining space.
     pub(super) fn fill(&self) -> io::Result<()> {
         let mut file = File::options()
             .create(true)
@@ -52,7 +52,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives the space back.
+    /// Frees the space again.
     pub(super) fn free(&self) -> io::Result<()> {
         std::fs::remove_file(self.ballast())
     }
@@ -64,7 +64,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Nothing is left to be told to: the directory stays, and its removal says so.
+        // Nothing to report here: the removal of the directory will fail instead.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * A read that starts after a write was acknowledged finds that version or a later one.
 //! * A version has one value, and a client wrote it.
-//! * A key is absent only if a delete may have been that late.
+//! * A key is absent only if a delete may be later than all acknowledged writes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use torc_sim::history::{Kind, Operation, Seen, Value};
 
 use super::recorder::{Recorded, ttl_of};
 
-/// Judges one key's history; reads and writes of majorities only.
+/// Judges one key's history, which must only have reads and writes of majorities.
 pub(super) fn verdict(key: &Recorded) -> Verdict {
     let operations = key.history.operations.iter().zip(&key.versions);
     let operations: Vec<_> = operations.map(|(it, version)| (*it, *version)).collect();

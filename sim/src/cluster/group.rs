@@ -17,10 +17,10 @@ use super::process::{Process, Program};
 use super::{Error, Mode, Options};
 
 const STARTING: Duration = Duration::from_secs(60);
-/// Every so many processes one has a disk that can be filled.
+/// One of this many processes has a disk that can be filled.
 const SMALL_DISK_EVERY: u32 = 3;
 
-/// A node that clients may ask straight.
+/// A node that clients may call directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Contact {
     pub(super) number: u32,
@@ -36,7 +36,7 @@ impl Contact {
     }
 }
 
-/// The nodes that clients may ask straight, as the cluster changes.
+/// The nodes that clients may call directly, updated as the cluster changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contacts(Arc<RwLock<Vec<Contact>>>);
 
@@ -54,15 +54,15 @@ impl Contacts {
 pub(super) struct Group {
     pub(super) processes: Vec<Process>,
     pub(super) contacts: Contacts,
-    /// Whether clients drop some of their calls now.
+    /// Whether clients drop some of their calls at present.
     pub(super) drops_calls: Arc<AtomicBool>,
-    /// Why there are no disks that can be filled; none if there are.
+    /// Why there are no disks that can be filled; `None` if there are.
     pub(super) no_small_disks: Option<String>,
     network: Option<Network>,
     program: Program,
     partitions: u32,
     pub(super) replicas: u8,
-    /// That clients use, if it is not the default one.
+    /// The namespace of the clients, if it is not the default one.
     namespace: Option<(String, NamespaceId)>,
     started: u32,
     deadline: Duration,
@@ -71,8 +71,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Starts processes that found a cluster together, and waits until each serves.
-    /// Without `no_small_disks` some of them have disks that can be filled.
+    /// Starts processes that found a cluster together, and waits until each serves. Unless
+    /// `no_small_disks` is set, some have disks that can be filled.
     pub(super) async fn found(
         program: Program,
         options: &Options,
@@ -133,7 +133,7 @@ impl Group {
         Ok(process)
     }
 
-    /// Starts an empty node that is no member of anything; its number.
+    /// Starts an empty node that is not a member yet; returns its number.
     pub(super) fn spare(&mut self) -> Result<u32, Error> {
         let mut process = self.prepare()?;
         process.start()?;
@@ -147,7 +147,7 @@ impl Group {
         processes.find(|process| process.number == number)
     }
 
-    /// A process has become a member.
+    /// Notes that a process has become a member.
     pub(super) fn admit(&mut self, number: u32, id: NodeId) {
         if let Some(process) = self.process(number) {
             process.id = Some(id);
@@ -155,7 +155,7 @@ impl Group {
         self.tell_clients();
     }
 
-    /// A member is to leave: clients do not ask it straight any more.
+    /// A member is about to leave: clients stop calling it directly.
     pub(super) fn see_off(&mut self, number: u32) {
         if let Some(process) = self.process(number) {
             process.is_going = true;
@@ -163,18 +163,18 @@ impl Group {
         self.tell_clients();
     }
 
-    /// A process is no member any more: it ends, its data go, its log stays.
+    /// A process is no longer a member: kills it and deletes its data; keeps its log.
     pub(super) fn forget(&mut self, number: u32) {
         if let Some(process) = self.process(number) {
             process.kill_9();
-            // What stays is taken away with the directory of the run.
+            // Leftovers are removed with the run's directory.
             let _ = process.lose_data();
         }
         self.processes.retain(|process| process.number != number);
         self.tell_clients();
     }
 
-    /// Members that stay, by their place among the processes.
+    /// The indices of processes that are members and will stay.
     pub(super) fn members(&self) -> Vec<usize> {
         let is_member = |index: &usize| {
             let process = &self.processes[*index];
@@ -183,7 +183,7 @@ impl Group {
         (0..self.processes.len()).filter(is_member).collect()
     }
 
-    /// The addresses of nodes that have their own, by node.
+    /// The addresses of nodes with their own, by node.
     pub(super) fn own_addresses(&self) -> BTreeMap<u64, Ipv4Addr> {
         let processes = self.processes.iter();
         let addresses = processes.filter_map(|p| Some((p.id?.0, p.own_address()?)));
@@ -196,7 +196,7 @@ impl Group {
         self.contacts.set(contacts.collect());
     }
 
-    /// Members that have to coordinate whatever they are asked for.
+    /// Members that must coordinate every request.
     pub(super) fn coordinators(&self) -> Vec<Contact> {
         let members = self.members().into_iter();
         let members = members.map(|index| &self.processes[index]);
@@ -223,7 +223,7 @@ impl Group {
         Ok(builder.deadline(self.deadline).connect_lazy()?)
     }
 
-    /// Keeps the processes' directories, and says where they are.
+    /// Keeps the processes' directories; returns their location.
     pub(super) fn keep(&mut self) -> Option<PathBuf> {
         self.processes.iter_mut().for_each(Process::rescue);
         self.dir.take().map(TempDir::keep)

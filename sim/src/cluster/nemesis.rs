@@ -1,5 +1,5 @@
-//! Injects one fault at a time, each followed by a pause in which the cluster must serve
-//! again. Changes of the cluster continue meanwhile.
+//! Injects one fault at a time, each followed by a pause in which the cluster must serve again.
+//! Changes of the cluster continue meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -18,29 +18,29 @@ use super::report::Report;
 use super::{Error, Options};
 
 const HOUR_MS: i64 = 3_600_000;
-/// How often a change is looked after while there are no faults.
+/// Interval of checks on a change while there are no faults.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a disk is filled again: nodes remove files, too.
+/// Interval of filling a disk again, because nodes also remove files.
 const FILL_EVERY: Duration = Duration::from_millis(50);
 
-/// What can be done to a cluster.
+/// A fault to inject into a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Fault {
     /// SIGKILL of one node, and its restart.
     Kill,
-    /// SIGKILL of all nodes at a time, and their restart.
+    /// SIGKILL of all nodes at once, and their restart.
     KillAll,
     /// SIGSTOP of one node, and SIGCONT.
     Stop,
-    /// One node hears nobody and is heard by nobody.
+    /// One node receives nothing, and its messages reach no node.
     Cut,
-    /// One node is not heard by another.
+    /// One node's messages do not reach another node.
     CutOneWay,
-    /// One node hears nobody.
+    /// One node receives nothing.
     Deaf,
     /// The cluster is cut in two.
     Halves,
-    /// What one node sends is late.
+    /// One node's messages are late.
     Delay,
     /// SIGKILL of one node, whose disk is lost: a new node replaces it.
     Wipe,
@@ -50,27 +50,27 @@ pub(crate) enum Fault {
     FullDisk,
     /// Every sync of one node's disk takes long.
     SlowDisk,
-    /// A sync of one node's disk fails, and with it what was written: the node has to end.
+    /// A sync of one node's disk fails and loses the writes: the node must exit.
     FailedSync,
     /// Sectors of two nodes rot.
     Rot,
-    /// A node comes back with a copy of its data directory from before its last start, which must
-    /// not go on; then with its own.
+    /// A node starts with a copy of its data directory from before its last start, and must refuse
+    /// it; then it starts with its own.
     OlderCopy,
-    /// Two nodes are killed and come back at each other's address.
+    /// Two nodes are killed and restarted at each other's address.
     Addresses,
     /// The topology group is cut in halves.
     GroupHalves,
-    /// One node's calls of the topology group reach nobody.
+    /// One node's calls of the topology group reach no node.
     GroupOneWay,
     /// Clients drop their calls.
     Cancel,
-    /// Nodes join, leave and are replaced, while other faults go on.
+    /// Nodes join, leave and are replaced, while other faults continue.
     Change,
 }
 
 impl Fault {
-    /// As in the report.
+    /// Its name in the report.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -96,12 +96,13 @@ impl Fault {
         }
     }
 
-    /// Whether a copy of everything is left after it.
+    /// Whether a copy of every record survives it.
     const fn is_survived_by(self, replicas: u8) -> bool {
         !matches!(self, Self::Wipe | Self::Rot) || replicas >= 3
     }
 
-    /// Those that a run is asked for: by name, by their number, or all.
+    /// The faults that a run injects: those requested by name, those for `--kills` or `--changes`,
+    /// or all.
     pub(super) fn chosen(options: &Options) -> Vec<Self> {
         let mut chosen = options.only.clone();
         if chosen.is_empty() && !options.is_counted() {
@@ -125,8 +126,7 @@ impl Fault {
     }
 }
 
-/// Goes on until the time is over, what was counted is done, or the cluster does not serve
-/// any more.
+/// Continues until the time is up, the requested number is reached, or the cluster stops serving.
 pub(super) async fn torment(options: &Options, group: &mut Group, report: &mut Report) {
     let changes = match Changes::new(group, options.nodes(), options.seed) {
         Ok(changes) => changes,
@@ -164,7 +164,7 @@ pub(super) async fn torment(options: &Options, group: &mut Group, report: &mut R
 
 struct Nemesis {
     rng: Rng,
-    /// How long a node is stopped, if not a few seconds.
+    /// How long to stop a node, if not a few seconds.
     pause: Option<Duration>,
     wanted_kills: Option<u64>,
     wanted_changes: Option<u64>,
@@ -225,7 +225,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Until no change is under way.
+    /// Waits until no change is running.
     async fn settle(&mut self, group: &mut Group) -> Result<(), String> {
         while !self.changes.look_after(group).await? {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -245,7 +245,7 @@ impl Nemesis {
         report: &mut Report,
     ) -> Result<(), String> {
         if fault == Fault::Wipe {
-            // Whoever takes a second disk before the first is replaced takes the data.
+            // Losing a second disk before the first node is replaced would lose data.
             self.settle(group).await?;
             report.note_kills(1);
             return self.changes.wipe(group).await;
@@ -308,10 +308,10 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Two nodes that were ahead would be a majority: of no run more than one is.
+    /// Only one node per run is ahead: two would be a majority.
     async fn set_clock(&mut self, node: usize, group: &mut Group) -> Result<(), Error> {
         let mut others = group.processes.iter().enumerate();
-        // Who is ahead counts for nothing until time has caught up.
+        // Answers of a node that is ahead do not count until time has caught up.
         let is_free = group.replicas >= 3
             && others.all(|(index, process)| index == node || !process.was_ahead);
         let ahead_ms = if self.rng.chance(500) && is_free {
@@ -332,7 +332,7 @@ impl Nemesis {
         group.processes[node].hurt_disk(&json!({}))
     }
 
-    /// What the kernel has of the writes is there after the restart, or gone.
+    /// The writes that the kernel still had are present after the restart, or lost.
     async fn fail_sync(
         &mut self,
         node: usize,
@@ -344,7 +344,7 @@ impl Nemesis {
         let process = &mut group.processes[node];
         let faults = json!({ "fails_sync": true, "loses_writes": loses_writes });
         process.hurt_disk(&faults).map_err(told)?;
-        // Until something is written: there are clients.
+        // Until something is written, which the clients do.
         process.ends_by_itself("although a sync failed").await?;
         process.kill_9();
         report.note_kills(1);
@@ -352,7 +352,7 @@ impl Nemesis {
         process.start().map_err(told)
     }
 
-    /// Files are in ring order: no key loses two copies.
+    /// Files are in ring order, so no key loses two copies.
     fn rot(&mut self, running: &[usize], group: &Group) -> Result<(), Error> {
         let mut running = running.to_vec();
         for part in [0.0..0.45, 0.55..1.0] {
@@ -366,14 +366,14 @@ impl Nemesis {
         Ok(())
     }
 
-    /// The group confirms the start that follows the copy: so all know of a later one.
+    /// The group confirms the start that follows the copy, so every node knows of a later start.
     async fn put_back_older(
         &mut self,
         running: &[usize],
         group: &mut Group,
         report: &mut Report,
     ) -> Result<(), String> {
-        // What is mounted cannot be exchanged.
+        // A mounted directory cannot be exchanged.
         let mut movable = running.to_vec();
         movable.retain(|node| group.processes[*node].disk.is_none());
         let Some(node) = self.rng.pick(&movable) else {
@@ -485,7 +485,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Some of the nodes hear the others no more, and are not heard by them.
+    /// Some of the nodes neither receive from the others nor reach them.
     fn halves(&mut self, group: &Group) -> Vec<(usize, LinkFaults)> {
         let ids = group.processes.iter().map(|p| p.id.map(|id| id.0));
         let sides: Vec<(Option<u64>, bool)> = ids.map(|id| (id, self.rng.chance(500))).collect();

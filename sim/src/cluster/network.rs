@@ -10,23 +10,23 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Where the outside ends, in the network's last byte.
+/// The last byte of the outside address.
 const OUTSIDE: u8 = 254;
-/// What a link carries while it is slow, where packets cannot be held back for a given time.
+/// Limits of a slow link, if packets cannot be delayed by a given time.
 const SLOW_RATE: [&str; 6] = ["rate", "1mbit", "burst", "4kb", "latency", "2s"];
 
 /// The network of one run.
 #[derive(Debug)]
 struct Hub {
-    /// This program's process number, which names everything.
+    /// This program's process id, which is part of all names.
     run: u32,
 }
 
-/// All nodes' network.
+/// The network of all nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Network(Arc<Hub>);
 
-/// One node's end of it; taken away when dropped.
+/// One node's end of the network; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Namespace {
     hub: Arc<Hub>,
@@ -45,7 +45,7 @@ impl Hub {
 }
 
 impl Network {
-    /// Makes an empty one; what the system says if it may not be.
+    /// Creates an empty network; returns the system's message on failure.
     pub(super) fn make() -> Result<Self, String> {
         let hub = Arc::new(Hub {
             run: std::process::id(),
@@ -53,7 +53,7 @@ impl Network {
         let name = hub.name();
         let outside = format!("torc{}", hub.run);
         run("ip", &["netns", "add", &name])?;
-        // From here on dropping it takes away what was made.
+        // From here on, dropping it removes what was created.
         let network = Self(Arc::clone(&hub));
         let ip = |args: &[&str]| run("ip", &[&["-n", &name], args].concat());
         ip(&["link", "add", "bridge", "type", "bridge"])?;
@@ -71,7 +71,7 @@ impl Network {
         Ok(network)
     }
 
-    /// A node's end of it.
+    /// A node's end of the network.
     pub(super) fn join(&self, number: u32) -> Result<Namespace, String> {
         let number = u8::try_from(number).ok().filter(|number| *number < OUTSIDE);
         let number = number.ok_or("a run has at most 253 nodes in a network")?;
@@ -114,14 +114,14 @@ impl Namespace {
         self.hub.address(self.number)
     }
 
-    /// A command that runs in it, under its own process number.
+    /// A command that runs in it, with its own process id.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name()]);
         command
     }
 
-    /// Lets through all packets but those to and from these addresses.
+    /// Drops all packets to and from these addresses, and passes all others.
     pub(super) fn drop_packets(&self, to: &[Ipv4Addr], from: &[Ipv4Addr]) -> Result<(), String> {
         let rules = |field: &str, addresses: &[Ipv4Addr]| {
             let each = addresses.iter();
@@ -151,8 +151,8 @@ impl Namespace {
         answer("nft", done.status.success(), &done.stderr)
     }
 
-    /// What the node sends is so late, or, where the system cannot hold packets back, gets
-    /// through slowly; none: as it was.
+    /// Delays the node's packets by this time or, if the system cannot delay packets, makes them
+    /// slow; `None` restores the normal state.
     pub(super) fn delay_packets(&self, delay_ms: Option<u64>) -> Result<(), String> {
         let space = self.name();
         let tc = |action: &str, how: &[&str]| {
@@ -160,7 +160,7 @@ impl Namespace {
             run("tc", &[&on[..], how].concat())
         };
         match delay_ms {
-            // There may be none.
+            // There may be no rule to delete.
             None => tc("del", &[]).or(Ok(())),
             Some(delay_ms) => {
                 let delay = format!("{delay_ms}ms");
@@ -173,14 +173,14 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Who made it may take it away; if not, there is nobody to tell.
+        // This may fail, but nothing else can be done here.
         let _ = run("ip", &["netns", "del", &self.name()]);
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        // The outside end goes with its peer.
+        // The outside end disappears with its peer.
         let _ = run("ip", &["netns", "del", &self.name()]);
     }
 }

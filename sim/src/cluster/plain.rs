@@ -9,7 +9,7 @@ use super::group::Group;
 use super::process::Process;
 use super::{Error, Mode, Options};
 
-/// Three nodes, each partition with three replicas.
+/// Three nodes; each partition has three replicas.
 pub(crate) struct PlainCluster(Group);
 
 /// A node of it.
@@ -24,7 +24,7 @@ pub(crate) struct PlainNode {
 }
 
 impl PlainCluster {
-    /// Starts it, each node with so many files that it may open, and waits until all serve.
+    /// Starts the nodes with this limit on open files, and waits until all serve.
     pub(crate) async fn found(kvd: Option<PathBuf>, descriptors: u32) -> Result<Self, Error> {
         let options = options(kvd);
         let mut program = options.program()?;
@@ -33,7 +33,7 @@ impl PlainCluster {
         Group::found(program, &options, no_disks).await.map(Self)
     }
 
-    /// The nodes that run, in the order of their start.
+    /// The running nodes, in the order of their start.
     pub(crate) fn nodes(&self) -> Vec<PlainNode> {
         let node = |process: &Process| {
             Some(PlainNode {
@@ -48,12 +48,12 @@ impl PlainCluster {
         self.0.processes.iter().filter_map(node).collect()
     }
 
-    /// A client of the library; it knows all nodes.
+    /// A client of the library, which knows all nodes.
     pub(crate) fn client(&self) -> Result<Client, Error> {
         self.0.client()
     }
 
-    /// Which nodes have ended by themselves, and how.
+    /// The nodes that have exited without being told to, and how.
     pub(crate) fn ended(&mut self) -> Vec<String> {
         let ended = |process: &mut Process| {
             let ended = process.has_ended()?;
@@ -62,7 +62,7 @@ impl PlainCluster {
         self.0.processes.iter_mut().filter_map(ended).collect()
     }
 
-    /// Ends the nodes and keeps their logs and data; where.
+    /// Stops the nodes, and keeps their logs and data; returns where.
     pub(crate) fn keep(&mut self) -> Option<PathBuf> {
         self.0.keep()
     }

@@ -1,4 +1,4 @@
-//! Checks that every member carries out writes, and that the library finds one that does.
+//! Checks that every member accepts writes, and that the library finds one that does.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::group::{Contact, Group};
 use super::recorder::{Answer, Asker, Recorder};
 use super::wire::{Ask, Wire};
 
-/// How long the cluster may take to serve again once a fault is over.
+/// Time limit for the cluster to serve again after a fault.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// Keys that each member must write.
 const KEYS: u64 = 8;
 
-/// Waits until the library, and each member that has to, has carried out a write of some
-/// keys; how long that took.
+/// Waits until the library, and each member that must, has completed writes of some keys; returns
+/// the time that took.
 pub(super) async fn serves_again(group: &mut Group) -> Result<Duration, String> {
     let begun = Instant::now();
     let wire = Wire::new(group).map_err(|error| error.to_string())?;
@@ -41,7 +41,7 @@ pub(super) async fn serves_again(group: &mut Group) -> Result<Duration, String> 
     Ok(begun.elapsed())
 }
 
-/// No process has ended that nobody ended.
+/// Checks that no process has exited without being killed.
 fn check_running(group: &mut Group) -> Result<(), String> {
     for process in &mut group.processes {
         if let Some(ended) = process.has_ended() {
@@ -51,7 +51,7 @@ fn check_running(group: &mut Group) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this node writes the key, or, if none is named, whoever the library finds.
+/// Whether this node, or else any node that the library finds, writes the key.
 async fn is_served(wire: &Wire, probes: &Recorder, node: Option<Contact>, slot: u64) -> bool {
     if wire.library().known_topology().is_none() && wire.library().topology().await.is_err() {
         return false;

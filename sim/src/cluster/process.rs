@@ -20,14 +20,14 @@ use super::Error;
 use super::disk::SmallDisk;
 use super::network::{Namespace, Network};
 
-/// What a segment begins with is not hit.
+/// The first bytes of a segment are never damaged.
 const SECTOR: u64 = 4_096;
 
-/// How long a node may take to find out that it must not go on.
+/// Time limit for a node to detect that it must stop.
 const REFUSAL: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What was built beside this program.
+/// A program built beside this one.
 pub(super) fn beside_this_program(name: &str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe().map_err(Error::io("finding this program"))?;
     Ok(own.with_file_name(name))
@@ -39,12 +39,12 @@ pub(super) struct Program {
     pub(super) kvd: PathBuf,
     /// The rule that it breaks.
     pub(super) mutant: Option<String>,
-    /// The most files that it may have open, if not as many as this program.
+    /// Limit on its open files; by default that of this program.
     pub(super) descriptors: Option<u32>,
 }
 
 impl Program {
-    /// How it is called.
+    /// Its command line.
     fn command(&self) -> Command {
         let Some(most) = self.descriptors else {
             return Command::new(&self.kvd);
@@ -59,34 +59,34 @@ impl Program {
 /// Links of one node that are cut or slow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LinkFaults {
-    /// Nodes to which nothing gets through.
+    /// Nodes that it cannot send to.
     pub(super) drop_to: Vec<u64>,
-    /// Nodes from which nothing gets through.
+    /// Nodes that it cannot receive from.
     pub(super) drop_from: Vec<u64>,
-    /// Milliseconds, by node.
+    /// Delays in milliseconds, by node.
     pub(super) delay_ms: BTreeMap<String, u64>,
-    /// Nodes that no call of the topology group leaves for.
+    /// Nodes to which it sends no calls of the topology group.
     pub(super) group_drop_to: Vec<u64>,
 }
 
 /// One node of the cluster; killed when dropped.
 pub(super) struct Process {
-    /// Its number in the run; no other process ever has it.
+    /// Its number in the run, which no other process ever has.
     pub(super) number: u32,
-    /// Who it is in the cluster; none before it is a member with positions on the ring.
+    /// Its id in the cluster; `None` until it is a member with positions on the ring.
     pub(super) id: Option<NodeId>,
-    /// It is to leave, or to be replaced.
+    /// Whether it is about to leave or to be replaced.
     pub(super) is_going: bool,
-    /// Its wall clock was once ahead. Its ballots stay ahead of what others follow (R10) until
-    /// time has caught up, so it need not coordinate writes any more.
+    /// Whether its wall clock was once ahead. Its ballots then stay ahead of what others follow
+    /// (R10) until time has caught up, so it is not required to coordinate writes any more.
     pub(super) was_ahead: bool,
     pub(super) grpc: SocketAddr,
     pub(super) peer: SocketAddr,
-    /// Where its data are, if they can be made to fill it.
+    /// The disk of its data, if that can be filled.
     pub(super) disk: Option<SmallDisk>,
     pub(super) http: SocketAddr,
     pub(super) resp: SocketAddr,
-    /// The network namespace that it runs in, if it has one of its own.
+    /// The network namespace that it runs in, if it has its own.
     network: Option<Namespace>,
     program: Program,
     dir: PathBuf,
@@ -95,7 +95,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// One that does not run yet.
+    /// A process that is not started yet.
     pub(super) fn prepare(
         program: &Program,
         number: u32,
@@ -104,7 +104,7 @@ impl Process {
     ) -> Result<Self, Error> {
         let network = network.map(|network| network.join(number).map_err(Error::NoNetwork));
         let network = network.transpose()?;
-        // An address that others can reach is not bound without being asked twice.
+        // Binding an address that others can reach requires an explicit flag.
         let flags = network.iter().map(|_| "--insecure".to_owned()).collect();
         let address = |port: u16| {
             let own = network.as_ref().map(|space| (space.address(), port).into());
@@ -134,7 +134,7 @@ impl Process {
         self.extra.push(flag);
     }
 
-    /// What it was told for the founding is not said again.
+    /// Removes the flags for founding, which later starts do not need.
     pub(super) fn forget_founding(&mut self) {
         let is_of_founding =
             |flag: &String| flag == "--bootstrap" || flag.starts_with("--found-with");
@@ -172,7 +172,7 @@ impl Process {
             .env("TORC_TEST_LINK_FAULTS", self.dir.join("faults.json"))
             .env("TORC_TEST_CLOCK_SHIFT", self.dir.join("clock.txt"))
             .env("TORC_TEST_DISK_FAULTS", self.dir.join("disk.json"))
-            // So that nodes flush and compact with the little data of a test.
+            // Makes nodes flush and compact despite the small amount of data in a test.
             .env("TORC_FLUSH_LOG_MIB", "1")
             .env("TORC_LOG_SEGMENT_MIB", "8")
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
@@ -186,26 +186,26 @@ impl Process {
         Ok(())
     }
 
-    /// SIGKILL, as a crash does it.
+    /// SIGKILL, like a crash.
     pub(super) fn kill_9(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Gone already, by itself: `has_ended` told.
+            // Fails if it has exited already, which `has_ended` reports.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// The number of the process, if it was started and not killed since.
+    /// The process id, if it was started and not killed since.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether it was started, and not killed since.
+    /// Whether it was started and not killed since.
     pub(super) const fn is_started(&self) -> bool {
         self.child.is_some()
     }
 
-    /// How it ended by itself, if it did.
+    /// How it exited, if it did so without being killed.
     pub(super) fn has_ended(&mut self) -> Option<String> {
         let ended = self.child.as_mut()?.try_wait().ok()??;
         Some(ended.to_string())
@@ -222,13 +222,13 @@ impl Process {
     fn signal(&self, signal: Signal) {
         let id = self.child.as_ref().map(Child::id);
         if let Some(pid) = id.and_then(|id| Pid::from_raw(id.cast_signed())) {
-            // A process that has ended cannot be stopped.
+            // Fails if the process has exited.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Puts these faults in force: on the node's packets, where `members` have addresses of
-    /// their own; else on its links, which it notices within 100 ms.
+    /// Applies these faults: to the node's packets if `members` have their own addresses, otherwise
+    /// to its links, which it notices within 100 ms.
     pub(super) fn cut(
         &self,
         faults: &LinkFaults,
@@ -248,7 +248,7 @@ impl Process {
         done.map_err(Error::NoNetwork)
     }
 
-    /// Its own address; none if it shares this machine's.
+    /// Its own address; `None` if it shares this machine's.
     pub(super) fn own_address(&self) -> Option<Ipv4Addr> {
         self.network.as_ref().map(Namespace::address)
     }
@@ -264,19 +264,19 @@ impl Process {
         written.map_err(Error::io("cutting links"))
     }
 
-    /// Sets the node's wall clock so far ahead; the node notices within 100 ms.
+    /// Sets the node's wall clock ahead; the node notices within 100 ms.
     pub(super) fn shift_clock(&self, ahead_ms: i64) -> Result<(), Error> {
         let written = self.replace_file("clock.txt", &ahead_ms.to_string());
         written.map_err(Error::io("setting a clock"))
     }
 
-    /// How slow and faulty its disk is from now on; nothing: as it is.
+    /// Makes its disk slow or faulty from now on; nothing restores it.
     pub(super) fn hurt_disk(&self, faults: &serde_json::Value) -> Result<(), Error> {
         let written = self.replace_file("disk.json", &faults.to_string());
         written.map_err(Error::io("hurting a disk"))
     }
 
-    /// Waits until it has ended by itself, because of this.
+    /// Waits until it has exited, for this reason.
     pub(super) async fn ends_by_itself(&mut self, because: &str) -> Result<(), String> {
         let until = Instant::now() + REFUSAL;
         while self.has_ended().is_none() {
@@ -294,14 +294,14 @@ impl Process {
         std::fs::rename(&beside, self.dir.join(name))
     }
 
-    /// Gives the node a disk that can be filled; before its first start.
+    /// Gives the node a disk that can be filled. Call it before the first start.
     pub(super) fn use_small_disk(&mut self) -> Result<(), String> {
         self.disk = Some(SmallDisk::mount(&self.data())?);
         Ok(())
     }
 
-    /// Flips bytes of the slices on its disk, as sectors that rot do: so many, each within this
-    /// part of a file. How many files it hit.
+    /// Flips bytes of the slices on its disk, like rotting sectors: `count` of them, each within
+    /// this part of a file. Returns the number of files hit.
     pub(super) fn rot(
         &self,
         count: u64,
@@ -324,7 +324,7 @@ impl Process {
             let Some(path) = files.get(index) else {
                 break;
             };
-            // One that was merged into another meanwhile is gone.
+            // The file may have been compacted into another one meanwhile.
             let Ok(file) = File::options().read(true).write(true).open(path) else {
                 continue;
             };
@@ -340,14 +340,14 @@ impl Process {
         Ok(hit)
     }
 
-    /// Loses everything that the node has stored. It must not run.
+    /// Deletes all data of the node, which must not be running.
     pub(super) fn lose_data(&mut self) -> Result<(), Error> {
         self.disk = None;
         let removed = std::fs::remove_dir_all(self.data());
         removed.map_err(Error::io("wiping a disk"))
     }
 
-    /// Copies what it has stored. It must not run.
+    /// Copies its data. It must not be running.
     pub(super) fn copy_data(&self) -> Result<(), Error> {
         let copied = Command::new("cp")
             .arg("-a")
@@ -360,8 +360,7 @@ impl Process {
         copied.map_err(Error::io("copying a data directory"))
     }
 
-    /// Puts the copy in the place of what it has stored, and that in the place of the copy. It
-    /// must not run.
+    /// Exchanges its data and the copy. It must not be running.
     pub(super) fn exchange_data(&self) -> Result<(), Error> {
         let (data, copy, aside) = (self.data(), self.copy(), self.dir.join("aside"));
         let exchanged = std::fs::rename(&data, &aside)
@@ -379,8 +378,8 @@ impl Process {
         self.dir.join("copy")
     }
 
-    /// Starts it on an older copy of its data directory, and waits until it has ended because of
-    /// that, and said so.
+    /// Starts it with an older copy of its data directory, and waits until it has exited and
+    /// reported that.
     pub(super) async fn refuse_older_copy(&mut self) -> Result<(), String> {
         let before = std::fs::read_to_string(self.dir.join("log.txt"));
         let before = before.map_err(|error| error.to_string())?;
@@ -399,12 +398,12 @@ impl Process {
         ))
     }
 
-    /// Ends it, and copies what a disk in memory holds to where the rest is kept.
+    /// Stops it, and copies the contents of an in-memory disk to the kept directory.
     pub(super) fn rescue(&mut self) {
         self.kill_9();
         if self.disk.is_some() {
             let copied = self.dir.join("data-of-small-disk");
-            // The logs and histories are kept anyhow.
+            // Logs and histories are kept in any case.
             let _ = Command::new("cp")
                 .arg("-r")
                 .arg(self.data())

@@ -1,4 +1,4 @@
-//! Records the histories of keys as real clients see them.
+//! Records the histories of keys as real clients observe them.
 //!
 //! A new key replaces a key before its history exceeds the checkers' limit. Slots stand
 //! for keys: a hot slot gets many requests, and its key changes often.
@@ -12,32 +12,32 @@ use tokio::time::Instant;
 use torc_client::Version;
 use torc_sim::history::{KeyHistory, Kind, Operation, Seen, Value};
 
-/// Operations after which a key is given up. The last reads come on top.
+/// Operations after which a key is replaced, not counting the last reads.
 const MOST_OPERATIONS: usize = 116;
 
-/// How long a value lives, from its number: one in five dies.
+/// The lifetime of a value, derived from its number: one in five expires.
 pub(super) fn ttl_of(value: Value) -> Option<Duration> {
     let expires = value != 0 && value.is_multiple_of(5);
     expires.then(|| Duration::from_millis(u64::from(200 + value % 2_000)))
 }
 
-/// A key and what was seen of it.
+/// A key and the observations of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorded {
     pub(super) name: String,
     pub(super) history: KeyHistory,
-    /// One an operation.
+    /// One per operation.
     pub(super) by: Vec<Asker>,
-    /// What was found or written by each, where that was told.
+    /// The version that each operation found or wrote, if reported.
     pub(super) versions: Vec<Option<Version>>,
 }
 
-/// Who asked.
+/// The origin of an operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Asker {
-    /// Which client; none: the harness itself.
+    /// The client; `None` for the harness itself.
     pub(super) client: Option<u32>,
-    /// The node that was asked straight; none: the library chose.
+    /// The node that was called directly; `None` if the library chose one.
     pub(super) node: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Asker {
     }
 }
 
-/// How many operations ended how.
+/// Counts of operations by how they ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) operations: u64,
@@ -61,14 +61,14 @@ pub(super) struct Tally {
     pub(super) unmet: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
-    /// Of those that failed, those that the library was asked for: it has tried until the
-    /// deadline. The others are one try at one node.
+    /// The failed operations that went through the library, which retries until the deadline. The
+    /// others are one attempt at one node.
     pub(super) library_failed: u64,
-    /// The same of those that are unknown.
+    /// The same for unknown outcomes.
     pub(super) library_unknown: u64,
 }
 
-/// What the answer to an operation was.
+/// The answer to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A get found this.
@@ -81,13 +81,13 @@ pub(super) enum Answer {
     Deleted,
     /// A condition was not met, and nothing was changed.
     Unmet,
-    /// Nothing was changed, and nothing was learnt.
+    /// Nothing was changed, and nothing was learned.
     Failed,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// An operation under way: which key, and where in its history.
+/// A running operation: its key, and its index in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) key: usize,
@@ -114,12 +114,12 @@ struct State {
     longest_unavailability: Duration,
 }
 
-/// What all clients of a run record in.
+/// The shared record of all clients of a run.
 #[derive(Debug, Default)]
 pub(super) struct Recorder(Mutex<State>);
 
 impl Recorder {
-    /// The key that a slot stands for now.
+    /// The present key of a slot.
     pub(super) fn key_of(&self, slot: u64) -> usize {
         let mut state = self.lock();
         let known = state.slots.get(&slot).copied();
@@ -136,7 +136,7 @@ impl Recorder {
         key
     }
 
-    /// Notes that an operation begins. `kind` is given a value that nobody ever wrote.
+    /// Notes that an operation begins. `kind` gets a value that was never written before.
     pub(super) fn begin(&self, key: usize, by: Asker, kind: impl FnOnce(Value) -> Kind) -> Begun {
         let mut state = self.lock();
         state.moment += 1;
@@ -150,7 +150,7 @@ impl Recorder {
         if let Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) = kind
             && ttl_of(value).is_some()
         {
-            // Clocks are an hour wrong: it may be gone at once, but never come back.
+            // Clocks may be an hour wrong, so it may expire at once, but must never return.
             recorded.history.expiries.push((value, 0));
         }
         let by_library = by.node.is_none();
@@ -188,8 +188,8 @@ impl Recorder {
         let operation = &mut recorded.history.operations[ticket.index];
         let seen = match answer {
             Answer::Unknown => return,
-            // What was there instead is not told: as if nothing had been asked. Whoever sees
-            // its value yet has seen one that nobody wrote.
+            // The present value is not reported, so the operation is removed from the history. Any
+            // client that later sees its value has seen one that was never written.
             Answer::Unmet | Answer::Failed => {
                 operation.kind = Kind::Get;
                 operation.ret = moment;
@@ -203,18 +203,18 @@ impl Recorder {
         operation.ret = moment;
     }
 
-    /// The keys' names, in the order of their numbers.
+    /// The keys' names, by index.
     pub(super) fn names(&self) -> Vec<String> {
         let state = self.lock();
         state.keys.iter().map(|key| key.name.clone()).collect()
     }
 
-    /// The longest time in which no operation at all was answered.
+    /// The longest time without any answered operation.
     pub(super) fn longest_unavailability(&self) -> Duration {
         self.lock().longest_unavailability
     }
 
-    /// Everything, leaving nothing.
+    /// Takes everything.
     pub(super) fn finish(&self) -> (Vec<Recorded>, Tally) {
         let state = std::mem::take(&mut *self.lock());
         (state.keys, state.tally)
@@ -249,7 +249,7 @@ impl Tally {
 }
 
 impl Recorded {
-    /// What the checkers need: nothing that neither saw nor changed anything.
+    /// The part that the checkers need: without operations that neither saw nor changed anything.
     pub(super) fn to_check(&self) -> KeyHistory {
         let mut history = self.history.clone();
         let says_nothing = |o: &Operation| o.kind == Kind::Get && o.seen == Seen::Unknown;

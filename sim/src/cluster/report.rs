@@ -16,13 +16,13 @@ use super::nemesis::Fault;
 use super::recorder::{Recorded, Recorder, Tally};
 use super::{Error, Mode, Options, eventual};
 
-/// What a run has found.
+/// The findings of a run.
 pub(super) struct Report {
     seed: u64,
     minutes: f64,
     nodes: usize,
     faults: BTreeMap<&'static str, u64>,
-    /// Faults that could not be brought about here, and why.
+    /// Faults that were impossible here, and why.
     skipped: BTreeMap<&'static str, String>,
     kills: u64,
     changes: BTreeMap<&'static str, u64>,
@@ -34,10 +34,10 @@ pub(super) struct Report {
     keys: usize,
     undecided: usize,
     violations: Vec<Recorded>,
-    /// What is wrong beside what clients saw.
+    /// Problems other than those in clients' histories.
     troubles: Vec<String>,
     slowest_recovery: Duration,
-    /// Nodes whose clock was ahead, by number.
+    /// Nodes whose clocks were ahead, by number.
     were_ahead: BTreeSet<u32>,
     convergence: Option<Duration>,
     kept: Option<PathBuf>,
@@ -77,7 +77,7 @@ impl Report {
         self.skipped.insert(fault.name(), why);
     }
 
-    /// So many processes were killed.
+    /// Counts killed processes.
     pub(super) fn note_kills(&mut self, count: usize) {
         self.kills += count as u64;
     }
@@ -91,7 +91,7 @@ impl Report {
         self.slowest_change = changes.slowest();
     }
 
-    /// The faults are over.
+    /// Notes that the faults have ended.
     pub(super) fn note_end(&mut self, recorder: &Recorder) {
         self.minutes = self.begun.elapsed().as_secs_f64() / 60.0;
         self.longest_unavailability = recorder.longest_unavailability();
@@ -118,7 +118,7 @@ impl Report {
         self.violations.is_empty() && self.troubles.is_empty()
     }
 
-    /// Checks every key's history, by both checkers where each is a register.
+    /// Checks every key's history, with both checkers if the keys are registers.
     pub(super) async fn judge(&mut self, (keys, tally): (Vec<Recorded>, Tally), mode: Mode) {
         self.tally = tally;
         self.keys = keys.len();
@@ -142,7 +142,7 @@ impl Report {
         }
     }
 
-    /// Keeps logs, data and the histories of the keys that went wrong.
+    /// Keeps logs, data and the histories of the failed keys.
     pub(super) fn keep(&mut self, group: &mut Group, within: Option<&Path>) -> Result<(), Error> {
         let Some(kept) = group.keep() else {
             return Ok(());
@@ -162,7 +162,7 @@ impl Report {
 
     pub(super) fn print(&self, json: bool) {
         let text = if json { self.to_json() } else { self.to_text() };
-        // A reader that went away ends the printing, not the run.
+        // If the reader has closed the pipe, only the printing ends.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 
@@ -282,7 +282,7 @@ impl Report {
     }
 }
 
-/// A violation if one of the checkers finds one; undecided only if both are.
+/// A violation if either checker finds one; undecided only if both are.
 fn verdict(key: &Recorded) -> Verdict {
     let history = key.to_check();
     match (check(&history), check_by_configurations(&history)) {
@@ -291,7 +291,7 @@ fn verdict(key: &Recorded) -> Verdict {
     }
 }
 
-/// A key's history, one operation a line.
+/// A key's history, one operation per line.
 fn readable(key: &Recorded) -> String {
     let mut lines = vec![format!("key {}", key.name)];
     for (operation, by) in key.history.operations.iter().zip(&key.by) {
@@ -305,7 +305,7 @@ fn readable(key: &Recorded) -> String {
     lines.join("\n")
 }
 
-/// Moves a run to a directory, which is made if need be; where it is then.
+/// Moves a run to a directory, which is created if necessary; returns the new path.
 fn moved(kept: &Path, within: &Path, seed: u64) -> std::io::Result<PathBuf> {
     std::fs::create_dir_all(within)?;
     let to = within.join(format!("cluster-seed-{seed}"));

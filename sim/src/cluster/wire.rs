@@ -19,10 +19,10 @@ use super::group::Group;
 use super::recorder::{Answer, ttl_of};
 use super::{Error, recorder::Begun};
 
-/// The time of an operation that goes straight to a node; the library has its own.
+/// Time limit of an operation that goes directly to a node; the library has its own.
 const TIME: Duration = Duration::from_secs(2);
 
-/// What is asked: the kind, and the version that a conditional put is for.
+/// A request: its kind, and the expected version of a conditional put.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub(super) begun: Begun,
@@ -39,7 +39,7 @@ impl Ask {
     }
 }
 
-/// A client's way to the cluster.
+/// A client's access to the cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     library: Client,
@@ -56,7 +56,7 @@ impl Wire {
         })
     }
 
-    /// The connection to a node, made when it is first used.
+    /// The connection to a node, made on first use.
     fn straight(&self, node: SocketAddr) -> Option<KvClient<Channel>> {
         let mut straight = self.straight.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = straight.get(&node) {
@@ -73,7 +73,7 @@ impl Wire {
         &self.library
     }
 
-    /// Asks by the library.
+    /// Sends through the library.
     pub(super) async fn ask(&self, ask: &Ask) -> Answer {
         let name = ask.begun.name.clone();
         let answer = match ask.begun.kind {
@@ -103,10 +103,10 @@ impl Wire {
         })
     }
 
-    /// Asks one node, which is to coordinate the operation itself.
+    /// Sends to one node, which must coordinate the operation itself.
     pub(super) async fn ask_node(&self, node: SocketAddr, ask: &Ask) -> Answer {
         let asking = self.straight_to(node, ask);
-        // A node that stands still does not notice that the time is over.
+        // A stopped node does not notice its own timeout.
         let answer = tokio::time::timeout(TIME + TIME / 2, asking).await;
         let fault = match answer {
             Ok(Ok(answer)) => return answer,
@@ -114,7 +114,7 @@ impl Wire {
             Err(_) => return Answer::Unknown,
         };
         if fault.reason == Reason::StaleEpoch {
-            // The next operation is routed by what is known then.
+            // The next operation is routed by the refreshed topology.
             let _ = self.library.topology().await;
         }
         match fault.reason {
@@ -183,7 +183,7 @@ impl Wire {
         }
     }
 
-    /// As if the node led the key's partition.
+    /// A route as if the node led the key's partition.
     fn route(&self, key: &[u8]) -> Option<(Digest, v1::Route)> {
         let table = self.library.known_topology()?;
         let digest = Digest::of(&table.digest_key, self.namespace.1, key);
@@ -197,13 +197,13 @@ impl Wire {
     }
 }
 
-/// A value's number, from its bytes; one that nobody wrote if they are no number.
+/// A value's number, from its bytes; a number that was never written if they are malformed.
 pub(super) fn number(bytes: &[u8]) -> Value {
     let bytes = bytes.get(..4).and_then(|head| head.try_into().ok());
     bytes.map_or(Value::MAX, Value::from_be_bytes)
 }
 
-/// The bytes of a value, some of them long.
+/// The bytes of a value; some values are long.
 fn bytes(value: Value) -> Vec<u8> {
     let mut bytes = value.to_be_bytes().to_vec();
     bytes.resize(4 + value as usize % 400, 0x5a);

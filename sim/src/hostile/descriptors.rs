@@ -6,25 +6,25 @@ use prost::Message as _;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// Fields of messages within messages are named down to here.
+/// Limit on the depth of nested messages whose fields are listed.
 const MAX_DEPTH: usize = 4;
 
 /// An RPC.
 #[derive(Debug, Clone)]
 pub(crate) struct Rpc {
-    /// As kinds are named after it: `kv.batch-get`.
+    /// As in the names of kinds: `kv.batch-get`.
     pub(crate) name: String,
     /// As it is called: `/torc.v1.Kv/BatchGet`.
     pub(crate) path: String,
     pub(crate) fields: Vec<Field>,
 }
 
-/// A field of a request, or of a message within it.
+/// A field of a request, or of a nested message.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
     /// `items.key`.
     pub(crate) name: String,
-    /// The numbers of the fields that lead to it, itself the last.
+    /// The numbers of the fields that lead to it, ending with its own.
     pub(crate) path: Vec<u32>,
     pub(crate) is_repeated: bool,
     pub(crate) holds: Holds,
@@ -32,7 +32,7 @@ pub(crate) struct Field {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Numbers as varints.
+    /// Numbers encoded as varints.
     Varint,
     /// Numbers of eight bytes.
     Fixed,
@@ -103,7 +103,7 @@ fn add_fields(
     }
 }
 
-/// `BatchGet` as `batch-get`.
+/// Converts `BatchGet` to `batch-get`.
 fn dashed(name: &str) -> String {
     let mut dashed = String::new();
     for letter in name.chars() {
@@ -116,8 +116,8 @@ fn dashed(name: &str) -> String {
 }
 
 impl Field {
-    /// A message in which only this field is set, to the contents that come encoded with their
-    /// lengths or values.
+    /// A message in which only this field is set; `contents` includes the lengths or values as
+    /// encoded.
     pub(crate) fn alone(&self, contents: &[u8]) -> Vec<u8> {
         let Some((own, outer)) = self.path.split_last() else {
             return Vec::new();
@@ -128,14 +128,14 @@ impl Field {
         enclosed(outer, message)
     }
 
-    /// So many empty elements of a repeated field.
+    /// This many empty elements of a repeated field.
     pub(crate) fn many(&self, count: usize) -> Vec<u8> {
         let Some((own, outer)) = self.path.split_last() else {
             return Vec::new();
         };
         let mut element = Vec::new();
         if matches!(self.holds, Holds::Varint | Holds::Fixed) {
-            // Packed: a byte each, or eight.
+            // Packed, with one byte each, or eight.
             let width = if self.holds == Holds::Fixed { 8 } else { 1 };
             varint(&mut element, u64::from(*own) << 3 | 2);
             varint(&mut element, (count * width) as u64);
@@ -158,7 +158,7 @@ impl Holds {
     }
 }
 
-/// The message within others, by the numbers of their fields, the outermost first.
+/// Wraps a message in others; `outer` has their field numbers, outermost first.
 fn enclosed(outer: &[u32], mut message: Vec<u8>) -> Vec<u8> {
     for number in outer.iter().rev() {
         let mut around = Vec::with_capacity(message.len() + 16);

@@ -1,4 +1,4 @@
-//! HTTP/2 frames by hand, as no library would write them.
+//! HTTP/2 frames written by hand, because no library would send them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::target::connect;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// Types of frames.
+// Frame types.
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const PRIORITY: u8 = 2;
@@ -32,11 +32,11 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 const ACK: u8 = 1;
 
-/// A node that does not read for so long has stopped reading.
+/// A node that reads nothing for this time has stopped reading.
 const STALL: Duration = Duration::from_secs(2);
-/// How long an answer may take, of a node that has a flood to go through, on a machine that may be slow.
+/// Time limit for an answer from a node that must process a flood, on a slow machine.
 const ANSWER: Duration = Duration::from_secs(12);
-/// How long what concerns a stream may come after what concerns the connection.
+/// Time for which an event of a stream may follow one of its connection.
 const AFTERWORD: Duration = Duration::from_millis(500);
 
 /// A frame.
@@ -46,7 +46,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// The head of a frame, whatever follows it.
+/// The head of a frame with any payload.
 pub(crate) fn head(len: u32, kind: u8, flags: u8, stream: u32) -> Vec<u8> {
     let mut bytes = len.to_be_bytes()[1..].to_vec();
     bytes.extend_from_slice(&[kind, flags]);
@@ -54,16 +54,16 @@ pub(crate) fn head(len: u32, kind: u8, flags: u8, stream: u32) -> Vec<u8> {
     bytes
 }
 
-/// A setting as it lies in a SETTINGS frame.
+/// A setting as encoded in a SETTINGS frame.
 pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend_from_slice(&value.to_be_bytes());
     bytes
 }
 
-/// The headers of a call, in HPACK without any compression.
+/// The headers of a call, in uncompressed HPACK.
 pub(crate) fn call_headers(path: &str) -> Vec<u8> {
-    // POST and http are in the static table; the others are literals with names from it.
+    // POST and http are in the static table; the others are literals with names from that table.
     let mut block = vec![0x83, 0x86];
     literal(&mut block, Some(4), "", path);
     literal(&mut block, Some(1), "", "torc");
@@ -72,7 +72,7 @@ pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A literal that is not kept in the dynamic table.
+/// A literal that is not added to the dynamic table.
 pub(crate) fn literal(block: &mut Vec<u8>, index: Option<u8>, name: &str, value: &str) {
     if let Some(index) = index {
         integer(block, 0, 4, u64::from(index));
@@ -85,7 +85,7 @@ pub(crate) fn literal(block: &mut Vec<u8>, index: Option<u8>, name: &str, value:
     block.extend_from_slice(value.as_bytes());
 }
 
-/// An integer of HPACK (RFC 7541, 5.1).
+/// An HPACK integer (RFC 7541, 5.1).
 pub(crate) fn integer(block: &mut Vec<u8>, flags: u8, bits: u32, value: u64) {
     let most = (1_u64 << bits) - 1;
     if value < most {
@@ -100,19 +100,19 @@ pub(crate) fn integer(block: &mut Vec<u8>, flags: u8, bits: u32, value: u64) {
     block.push(rest as u8);
 }
 
-/// A connection, and what came on it.
+/// A connection and the bytes received on it.
 pub(crate) struct Wire {
     tcp: TcpStream,
     heard: Vec<u8>,
 }
 
 impl Wire {
-    /// After the greeting.
+    /// Connects and sends a greeting.
     pub(crate) async fn open(to: SocketAddr) -> io::Result<Self> {
         Self::greet(to, &[]).await
     }
 
-    /// After a greeting with these settings.
+    /// Connects and sends a greeting with these settings.
     pub(crate) async fn greet(to: SocketAddr, settings: &[u8]) -> io::Result<Self> {
         let mut wire = Self::bare(to).await?;
         let mut greeting = PREFACE.to_vec();
@@ -122,7 +122,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Without a word.
+    /// Connects without a greeting.
     pub(crate) async fn bare(to: SocketAddr) -> io::Result<Self> {
         Ok(Self::of(connect(to).await?))
     }
@@ -134,7 +134,7 @@ impl Wire {
         }
     }
 
-    /// Sends as long as the node reads; else how that ended.
+    /// Sends while the node reads; otherwise returns how the connection ended.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Outcome> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -148,22 +148,22 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends, and says how the connection ended, or that it goes on.
+    /// Sends, and returns how the connection ended, or that it is still open.
     pub(crate) async fn send_and_end(mut self, bytes: &[u8]) -> Outcome {
         match self.send(bytes).await {
             Err(Outcome::Stalled) => Outcome::Stalled,
-            // What the node said before it hung up is still to be read.
+            // Reads what the node sent before it closed the connection.
             _ => self.ending().await,
         }
     }
 
-    /// How the connection or one of its streams ends; whether it lives if it does not.
+    /// How the connection or one of its streams ends, or whether it is still alive.
     pub(crate) async fn ending(&mut self) -> Outcome {
         self.ending_within(ANSWER).await
     }
 
     pub(crate) async fn ending_within(&mut self, time: Duration) -> Outcome {
-        // An answer to this, behind all that was sent, says that the node goes on.
+        // The answer to this ping follows all that was sent, and shows that the node continues.
         let ping = *b"are here";
         let sent = timeout(STALL, self.tcp.write_all(&frame(PING, 0, 0, &ping))).await;
         if sent.is_err() {
@@ -184,7 +184,7 @@ impl Wire {
                         ended = Some(Outcome::Reset(code.map_or(u32::MAX, u32::from_be_bytes)));
                     }
                     HEADERS => ended = ended.or(Some(Outcome::Grpc(tonic::Code::Ok))),
-                    // What the node says of a stream may come behind that.
+                    // An answer on a stream may follow the ping's.
                     PING if flags & ACK != 0 && payload == ping => {
                         until = until.min(Instant::now() + AFTERWORD);
                         answered = Outcome::Open;
@@ -202,7 +202,7 @@ impl Wire {
         }
     }
 
-    /// Whether the node hangs up within so long; nothing is sent meanwhile.
+    /// Whether the node closes the connection within `time`; sends nothing meanwhile.
     pub(crate) async fn hangs_up(&mut self, time: Duration) -> Outcome {
         let until = Instant::now() + time;
         let mut buffer = vec![0; 16_384];

@@ -1,4 +1,4 @@
-//! gRPC calls byte by byte, each on its own connection.
+//! gRPC calls whose bytes are chosen freely, each on its own connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ use tonic::Code;
 use super::kind::Outcome;
 use super::target::connect;
 
-/// As much of an answer is read.
+/// Limit on the bytes read of an answer.
 const MOST_READ: usize = 8 << 20;
-/// What is under way when a call is given up may still arrive.
+/// Data that is under way when a call is abandoned may still arrive.
 const WINDOW: u32 = 1 << 20;
 const OPENING: Duration = Duration::from_secs(5);
 
@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// A message with its head, as it lies in a request.
+/// A message with its head, as encoded in a request.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(5 + message.len());
     bytes.put_u8(0);
@@ -70,7 +70,7 @@ pub(crate) fn framed_message(message: &impl prost::Message) -> Bytes {
     framed(&message.encode_to_vec())
 }
 
-/// A connection; it ends when dropped.
+/// A connection; dropping it closes it.
 pub(crate) struct Connection {
     pub(crate) sender: SendRequest<Bytes>,
     to: SocketAddr,
@@ -88,7 +88,7 @@ impl Connection {
         Self::with_window(to, WINDOW).await
     }
 
-    /// One whose streams are given so much of an answer unread.
+    /// A connection whose streams may receive this many unread bytes.
     pub(crate) async fn with_window(to: SocketAddr, window: u32) -> Result<Self, Outcome> {
         let tcp = connect(to).await.map_err(|error| of_io(&error))?;
         let mut builder = h2::client::Builder::new();
@@ -100,13 +100,13 @@ impl Connection {
         let shaken = shaken.map_err(|_| Outcome::Silent)?;
         let (sender, connection) = shaken.map_err(|error| of_h2(&error))?;
         let driver = tokio::spawn(async move {
-            // How it ends is told to its streams.
+            // Its streams report how it ends.
             let _ = connection.await;
         });
         Ok(Self { sender, to, driver })
     }
 
-    /// Begins a call; its request is not sent yet.
+    /// Begins a call without sending the request's body.
     pub(crate) async fn begin(
         &mut self,
         path: &str,
@@ -138,7 +138,7 @@ impl Connection {
             Ok(begun) => begun,
             Err(outcome) => return Answer::bare(outcome),
         };
-        // A node may answer before it has read all, and need not read the rest.
+        // A node may answer before it has read the whole request.
         let writing = write(stream, body);
         let reading = read(response);
         tokio::pin!(writing, reading);
@@ -149,7 +149,7 @@ impl Connection {
     }
 }
 
-/// A call on a connection of its own.
+/// A call on its own connection.
 pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: Bytes) -> Answer {
     match Connection::open(to).await {
         Ok(mut connection) => connection.call(path, headers, body).await,
@@ -157,7 +157,7 @@ pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: By
     }
 }
 
-/// Sends all of it and ends the request, as the node lets it.
+/// Sends all of it as the node allows, and ends the request.
 async fn write(mut stream: SendStream<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     push(&mut stream, body).await?;
     stream.send_data(Bytes::new(), true)
@@ -190,7 +190,7 @@ pub(crate) async fn read(response: h2::client::ResponseFuture) -> Answer {
         return Answer::bare(Outcome::Http(status, 1));
     }
     let of_headers = code(response.headers());
-    // Nobody meant to answer so: what was said tells where it comes from.
+    // A node never answers so on purpose, so the message shows the source.
     if of_headers == Some(Code::Unknown) {
         let said = response.headers().get("grpc-message");
         let said = said.map_or("nothing".into(), |said| {
@@ -206,7 +206,7 @@ pub(crate) async fn read(response: h2::client::ResponseFuture) -> Answer {
             None if messages.len() >= MOST_READ => Outcome::Grpc(Code::Ok),
             None => Outcome::Wrong("an answer without a status".to_owned()),
         },
-        // What was refused in order may be cut off afterwards.
+        // A proper refusal may be followed by a reset.
         Err(error) => of_headers.map_or_else(|| of_h2(&error), Outcome::Grpc),
     };
     Answer {
@@ -233,7 +233,7 @@ fn code(headers: &http::HeaderMap) -> Option<Code> {
     Some(Code::from_bytes(code.as_bytes()))
 }
 
-/// How HTTP/2 ended.
+/// The outcome of an HTTP/2 error.
 pub(crate) fn of_h2(error: &h2::Error) -> Outcome {
     if let Some(error) = error.get_io() {
         return of_io(error);

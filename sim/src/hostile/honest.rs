@@ -1,7 +1,7 @@
 //! The honest client: writes its own keys, reads them back, and measures latencies.
 //!
 //! Each key has one writer with one operation at a time. So a read may find the last acknowledged
-//! value, or one of unknown outcome; anything else is a lost write.
+//! value, or a value of unknown outcome; anything else is a lost write.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,23 @@ use tokio::time::{Instant, sleep, timeout};
 use torc_client::Client;
 use torc_sim::Rng;
 
-/// Writers, each with keys of its own.
+/// Writers, each with its own keys.
 const WRITERS: u64 = 4;
 const KEYS: u64 = 64;
-/// Between two operations of a writer: the client is one among many, not a load test.
+/// Pause between two operations of a writer: the client is one among many, not a load test.
 const PAUSE_MICROS: u64 = 4_000;
-/// How long the last reads may take to be answered.
+/// Time limit for the last reads.
 const LAST_READS: Duration = Duration::from_secs(60);
 
-/// What was seen in one phase.
+/// The observations of one phase.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// Times of operations that were answered.
+    /// Durations of answered operations.
     times: Vec<Duration>,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) acknowledged: u64,
-    /// Reads that found what they must not.
+    /// Reads with impossible results.
     pub(super) lost: Vec<String>,
     pub(super) last_error: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Seen {
         self.times.len()
     }
 
-    /// The time that so many of a thousand operations were faster than, milliseconds.
+    /// This permille of the operations' durations, milliseconds.
     pub(super) fn percentile_ms(&self, per_mille: usize) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -54,18 +54,18 @@ impl Seen {
     }
 }
 
-/// What may be read of a key.
+/// The values that a read of a key may return.
 #[derive(Debug, Clone, Default)]
 struct Register {
     name: String,
-    /// None: nothing was acknowledged or read.
+    /// `None` if nothing was acknowledged or read.
     current: Option<u64>,
-    /// Values of writes whose outcome is not known.
+    /// Values of writes with unknown outcome.
     open: HashSet<u64>,
     next: u64,
 }
 
-/// The client while it runs.
+/// The running client.
 pub(super) struct Honest {
     seen: Arc<Mutex<Seen>>,
     over: Arc<AtomicBool>,
@@ -100,13 +100,13 @@ impl Honest {
         }
     }
 
-    /// What was seen since this was asked last.
+    /// The observations since the last call.
     pub(super) fn take_seen(&self) -> Seen {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the writers and reads every key once more; what was seen since it was asked last,
-    /// and whether all could be read.
+    /// Stops the writers and reads every key once more. Returns the observations since the last
+    /// call, and the keys that could not be read.
     pub(super) async fn finish(mut self) -> (Seen, Vec<String>) {
         self.over.store(true, Ordering::Relaxed);
         let mut troubles = Vec::new();
@@ -210,7 +210,7 @@ impl Writer {
 }
 
 impl Register {
-    /// What is wrong with reading this.
+    /// The problem with reading this value, if any.
     fn found(&mut self, value: Option<u64>) -> Option<String> {
         if value == self.current {
             return None;

@@ -9,29 +9,29 @@ use tonic::Code;
 
 use super::target::Shot;
 
-/// How long one request may take, unless its kind says otherwise.
+/// Time limit of a request, unless its kind has another.
 const TIME: Duration = Duration::from_secs(20);
 
-/// What came back.
+/// What the node did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A gRPC status; `Ok` is an answer.
     Grpc(Code),
-    /// Responses of HTTP/1: the status of the first, and how many there were.
+    /// HTTP/1 responses: the status of the first, and their number.
     Http(u16, usize),
     /// HTTP/2 ended the stream, with this code.
     Reset(u32),
     /// HTTP/2 ended the connection, with this code.
     GoAway(u32),
-    /// The node hung up without a word.
+    /// The node closed the connection without a message.
     Closed,
-    /// The node stopped reading: what is sent waits here.
+    /// The node stopped reading, so sending blocks.
     Stalled,
-    /// The connection is as it was, and the node answers on it.
+    /// The connection is unchanged, and the node answers on it.
     Open,
-    /// An answer was due and none came. Never as it should be.
+    /// A required answer did not arrive. Never expected.
     Silent,
-    /// Anything that no other variant describes. Never as it should be.
+    /// Any other outcome. Never expected.
     Wrong(String),
 }
 
@@ -53,18 +53,18 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What may come back.
+/// An outcome that is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// This gRPC status.
     Code(Code),
-    /// A gRPC status that says what is wrong with the request.
+    /// A gRPC status that reports a problem with the request.
     Refused,
     /// A gRPC answer.
     Answered,
     /// HTTP/1: this status, once.
     Http(u16),
-    /// HTTP/1: one refusal, of whatever status from 400 on.
+    /// HTTP/1: a single refusal, with any status from 400 on.
     HttpRefused,
     Reset,
     GoAway,
@@ -91,7 +91,7 @@ impl Expected {
     }
 }
 
-/// Codes that blame the request, or say that there is no room for it.
+/// Codes that blame the request or report a lack of resources.
 const fn is_refusal(code: Code) -> bool {
     matches!(
         code,
@@ -106,22 +106,22 @@ const fn is_refusal(code: Code) -> bool {
     )
 }
 
-/// Sets of expectations that many kinds share.
+/// Sets of allowed outcomes that many kinds share.
 pub(crate) mod expect {
     use super::Expected::{self, Answered, Closed, Code, GoAway, Open, Refused, Reset, Stalled};
 
     pub(crate) const INVALID: &[Expected] = &[Code(tonic::Code::InvalidArgument)];
     pub(crate) const REFUSED: &[Expected] = &[Refused];
     pub(crate) const ANSWERED: &[Expected] = &[Answered];
-    /// Answered or refused: harmless either way.
+    /// Answered or refused: both are harmless.
     pub(crate) const TOLD: &[Expected] = &[Answered, Refused];
-    /// What prost cannot decode is INTERNAL, as tonic has it.
+    /// tonic reports messages that prost cannot decode as INTERNAL.
     pub(crate) const MALFORMED: &[Expected] = &[Refused, Code(tonic::Code::Internal)];
     /// The connection ends.
     pub(crate) const ENDED: &[Expected] = &[GoAway, Closed];
     /// The stream or the connection ends.
     pub(crate) const CUT: &[Expected] = &[Reset, GoAway, Closed];
-    /// Whatever does not cost the node anything.
+    /// Any outcome that costs the node nothing.
     pub(crate) const BORNE: &[Expected] = &[Open, Stalled, Reset, GoAway, Closed];
 }
 
@@ -131,12 +131,12 @@ type Act = Arc<dyn Fn(Shot) -> BoxFuture<'static, Outcome> + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub(crate) name: String,
-    /// What it does, in a line.
+    /// Its action, in one line.
     pub(crate) what: String,
     expects: &'static [Expected],
-    /// Why it is not run unless asked for: what the service does not hold against yet.
+    /// Why it is not run by default: the service does not withstand it yet.
     pub(crate) known: Option<&'static str>,
-    /// It waits for the node's timers, beside the others.
+    /// Whether it waits for the node's timers and so runs beside the others.
     pub(crate) is_slow: bool,
     act: Act,
 }
@@ -162,19 +162,19 @@ impl Kind {
         }
     }
 
-    /// It waits for the node's timers.
+    /// Marks it as waiting for the node's timers.
     pub(crate) const fn slow(mut self) -> Self {
         self.is_slow = true;
         self
     }
 
-    /// It expects something else.
+    /// Sets the allowed outcomes.
     pub(crate) const fn or(mut self, expects: &'static [Expected]) -> Self {
         self.expects = expects;
         self
     }
 
-    /// The service is known not to hold against it.
+    /// Marks it as not withstood by the service.
     pub(crate) const fn known(mut self, why: &'static str) -> Self {
         self.known = Some(why);
         self
@@ -184,7 +184,7 @@ impl Kind {
         self.expects.iter().any(|expected| expected.is_met(outcome))
     }
 
-    /// What is expected, for people.
+    /// The allowed outcomes, for display.
     pub(crate) fn expectation(&self) -> String {
         let names = self.expects.iter().map(|expected| match expected {
             Expected::Code(code) => format!("{code:?}"),
@@ -194,7 +194,7 @@ impl Kind {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// Makes one request, or one connection.
+    /// Sends one request, or opens one connection.
     pub(crate) async fn act(&self, shot: Shot) -> Outcome {
         let time = if self.is_slow { 3 * TIME } else { TIME };
         let acted = tokio::time::timeout(time, (self.act)(shot)).await;

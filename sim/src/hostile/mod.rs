@@ -2,15 +2,15 @@
 //!
 //! * `kind`: one kind of request or connection, with its expected outcome; `kinds`: all of them.
 //! * `descriptors`: the RPCs of the interface, so new ones are covered automatically.
-//! * `grpc`, `frames`: calls and frames of HTTP/2 of which every byte is chosen.
-//! * `target`: the cluster as a stranger knows it.
+//! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely.
+//! * `target`: the cluster as an outsider knows it.
 //! * `honest`: a client that nodes must serve meanwhile; `watch`: memory and restarts.
 //! * `report`: the results.
 //!
 //! The seed decides order, nodes and random bytes, not timing: a run is not repeatable.
 //!
-//! Absent on purpose: attacks that need no trick without authentication, such as removing a
-//! member. Kinds that still succeed against the service are `known`, and run only on request.
+//! Absent on purpose: attacks that are trivial without authentication, such as removing a member.
+//! Kinds that still succeed against the service are `known`, and run only on request.
 
 mod descriptors;
 mod frames;
@@ -42,14 +42,14 @@ use report::Report;
 use target::{Shot, Target};
 use watch::Watch;
 
-/// The files that a node may have open: few, so that they can be taken.
+/// Limit on a node's open files: low, so that attackers can exhaust it.
 pub(crate) const DESCRIPTORS: u32 = 512;
-/// Slow kinds at a time, beside the others.
+/// Slow kinds that run at a time, beside the others.
 const SLOW_AT_ONCE: usize = 12;
-/// A node that has no place now is asked again so often.
+/// Attempts at a node that has no free permits.
 const TRIES: u32 = 6;
 const TRY_AGAIN: Duration = Duration::from_millis(250);
-/// Between the last hostile request and the last look at memory.
+/// Time between the last hostile request and the last memory sample.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Options of a run.
@@ -96,27 +96,27 @@ pub(crate) struct Options {
 /// Why a run failed to start. The findings of a run are in its [`Report`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// No cluster came to be.
+    /// The cluster did not start.
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    /// The library could not do what an honest client does.
+    /// The library failed to do what an honest client does.
     #[error("no client: {0}")]
     Client(#[from] torc_client::Error),
-    /// A node did not say who it is.
+    /// A node did not identify itself.
     #[error("node {0} did not identify itself")]
     Unidentified(NodeId),
     /// The interface's descriptors cannot be read.
     #[error("descriptors: {0}")]
     Descriptors(prost::DecodeError),
-    /// Nothing to do.
+    /// No kind matches.
     #[error("no kind starts with {0}: --list prints the kinds")]
     NoKind(String),
-    /// The machine refused something.
+    /// The machine refused a resource.
     #[error("starting a runtime: {0}")]
     Runtime(std::io::Error),
 }
 
-/// Runs the kinds; whether nothing was wrong.
+/// Runs the kinds; returns whether everything was as expected.
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let kinds = chosen(options)?;
     if options.list {
@@ -152,7 +152,7 @@ fn list(kinds: &[Kind], json: bool) {
     let mut out = std::io::stdout().lock();
     for kind in kinds {
         let (name, what, expects) = (&kind.name, &kind.what, kind.expectation());
-        // A reader that went away ends the printing.
+        // If the reader has closed the pipe, only the printing ends.
         let written = if json {
             let object = serde_json::json!({
                 "kind": name, "what": what, "expects": expects, "known": kind.known,
@@ -175,7 +175,7 @@ fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // With fewer, kinds that hoard say that they cannot.
+    // With a lower limit, kinds that hoard connections report that they cannot.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -219,7 +219,7 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// What is still to be done, and what came of what was.
+/// The remaining work, and the outcomes so far.
 struct Work {
     waiting: Mutex<VecDeque<(Kind, Shot)>>,
     slow: Mutex<VecDeque<(Kind, Shot)>>,
@@ -251,7 +251,7 @@ async fn rounds(
         over,
     });
     for round in 0..rounds {
-        // Without a node there is nothing more to find.
+        // Without a node, nothing more can be found.
         if over.is_some_and(|over| Instant::now() >= over) || !watch.restarted().is_empty() {
             break;
         }
@@ -276,7 +276,7 @@ async fn rounds(
     report
 }
 
-/// Every kind once, in an order of its own, at any node.
+/// Queues every kind once, in random order, each at a random node.
 fn deal(kinds: &[Kind], target: &Arc<Target>, rng: &mut Rng, work: &Work) {
     let mut shuffled: Vec<_> = kinds
         .iter()
@@ -314,7 +314,7 @@ async fn worker(work: Arc<Work>, is_slow: bool) {
     }
 }
 
-/// Acts again where the node had no place: others take them all at times.
+/// Retries while the node has no free permits: others sometimes hold all of them.
 async fn insist(kind: &Kind, shot: Shot) -> Outcome {
     let mut rng = shot.rng.clone();
     let (target, at) = (Arc::clone(&shot.target), shot.at);

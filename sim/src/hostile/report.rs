@@ -11,10 +11,10 @@ use super::honest::Seen;
 use super::kind::{Kind, Outcome};
 use super::watch::Memory;
 
-/// As many unexpected outcomes of a kind are told.
+/// Limit on the unexpected outcomes printed per kind.
 const MOST_TOLD: usize = 3;
 
-/// What became of the requests of one kind.
+/// The outcomes of one kind.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Tally {
     pub(super) outcomes: BTreeMap<String, u64>,
@@ -27,10 +27,10 @@ pub(super) struct Report {
     pub(super) rounds: u64,
     pub(super) seconds: f64,
     pub(super) tallies: BTreeMap<String, Tally>,
-    /// Kinds that were left out, and why.
+    /// Skipped kinds, and why.
     pub(super) skipped: BTreeMap<String, &'static str>,
     pub(super) unexpected: BTreeMap<String, Vec<String>>,
-    /// What else is wrong.
+    /// Other problems.
     pub(super) troubles: Vec<String>,
     pub(super) rest: Seen,
     pub(super) under: Seen,
@@ -53,7 +53,7 @@ impl Report {
         }
     }
 
-    /// Adds what follows from the figures; the last step.
+    /// Derives problems from the figures; the last step.
     pub(super) fn judge(&mut self) {
         for (node, memory) in &self.memory {
             let grown = memory.grown() >> 10;
@@ -85,7 +85,7 @@ impl Report {
         self.unexpected.is_empty() && self.troubles.is_empty()
     }
 
-    /// The honest client's p99 beside that at rest.
+    /// The honest client's p99 relative to its p99 at rest.
     fn ratio(&self) -> f64 {
         self.under.percentile_ms(990) / self.rest.percentile_ms(990).max(1e-3)
     }
@@ -104,7 +104,7 @@ impl Report {
 
     pub(super) fn print(&self, json: bool) {
         let text = if json { self.to_json() } else { self.to_text() };
-        // A reader that went away ends the printing, not the run.
+        // If the reader has closed the pipe, only the printing ends.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 

@@ -19,14 +19,15 @@ use super::Error;
 use super::grpc::{self, Headers};
 use crate::cluster::PlainCluster;
 
-/// The key of a value as long as a value may be.
+/// A key whose value has the maximum length.
 pub(crate) const LONG_KEY: &str = "hostile/long";
 pub(crate) const LONG_LEN: usize = 1 << 20;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// An address of this machine that belongs to no node: members need no places at their peer ports.
+/// An address of this machine that belongs to no node. Members need no permits on peer ports, so
+/// they are unsuitable.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 
-/// One node, as it says who it is.
+/// One node, as it identifies itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -40,7 +41,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Where a call of this path is served.
+    /// The address that serves this call.
     pub(crate) fn port_of(&self, path: &str) -> SocketAddr {
         if is_of_nodes(path) {
             self.peer
@@ -50,7 +51,7 @@ impl Node {
     }
 }
 
-/// Whether only nodes call it.
+/// Whether only nodes make this call.
 pub(crate) fn is_of_nodes(path: &str) -> bool {
     let services = ["/torc.v1.Replica/", "/torc.v1.TopologyGroup/"];
     services.iter().any(|service| path.starts_with(service))
@@ -63,7 +64,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Asks the nodes who they are, and stores what kinds read.
+    /// Asks the nodes for their identities, and stores the data that kinds read.
     pub(crate) async fn learn(cluster: &PlainCluster) -> Result<Self, Error> {
         let client = cluster.client()?;
         client.put(LONG_KEY, vec![7; LONG_LEN]).await?;
@@ -97,7 +98,7 @@ impl Target {
         Digest::of(&self.table.digest_key, NamespaceId::DEFAULT, key)
     }
 
-    /// Where a key lives, and in which epoch.
+    /// The route of a key, with its epoch.
     pub(crate) fn route_of(&self, key: &[u8]) -> v1::Route {
         let partition = self
             .table
@@ -110,7 +111,7 @@ impl Target {
     }
 }
 
-/// One go of one kind: at which node, and with which dice.
+/// One run of one kind: the node, and the random numbers.
 #[derive(Debug)]
 pub(crate) struct Shot {
     pub(crate) target: Arc<Target>,
@@ -123,12 +124,12 @@ impl Shot {
         &self.target.nodes[self.at % self.target.nodes.len()]
     }
 
-    /// Another node than the one that is attacked.
+    /// A node other than the attacked one.
     pub(crate) fn other(&self) -> &Node {
         &self.target.nodes[(self.at + 1) % self.target.nodes.len()]
     }
 
-    /// What a request between nodes names.
+    /// The headers of a request between nodes.
     pub(crate) fn names(&self) -> Headers {
         vec![
             (
@@ -139,7 +140,7 @@ impl Shot {
         ]
     }
 
-    /// How the other node greets the one that is attacked.
+    /// The greeting of another node to the attacked one.
     pub(crate) fn hello(&self) -> LinkHello {
         let other = self.other();
         LinkHello {
@@ -157,7 +158,7 @@ impl Shot {
     }
 }
 
-/// A connection from where nodes live: a peer port counts none of these.
+/// A connection from the nodes' address, which a peer port does not limit.
 pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     within(TcpStream::connect(to)).await
 }
@@ -165,7 +166,7 @@ pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 /// A connection from an address that belongs to no node.
 pub(crate) async fn connect_as_stranger(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // Where there is no such address, strangers come from where nodes live.
+    // If that address is unavailable, the nodes' address is used instead.
     let _ = socket.bind(SocketAddr::new(STRANGER, 0));
     within(socket.connect(to)).await
 }

@@ -34,7 +34,7 @@ impl Memory {
 }
 
 impl Watch {
-    /// What they take now is rest.
+    /// Starts; the present memory counts as the memory at rest.
     pub(super) fn start(nodes: Vec<PlainNode>) -> Self {
         let memory = nodes.iter().map(|node| {
             let rest = resident_kib(node.pid).unwrap_or(0);
@@ -63,7 +63,7 @@ impl Watch {
         memory.clone()
     }
 
-    /// Nodes whose process is not the one that was there in the beginning.
+    /// Nodes whose process is no longer the original one.
     pub(super) fn restarted(&self) -> Vec<NodeId> {
         let nodes = self.nodes.iter().zip(&self.started);
         let other =
@@ -102,10 +102,10 @@ fn resident_kib(pid: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// When the process began, in ticks since the machine did; none if it has ended.
+/// When the process began, in ticks since the machine's start; `None` if it has exited.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything; the first field there is the third.
+    // After the name, which may contain anything; the first field there is the third.
     let behind = stat.rsplit_once(')')?.1;
     let mut fields = behind.split_whitespace();
     if fields.next()? == "Z" {

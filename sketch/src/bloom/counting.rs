@@ -1,31 +1,33 @@
-//! A filter with deletion: the lecture's operations (i, ±1).
+//! A filter with deletion: the operations (i, ±1) of the lecture.
 //!
-//! Fan, Cao, Almeida, Broder: Summary Cache, 2000. A counter of 4 bits in the place of every bit. A counter that has reached 15 stays
-//! there, for it no longer knows how many keys it stands for: nothing is ever forgotten that is still in. At the usual fill some counter of
-//! m gets there with probability 1.4e-15 m.
+//! Fan, Cao, Almeida, Broder: Summary Cache, 2000. A counter of 4 bits in place of every bit. A
+//! counter that reaches 15 stays there, because it no longer knows how many keys it counts: so a
+//! key that is still in the set is never lost. At the usual fill, one of the m counters reaches 15
+//! with probability 1.4e-15 m.
 
 use torc_record::Digest;
 
 use super::probes::BloomProbes;
 use super::{BloomFilter, BloomShape, ShapesDiffer};
 
-/// Counters of a word.
+/// Counters per word.
 const PER_WORD: usize = 16;
 const FULL: u64 = 15;
 /// The lowest bit of each counter of a word.
 const LOWEST: u64 = 0x1111_1111_1111_1111;
 
-/// A Bloom filter with deletion; see the module. 4 bits a counter, so four times a [`BloomFilter`].
+/// A Bloom filter with deletion; see the module. Takes 4 bits per counter, four times a
+/// [`BloomFilter`].
 ///
-/// A set, or a multiset of up to 14 of each key. Deleting what was never inserted, but is let in by chance, takes bits of other keys
-/// away: delete only what you know is in.
+/// A set, or a multiset with up to 14 of each key. Deleting a false positive removes bits of other
+/// keys: delete only keys that you know are in the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountingBloom {
     shape: BloomShape,
     words: Vec<u64>,
 }
 
-/// A key was to be deleted that is certainly not in. Nothing was changed.
+/// The key to delete is certainly not in the filter. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key is not in the filter, so it was not deleted")]
 pub struct NotInserted;
@@ -40,7 +42,7 @@ impl CountingBloom {
         }
     }
 
-    /// Counters, as many as the bits of a plain filter, and probes.
+    /// Counters (as many as a plain filter has bits) and probes.
     #[must_use]
     pub const fn shape(&self) -> BloomShape {
         self.shape
@@ -55,7 +57,7 @@ impl CountingBloom {
         self.words[word] >> shift & FULL
     }
 
-    /// Counts the key once more.
+    /// Increments the key's count.
     pub fn insert(&mut self, digest: &Digest) {
         for at in self.probes(digest) {
             if self.counter(at) < FULL {
@@ -64,7 +66,7 @@ impl CountingBloom {
         }
     }
 
-    /// Counts the key once less.
+    /// Decrements the key's count.
     ///
     /// # Errors
     /// [`NotInserted`]; nothing was changed.
@@ -73,7 +75,8 @@ impl CountingBloom {
             return Err(NotInserted);
         }
         for at in self.probes(digest) {
-            // 0 only where a key meets a counter twice that was incremented once: it was never inserted.
+            // 0 only if a key hits a counter twice that was incremented once: the key was never
+            // inserted.
             if (1..FULL).contains(&self.counter(at)) {
                 self.words[at.0] -= 1 << at.1;
             }
@@ -81,16 +84,16 @@ impl CountingBloom {
         Ok(())
     }
 
-    /// Whether the key may be in. False is certain.
+    /// Whether the key may be in the filter. `false` is certain.
     #[must_use]
     pub fn may_contain(&self, digest: &Digest) -> bool {
         self.probes(digest).all(|at| self.counter(at) > 0)
     }
 
-    /// Takes in the other filter's keys, each as often as it is there.
+    /// Adds the other filter's keys, each with its count.
     ///
     /// # Errors
-    /// [`ShapesDiffer`]; nothing was taken in.
+    /// [`ShapesDiffer`]; nothing was added.
     pub fn merge(&mut self, other: &Self) -> Result<(), ShapesDiffer> {
         if self.shape != other.shape {
             return Err(ShapesDiffer(self.shape, other.shape));
@@ -105,7 +108,7 @@ impl CountingBloom {
         Ok(())
     }
 
-    /// The plain filter of what is in now, to send to others: a quarter of the size.
+    /// The plain filter of the current keys, for sending: a quarter of the size.
     #[must_use]
     pub fn to_filter(&self) -> BloomFilter {
         let words = self.words.chunks_exact(64 / PER_WORD).map(|words| {

@@ -1,4 +1,4 @@
-//! The plain filter: bits, T probes a key.
+//! The plain filter: bits, and T probes per key.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -17,7 +17,7 @@ const FORMAT: u8 = 1;
 /// A Bloom filter over digests; see the [module](super).
 ///
 /// * Updates: [`BloomFilter::insert`].
-/// * Questions: [`BloomFilter::may_contain`], [`BloomFilter::estimated_keys`], [`BloomFilter::rate`].
+/// * Queries: [`BloomFilter::may_contain`], [`BloomFilter::estimated_keys`], [`BloomFilter::rate`].
 /// * Combination: [`BloomFilter::union`], [`BloomFilter::intersect`].
 /// * Bytes: [`BloomFilter::encode`], [`BloomFilter::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,19 +26,19 @@ pub struct BloomFilter {
     words: Vec<u64>,
 }
 
-/// Two filters of different shapes were to be combined. Both are as they were: make both of one shape.
+/// Filters of different shapes cannot be combined. Both are unchanged: create both with one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("one filter has {} bits and {} probes, the other {} and {}: make both of one shape", .0.bits(), .0.probes(), .1.bits(), .1.probes())]
 pub struct ShapesDiffer(pub BloomShape, pub BloomShape);
 
-/// Why bytes are no filter. Nothing was made.
+/// Why bytes are not a filter. Nothing was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BloomDecodeError {
-    /// Made by another version, or no filter at all.
+    /// Made by another version, or not a filter.
     #[error("the bytes are no Bloom filter of format {FORMAT}")]
     Format,
-    /// More bits than the caller allows.
+    /// More bits than the caller accepts.
     #[error("a filter of {bits} bits, at most {most} are allowed here")]
     TooLarge {
         /// Bits of the filter.
@@ -46,7 +46,7 @@ pub enum BloomDecodeError {
         /// The caller's limit.
         most: u32,
     },
-    /// The bits and what announces them do not fit.
+    /// The header does not match the bits.
     #[error("the filter's shape does not fit its length")]
     Shape,
 }
@@ -61,7 +61,7 @@ impl BloomFilter {
         }
     }
 
-    /// The filter of these bits; as many words as the shape has.
+    /// The filter with these bits; as many words as the shape requires.
     pub(super) fn of_words(shape: BloomShape, words: Vec<u64>) -> Self {
         debug_assert_eq!(words.len(), shape.words());
         Self { shape, words }
@@ -73,7 +73,8 @@ impl BloomFilter {
         self.shape
     }
 
-    /// Puts a key in. True if it certainly was not in before; false if it may have been. T cache misses at most.
+    /// Inserts a key. Returns true if it certainly was not in the filter before. At most T cache
+    /// misses.
     pub fn insert(&mut self, digest: &Digest) -> bool {
         let mut is_new = false;
         for bit in BloomProbes::of(digest, self.shape) {
@@ -85,27 +86,28 @@ impl BloomFilter {
         is_new
     }
 
-    /// Whether the key may be in. False is certain; true is wrong for a stranger at [`BloomFilter::rate`]. A stranger to a filter
-    /// that is half full costs two probes on average, a key T.
+    /// Whether the key may be in the filter. `false` is certain; `true` is wrong at
+    /// [`BloomFilter::rate`]. In a half-full filter, a missing key takes two probes on average, a
+    /// present one T.
     #[must_use]
     pub fn may_contain(&self, digest: &Digest) -> bool {
         let mut probes = BloomProbes::of(digest, self.shape);
         probes.all(|bit| self.words[bit as usize / 64] >> (bit % 64) & 1 == 1)
     }
 
-    /// Takes in the other filter's keys: the filter of both sets, to the bit.
+    /// Adds the other filter's keys. The result is bit for bit the filter of the union.
     ///
     /// # Errors
-    /// [`ShapesDiffer`]; nothing was taken in.
+    /// [`ShapesDiffer`]; nothing was added.
     pub fn union(&mut self, other: &Self) -> Result<(), ShapesDiffer> {
         self.combine(other, |own, other| own | other)
     }
 
-    /// Keeps what both filters may have. Every key of both sets stays in; the rate is no higher than either filter's, but may be
-    /// higher than that of a filter of the common keys alone.
+    /// Keeps the keys that both filters may contain. Every key of both sets stays; the rate is at
+    /// most that of either filter, but may be above that of a filter with only the common keys.
     ///
     /// # Errors
-    /// [`ShapesDiffer`]; nothing was taken away.
+    /// [`ShapesDiffer`]; nothing was removed.
     pub fn intersect(&mut self, other: &Self) -> Result<(), ShapesDiffer> {
         self.combine(other, |own, other| own & other)
     }
@@ -126,21 +128,22 @@ impl BloomFilter {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// The share of the bits that are set. A pass over them.
+    /// The fraction of set bits. Takes one pass over the bits.
     #[must_use]
     pub fn fill(&self) -> f64 {
         let set: u64 = self.words.iter().map(|w| u64::from(w.count_ones())).sum();
         set as f64 / f64::from(self.shape.bits())
     }
 
-    /// The rate at which strangers are let in now: fill^T. A pass over the bits.
+    /// The current false positive rate, fill^T. Takes one pass over the bits.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.fill().powi(self.shape.probes().cast_signed())
     }
 
-    /// About how many different keys were inserted: `-(m/T) ln(1 - fill)` (Swamidass and Baldi 2007). A pass over the bits. Of
-    /// two filters, |A| + |B| - |A union B| estimates the number of common keys.
+    /// The approximate number of different keys inserted: `-(m/T) ln(1 - fill)` (Swamidass and
+    /// Baldi 2007). Takes one pass over the bits. For two filters, |A| + |B| - |A union B|
+    /// estimates the number of common keys.
     #[must_use]
     pub fn estimated_keys(&self) -> f64 {
         self.shape.keys_at(self.fill())
@@ -152,7 +155,7 @@ impl BloomFilter {
         size_of::<Self>() + 8 * self.words.len()
     }
 
-    /// The filter as bytes, 6 and its bits:
+    /// The filter as bytes, 6 in addition to its bits:
     ///
     /// ```text
     /// 0  u8   format, 1
@@ -169,8 +172,8 @@ impl BloomFilter {
         out
     }
 
-    /// The inverse of [`BloomFilter::encode`]. Takes no more memory than the bytes have, and refuses a filter of more than
-    /// `most_bits`.
+    /// The inverse of [`BloomFilter::encode`]. Allocates no more than the length of the bytes, and
+    /// refuses a filter with more than `most_bits`.
     ///
     /// # Errors
     /// [`BloomDecodeError`].

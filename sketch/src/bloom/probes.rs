@@ -1,22 +1,23 @@
-//! Where a key's bits are.
+//! Computes the positions of a key's bits.
 
 use torc_record::Digest;
 
 use super::BloomShape;
 use crate::SeedStream;
 
-/// The positions of one key: uniform, and as good as independent. About 1 ns each.
+/// The positions of one key: uniform, and effectively independent. About 1 ns each.
 #[derive(Debug, Clone)]
 pub(super) struct BloomProbes {
     stream: SeedStream,
-    /// The half of the last word that is not used yet.
+    /// The unused half of the last word.
     kept: Option<u32>,
     bits: u32,
     left: u32,
 }
 
 impl BloomProbes {
-    /// From the last 64 bits of a digest, which a token does not use: keys of one partition share the first bits.
+    /// From the last 64 bits of a digest, which do not contain the token: keys of one partition
+    /// share the first bits.
     pub(super) const fn of(digest: &Digest, shape: BloomShape) -> Self {
         let mut low = [0; 8];
         low.copy_from_slice(digest.0.split_at(8).1);
@@ -50,8 +51,9 @@ mod tests {
     use super::*;
     use crate::testing::digest;
 
-    /// Filters that were sent or stored depend on them. SplitMix64 of the seed 1234567 begins with 6457827717110365317 =
-    /// 0x599ed017fb08fc85; the first ten bits of its halves are 358 and 1004.
+    /// Filters that were sent or stored depend on these positions. SplitMix64 of the seed 1234567
+    /// begins with 6457827717110365317 = 0x599ed017fb08fc85; the first ten bits of its halves are
+    /// 358 and 1004.
     #[test]
     fn golden_positions_do_not_change() {
         let mut bytes = [0; 16];
@@ -62,7 +64,8 @@ mod tests {
         assert_eq!(probes.len(), 3);
     }
 
-    /// Chi-square over 64 positions, of each probe by itself: 63 degrees of freedom, above 130 with probability below 1e-6.
+    /// Chi-square over 64 positions for each probe separately: 63 degrees of freedom, above 130
+    /// with probability below 1e-6.
     #[test]
     fn every_probe_is_uniform() {
         let shape = BloomShape::new(64, 5).unwrap();

@@ -1,4 +1,4 @@
-//! How many bits and probes a Bloom filter has.
+//! The number of bits and probes of a Bloom filter.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -9,50 +9,51 @@
 
 use super::{best_probes, bits_per_key, classic_rate};
 
-/// Most bits of one filter: half a gibibyte of them.
+/// Limit on the bits of a filter, half a gibibyte.
 pub const MAX_BITS: u32 = u32::MAX - 63;
-/// Most probes a key.
+/// Limit on the probes per key.
 pub const MAX_PROBES: u32 = 32;
-/// Smallest rate a filter is sized for.
+/// Lowest rate that a filter is sized for.
 pub const MIN_RATE: f64 = 1e-9;
 
-/// Bits, a multiple of 64, and probes a key.
+/// Bits (a multiple of 64) and probes per key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BloomShape {
     bits: u32,
     probes: u32,
 }
 
-/// Why there is no such filter. Nothing was made.
+/// Why there is no such filter. Nothing was created.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BloomShapeError {
-    /// The rate is no probability that a filter can have.
+    /// The rate is not possible for a filter.
     #[error("a false-positive rate of {rate}: it lies between {MIN_RATE:e} and 0.5")]
     Rate {
-        /// Asked for.
+        /// The requested rate.
         rate: f64,
     },
-    /// The filter would be too large: allow more errors, or use several filters.
+    /// The filter would be too large: allow a higher rate, or use several filters.
     #[error("{bits} bits, at most {MAX_BITS} are possible: allow a higher rate or split the keys")]
     Bits {
-        /// Needed or asked for.
+        /// Needed or requested bits.
         bits: u64,
     },
-    /// No probe, or too many.
+    /// No probes, or too many.
     #[error("{probes} probes a key, 1 to {MAX_PROBES} are possible")]
     Probes {
-        /// Asked for.
+        /// Requested probes.
         probes: u32,
     },
 }
 
 impl BloomShape {
-    /// The smallest filter that lets strangers in with probability `rate` once it holds `keys` keys: T = log2(1/δ) probes
-    /// into m = n log2(1/δ) / ln 2 bits, both rounded up so that the rate is kept.
+    /// The smallest filter with the false positive rate `rate` once it holds `keys` keys: T =
+    /// log2(1/δ) probes into m = n log2(1/δ) / ln 2 bits, both rounded up to keep the rate.
     ///
     /// # Errors
-    /// [`BloomShapeError::Rate`] outside of [`MIN_RATE`] to 0.5, [`BloomShapeError::Bits`] beyond [`MAX_BITS`].
+    /// [`BloomShapeError::Rate`] outside [`MIN_RATE`] to 0.5, [`BloomShapeError::Bits`] above
+    /// [`MAX_BITS`].
     pub fn for_keys(keys: u64, rate: f64) -> Result<Self, BloomShapeError> {
         if !(MIN_RATE..=0.5).contains(&rate) {
             return Err(BloomShapeError::Rate { rate });
@@ -60,7 +61,8 @@ impl BloomShape {
         let keys = keys.max(1);
         let per_key = bits_per_key(rate);
         let probes = best_probes(per_key);
-        // Whole probes err a little more than the ideal number: up to 2 % more bits make up for it.
+        // A whole number of probes has a slightly higher rate than the ideal number: up to 2 % more
+        // bits compensate.
         let least = (per_key * keys as f64) as u64;
         let step = (least / 1024).max(1);
         let mut bits = least.max(64);
@@ -70,11 +72,11 @@ impl BloomShape {
         Self::new(bits, probes)
     }
 
-    /// `bits` bits, rounded up to a multiple of 64, and `probes` probes a key.
+    /// `bits` bits, rounded up to a multiple of 64, and `probes` probes per key.
     ///
     /// # Errors
-    /// [`BloomShapeError::Bits`] for none or more than [`MAX_BITS`], [`BloomShapeError::Probes`] for none or more than
-    /// [`MAX_PROBES`].
+    /// [`BloomShapeError::Bits`] for none or more than [`MAX_BITS`], [`BloomShapeError::Probes`]
+    /// for none or more than [`MAX_PROBES`].
     pub fn new(bits: u64, probes: u32) -> Result<Self, BloomShapeError> {
         if probes == 0 || probes > MAX_PROBES {
             return Err(BloomShapeError::Probes { probes });
@@ -105,16 +107,17 @@ impl BloomShape {
         self.bits as usize / 64
     }
 
-    /// The rate that is expected once `keys` keys are in: `(1 - (1 - 1/m)^(nT))^T`.
+    /// The expected rate with `keys` keys: `(1 - (1 - 1/m)^(nT))^T`.
     #[must_use]
     pub fn rate(self, keys: u64) -> f64 {
         classic_rate(keys, self.bits.into(), self.probes)
     }
 
-    /// The number of keys that would set the share `fill` of all bits: `-(m/T) ln(1 - fill)` (Swamidass and Baldi 2007).
+    /// The number of keys that would set the fraction `fill` of all bits: `-(m/T) ln(1 - fill)`
+    /// (Swamidass and Baldi 2007).
     pub(super) fn keys_at(self, fill: f64) -> f64 {
         let bits = f64::from(self.bits);
-        // A full filter says only that it holds many: as many as if one bit were clear.
+        // A full filter shows only that it holds many keys: counts as if one bit were clear.
         let clear = (1.0 - fill).max(1.0 / bits);
         -bits / f64::from(self.probes) * clear.ln()
     }

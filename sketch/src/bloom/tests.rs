@@ -1,4 +1,4 @@
-//! The filters against sets, and their rates against the formula.
+//! Compares the filters with sets, and their rates with the formula.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::digest;
 
-/// How far a binomial count of `draws` at `rate` may stray: 5 standard deviations, probability below 1e-6, and one.
+/// Tolerance of a binomial count of `draws` at `rate`: 5 standard deviations, exceeded with
+/// probability below 1e-6, plus one.
 fn tolerance(draws: u64, rate: f64) -> f64 {
     5.0 * (draws as f64 * rate * (1.0 - rate)).sqrt() + 1.0
 }
@@ -20,8 +21,9 @@ fn let_in(may_contain: impl Fn(u64) -> bool) -> f64 {
         .count() as f64
 }
 
-/// Given its bits, a filter lets a stranger in with probability fill^T; the count of strangers is binomial. The number of set bits is one of balls in bins:
-/// its variance is m e^(-x) (1 - (1 + x) e^(-x)) with x = nT/m (Mitzenmacher and Upfal, 5.4).
+/// Given its bits, a filter has the false positive rate fill^T, and the count of false positives is
+/// binomial. The number of set bits is one of balls in bins: its variance is m e^(-x) (1 - (1 + x)
+/// e^(-x)) with x = nT/m (Mitzenmacher and Upfal, 5.4).
 #[test]
 fn the_measured_rate_is_the_lectures() {
     for (keys, rate) in [(2_000, 0.2), (20_000, 0.01), (20_000, 0.001)] {
@@ -44,7 +46,7 @@ fn the_measured_rate_is_the_lectures() {
             (found - expected).abs() < tolerance,
             "{found} of {STRANGERS} strangers, not {expected} ± {tolerance}"
         );
-        // The deviation of the bits, in keys.
+        // The deviation of the bits, converted to keys.
         let per_key = f64::from(shape.probes()) * (-load).exp();
         let estimate = filter.estimated_keys();
         assert!(
@@ -71,7 +73,7 @@ fn a_filter_that_grows_keeps_the_rate_at_every_size() {
         assert!(filter.rate_bound() < 1.02 * rate, "{}", filter.rate_bound());
     }
     assert_eq!(filter.levels(), 9, "100 + 200 + … + 25,600 keys");
-    // A key that was let in as a stranger takes no room: their number is binomial at most.
+    // A key that was a false positive takes no space: the number of these is at most binomial.
     let missing = 40_000.0 - filter.keys() as f64;
     assert!(missing <= 400.0 + tolerance(40_000, rate), "{missing}");
     let bits = 8.0 * filter.bytes() as f64 / 40_000.0;

@@ -12,12 +12,12 @@
 //!     24      …  the counters, row by row
 //! ```
 //!
-//! A counter is zigzag LEB128. Counters that are 0 come as a run: a byte 0 and the number of counters in it less one, as
-//! LEB128. A dense sketch takes 1 to 3 bytes a counter, an empty one 30 bytes. The fixed part does not change within a version;
-//! another version is refused.
+//! A counter is encoded as zigzag LEB128. A run of zero counters is a byte 0 and the length of the
+//! run minus one, as LEB128. A dense sketch takes 1 to 3 bytes per counter, an empty one 30 bytes.
+//! The fixed part does not change within a version; other versions are refused.
 //!
-//! Bytes are checked before they are believed: the caller says how many counters it is ready to hold, rows must sum to the total
-//! (a changed counter does not get by), and nothing may follow.
+//! Bytes are checked before use: the caller limits the number of counters, rows must sum to the
+//! total (so a changed counter is detected), and nothing may follow.
 
 use super::{CountMin, Shape};
 use crate::bytes::{Reader, put_varint, unzigzag, zigzag};
@@ -25,33 +25,33 @@ use crate::bytes::{Reader, put_varint, unzigzag, zigzag};
 const MAGIC: [u8; 4] = *b"TCMS";
 const VERSION: u8 = 1;
 
-/// Why bytes are no sketch. Nothing was made; fetch them again from where they came.
+/// Why bytes are not a sketch. Nothing was created; fetch them again from their source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// They begin differently.
     #[error("these bytes are not what they should be: they begin differently")]
     Magic,
-    /// Written by a later version: upgrade this one.
+    /// Written by a later version: upgrade this node.
     #[error("format version {found} is not known here, only {VERSION}")]
     Version {
         /// The version.
         found: u8,
     },
-    /// More counters than the caller takes, or an impossible shape.
+    /// More counters than the caller accepts, or an impossible shape.
     #[error("2^{width_log2} by {depth} counters, and at most {limit} are taken")]
     TooLarge {
-        /// As written.
+        /// From the bytes.
         width_log2: u8,
-        /// As written.
+        /// From the bytes.
         depth: u8,
         /// The caller's limit.
         limit: usize,
     },
-    /// Cut off, followed by something, or contradicting themselves.
+    /// Truncated, followed by other bytes, or inconsistent.
     #[error("the bytes are damaged: {what}")]
     Damaged {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
 }
@@ -61,7 +61,7 @@ const CUT_OFF: DecodeError = DecodeError::Damaged {
 };
 
 impl CountMin {
-    /// Appends the bytes of the sketch. About 2 ns a counter.
+    /// Appends the bytes of the sketch. About 2 ns per counter.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[VERSION, self.shape.width_log2(), self.shape.depth(), 0]);
@@ -78,11 +78,11 @@ impl CountMin {
         }
     }
 
-    /// Reads what [`CountMin::encode`] wrote, if it has at most `max_counters` counters. At most that many are allocated, whatever the bytes
-    /// say.
+    /// Reads the output of [`CountMin::encode`], if it has at most `max_counters` counters.
+    /// Allocates at most that many, whatever the bytes say.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing was made.
+    /// [`DecodeError`]; nothing was created.
     pub fn decode(bytes: &[u8], max_counters: usize) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Some(MAGIC) {

@@ -1,24 +1,27 @@
 //! Count-min: how often was this key seen?
 //!
-//! *Question*: the count C of a key after N insertions. *Answer*: C <= Ĉ, and Ĉ <= C + εN with probability at least
-//! 1 - δ. *Bytes*: 8 a counter, 2/ε counters a row, log2(1/δ) rows. Cormode and Muthukrishnan (2005), in the form
-//! of the lecture (S. Jiang, Hash methods, 2023).
+//! *Question*: the count C of a key after N insertions. *Answer*: C <= Ĉ, and Ĉ <= C + εN with
+//! probability at least 1 - δ. *Bytes*: 8 per counter, 2/ε counters per row, log2(1/δ) rows.
+//! Cormode and Muthukrishnan (2005), in the form of the lecture (S. Jiang, Hash methods, 2023).
 //!
-//! Every row maps a key to one of its counters by its own strongly universal hash of the digest's last 64 bits. Others that fall
-//! on the same counter can only add, so the smallest counter is the best answer.
+//! Every row maps a key to one of its counters with its own strongly universal hash of the digest's
+//! last 64 bits. Other keys with the same counter can only add to it, so the smallest counter is
+//! the best answer.
 //!
 //! Invariants:
-//! * *Linear*: the counters of a stream are the sum of the counters of its parts. Hence deletion, [`CountMin::merge`]
-//!   and [`CountMin::subtract`]: a window is a later snapshot minus an earlier one, a cluster is the sum of its nodes. No
-//!   conservative update and no saturation, for both would break it.
+//! * *Linear*: the counters of a stream are the sum of the counters of its parts. Hence deletion,
+//!   [`CountMin::merge`] and [`CountMin::subtract`]: a window is a later snapshot minus an earlier
+//!   one, a cluster is the sum of its nodes. Conservative update and saturation are absent, because
+//!   both would break this.
 //! * Every row sums to [`CountMin::total`]. Bytes for which this fails are refused.
-//! * Counters are `i64` modulo 2^64. Within the modulus addition stays exact and reversible, so that an overflow on the way
-//!   does no harm. Where no key's count is negative no counter exceeds the total, so it is enough that merging
-//!   refuses a total beyond `i64`; by insertions one at a time, 2^63 takes centuries.
+//! * Counters are `i64` modulo 2^64. Modulo 2^64, addition stays exact and reversible, so an
+//!   intermediate overflow is harmless. If no key's count is negative, no counter exceeds the
+//!   total, so it suffices that merging refuses a total beyond `i64`; single insertions would take
+//!   centuries to reach 2^63.
 //! * Only sketches of one shape and seed are combined.
 //!
-//! The bound needs that no key was deleted more often than inserted. Keys whose last 64 digest bits agree count as one:
-//! among a billion keys some pair does with probability 0.03.
+//! The bound requires that no key was deleted more often than inserted. Keys with the same last 64
+//! digest bits count as one: among a billion keys, there is such a pair with probability 0.03.
 
 mod codec;
 mod inner_product;
@@ -37,7 +40,7 @@ use crate::hash::MultiplyShift;
 ///
 /// * Updates: [`CountMin::insert`], [`CountMin::delete`], [`CountMin::add`], [`CountMin::insert_and_estimate`].
 /// * Combination: [`CountMin::merge`], [`CountMin::subtract`].
-/// * Questions: [`CountMin::estimate`], [`CountMin::error_bound`], [`CountMin::inner_product`].
+/// * Queries: [`CountMin::estimate`], [`CountMin::error_bound`], [`CountMin::inner_product`].
 /// * Bytes: [`CountMin::encode`], [`CountMin::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountMin {
@@ -48,14 +51,14 @@ pub struct CountMin {
     total: i64,
 }
 
-/// Why two sketches were not combined. Both are as they were.
+/// Why two sketches were not combined. Both are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CombineError {
-    /// The rows have other sizes: make both of one shape.
+    /// The rows have different sizes: create both sketches with one shape.
     #[error("one sketch has {} rows of {} counters, the other {} of {}", .0.depth(), .0.width(), .1.depth(), .1.width())]
     Shape(Shape, Shape),
-    /// The rows hash differently: make both of one seed.
+    /// The rows hash differently: create both sketches with one seed.
     #[error("the sketches were made from different seeds: their counters mean different keys")]
     Seed,
     /// The sum of the totals is beyond 2^63: start a new sketch.
@@ -70,7 +73,7 @@ impl CountMin {
         let mut seeds = SeedStream::new(seed);
         let bits = u32::from(shape.width_log2());
         let row = |_| MultiplyShift::new(&mut seeds, bits);
-        // A shape has 1 to 26 bits, for which there is a member of the family.
+        // A shape has 1 to 26 bits, for which the family always has a member.
         let rows = (0..shape.depth()).map(row).filter_map(Result::ok).collect();
         Self {
             shape,
@@ -87,7 +90,7 @@ impl CountMin {
         self.shape
     }
 
-    /// What the hashes were made from.
+    /// The seed of the hashes.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
@@ -99,7 +102,8 @@ impl CountMin {
         self.total
     }
 
-    /// εN rounded up: what an estimate exceeds the truth by with probability at most δ; 0 if N is negative.
+    /// εN rounded up: an estimate exceeds the truth by more with probability at most δ; 0 if N is
+    /// negative.
     #[must_use]
     pub fn error_bound(&self) -> u64 {
         let total = self.total.max(0).unsigned_abs();
@@ -108,19 +112,19 @@ impl CountMin {
         total.div_ceil(half_width)
     }
 
-    /// Counts the key once more. 1 to 2 ns a row while the counters are cached.
+    /// Increments the key's count. 1 to 2 ns per row while the counters are cached.
     #[inline]
     pub fn insert(&mut self, digest: &Digest) {
         self.add(digest, 1);
     }
 
-    /// Counts the key once less.
+    /// Decrements the key's count.
     #[inline]
     pub fn delete(&mut self, digest: &Digest) {
         self.add(digest, -1);
     }
 
-    /// Counts the key `count` times.
+    /// Adds `count` to the key's count.
     #[inline]
     pub fn add(&mut self, digest: &Digest, count: i64) {
         let key = digest.low();
@@ -135,7 +139,7 @@ impl CountMin {
         self.total = self.total.wrapping_add(count);
     }
 
-    /// [`CountMin::add`] and then [`CountMin::estimate`], for the price of one.
+    /// [`CountMin::add`] followed by [`CountMin::estimate`], for the price of one.
     #[inline]
     pub fn insert_and_estimate(&mut self, digest: &Digest, count: i64) -> i64 {
         let key = digest.low();
@@ -153,7 +157,8 @@ impl CountMin {
         smallest
     }
 
-    /// Ĉ: the smallest counter of the key. Negative only if something was deleted more often than inserted.
+    /// Ĉ: the smallest counter of the key. Negative only if a key was deleted more often than
+    /// inserted.
     #[inline]
     #[must_use]
     pub fn estimate(&self, digest: &Digest) -> i64 {
@@ -166,7 +171,7 @@ impl CountMin {
         counters.min().unwrap_or(0)
     }
 
-    /// Adds the counters of `other`: the sketch of both streams. About 0.5 ns a counter.
+    /// Adds the counters of `other`: the sketch of both streams. About 0.5 ns per counter.
     ///
     /// # Errors
     /// [`CombineError`]; nothing was added.
@@ -175,10 +180,11 @@ impl CountMin {
         self.combine(other, total, i64::wrapping_add)
     }
 
-    /// Takes away the counters of `other`: the sketch of what this stream has beyond that one.
+    /// Subtracts the counters of `other`: the sketch of what this stream has in addition to that
+    /// one.
     ///
     /// # Errors
-    /// [`CombineError`]; nothing was taken away.
+    /// [`CombineError`]; nothing was subtracted.
     pub fn subtract(&mut self, other: &Self) -> Result<(), CombineError> {
         let total = self.total.checked_sub(other.total);
         self.combine(other, total, i64::wrapping_sub)
@@ -198,7 +204,7 @@ impl CountMin {
         Ok(())
     }
 
-    /// Whether a counter of one sketch means the same keys as that of the other.
+    /// Whether the counters of both sketches mean the same keys.
     ///
     /// # Errors
     /// [`CombineError::Shape`] or [`CombineError::Seed`].

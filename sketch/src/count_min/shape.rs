@@ -1,65 +1,67 @@
-//! How wide and how deep a count-min sketch is, from the error it may make.
+//! The width and depth of a count-min sketch, from its error bound.
 
-/// Most rows.
+/// Limit on the rows.
 pub const MAX_DEPTH: u8 = 32;
-/// Most counters a row: 2^26.
+/// Limit on the counters per row: 2^26.
 pub const MAX_WIDTH_LOG2: u8 = 26;
 
-/// Rows and counters a row, a power of two.
+/// The number of rows, and of counters per row, a power of two.
 ///
-/// The lecture's choice: width m = 2/ε makes one row err by more than εN with a
-/// probability of at most 1/2 (Markov), depth T = log2(1/δ) independent rows make all of them err with at most δ. The width
-/// is rounded up to a power of two, so that a row's hash is a shift; the error shrinks accordingly.
+/// As in the lecture, a width of m = 2/ε makes one row exceed the error εN with a probability of at
+/// most 1/2 (Markov), and a depth of T = log2(1/δ) independent rows makes all of them exceed it
+/// with at most δ. The width is rounded up to a power of two, so that a row's hash is a shift; the
+/// error shrinks accordingly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     width_log2: u8,
     depth: u8,
 }
 
-/// Why there is no such sketch. Nothing was made; ask for a larger error.
+/// Why there is no such sketch. Nothing was created; allow a larger error.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// ε or δ is not a share, or no sketch of ours is that exact.
+    /// ε or δ is not between 0 and 1, or is too small.
     #[error(
         "error {epsilon} with failure probability {delta}: both lie between 0 and 1, from 2^-25 and 2^-32 on"
     )]
     Error {
-        /// Asked for.
+        /// The requested ε.
         epsilon: f64,
-        /// Asked for.
+        /// The requested δ.
         delta: f64,
     },
-    /// Rows or counters a row are none or too many.
+    /// The number of rows or of counters per row is out of range.
     #[error(
         "{depth} rows of 2^{width_log2} counters: there are 1 to {MAX_DEPTH} rows of 2 to 2^{MAX_WIDTH_LOG2}"
     )]
     Size {
-        /// Asked for.
+        /// The requested width.
         width_log2: u8,
-        /// Asked for.
+        /// The requested depth.
         depth: u8,
     },
 }
 
 impl Shape {
-    /// What hot keys are counted with unless told otherwise.
+    /// The default shape for hot keys.
     pub(crate) const OF_HOT_KEYS: Self = Self {
         width_log2: 12,
         depth: 5,
     };
 
-    /// What sets of keys are compared by: ±0.6 % of their size.
+    /// The shape for comparing sets of keys: ±0.6 % of their size.
     pub(crate) const OF_KEY_SETS: Self = Self {
         width_log2: 16,
         depth: 5,
     };
 
-    /// The smallest shape whose estimates exceed the truth by more than `epsilon` N with a probability of at
-    /// most `delta`.
+    /// The smallest shape whose estimates exceed the truth by more than `epsilon` N with a
+    /// probability of at most `delta`.
     ///
     /// # Errors
-    /// [`ShapeError::Error`] unless both lie strictly between 0 and 1 and not below 2^-25 and 2^-32.
+    /// [`ShapeError::Error`] unless both are strictly between 0 and 1, and at least 2^-25 and
+    /// 2^-32.
     pub fn for_error(epsilon: f64, delta: f64) -> Result<Self, ShapeError> {
         let error = ShapeError::Error { epsilon, delta };
         let is_share = |share: f64| share > 0.0 && share < 1.0;
@@ -93,7 +95,7 @@ impl Shape {
         0.5_f64.powi(depth.into())
     }
 
-    /// Counters a row.
+    /// Counters per row.
     #[must_use]
     pub const fn width(&self) -> usize {
         1 << self.width_log2
@@ -123,7 +125,7 @@ impl Shape {
         self.counters() * size_of::<i64>()
     }
 
-    /// ε: the share of N by which an estimate may exceed the truth; 2 / width.
+    /// ε: the fraction of N by which an estimate may exceed the truth; 2 / width.
     #[must_use]
     pub fn epsilon(&self) -> f64 {
         Self::epsilon_of(self.width_log2)

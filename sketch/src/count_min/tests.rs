@@ -1,4 +1,4 @@
-//! The theorems of count-min, checked over many seeds, and its bytes.
+//! Checks the theorems of count-min over many seeds, and its bytes.
 
 use proptest::prelude::*;
 use torc_record::Digest;
@@ -36,9 +36,9 @@ fn an_estimate_is_never_too_low() {
     }
 }
 
-/// E\[Ĉ\] = C + (N - C) / m for one row. The key of 10 among 7,053 at m = 64: 110.05 too much. The variance is at most
-/// (sum of squared counts) / m = 1.64e6 / 64, so the mean of 1,000 seeds has a standard deviation of
-/// at most 5.1; off by 5.5 of them with a probability below 1e-7.
+/// E\[Ĉ\] = C + (N - C) / m for one row: 110.05 too much for the key with 10 of 7,053 at m = 64.
+/// The variance is at most (sum of squared counts) / m = 1.64e6 / 64, so the mean over 1,000 seeds
+/// has a standard deviation of at most 5.1; it is off by 5.5 of them with a probability below 1e-7.
 #[test]
 fn one_row_exceeds_the_truth_by_the_expected_share_of_the_rest() {
     let excess = |seed| zipf(seed, shape(6, 1)).estimate(&digest(100)) - 10;
@@ -46,16 +46,18 @@ fn one_row_exceeds_the_truth_by_the_expected_share_of_the_rest() {
     assert!((mean - 7043.0 / 64.0).abs() < 28.0, "{mean}");
 }
 
-/// Ĉ > C + εN with probability at most δ = 1/8. Seeds are independent, so of 2,000 at most 250 are expected to exceed it, and 340 or more do with
-/// probability below 1e-8 (Chernoff). By Markov's inequality alone the bound is loose on most streams; here one other key has all of
-/// the rest, so that a row errs whenever the two collide, with 1/m; and m = 2 makes that the 1/2 of the theorem.
+/// Ĉ > C + εN with probability at most δ = 1/8. Seeds are independent, so of 2,000, at most 250 are
+/// expected to exceed the bound, and 340 or more do with probability below 1e-8 (Chernoff). On most
+/// streams, the bound by Markov's inequality is loose; here a single other key has all of the rest,
+/// so a row fails whenever the two collide, with probability 1/m; and m = 2 makes that the 1/2 of
+/// the theorem.
 #[test]
 fn the_error_exceeds_its_bound_no_more_often_than_delta() {
     let exceeds = |seed: &u64| {
         let mut sketch = CountMin::new(shape(1, 3), *seed);
         sketch.insert(&digest(1));
         sketch.add(&digest(2), 999);
-        // With ε = 1 nothing exceeds the bound; the collision of all rows is what the theorem bounds.
+        // With ε = 1, nothing exceeds the bound; the theorem bounds the collision of all rows.
         sketch.estimate(&digest(1)) > 1
     };
     let exceeding = (0..2000).filter(exceeds).count();
@@ -65,8 +67,8 @@ fn the_error_exceeds_its_bound_no_more_often_than_delta() {
     );
 }
 
-/// The same on a stream like real ones, with ε = 1/64 and δ = 1/16: of 500 seeds 31 at most are expected to exceed, 65 with
-/// probability below 1e-7.
+/// The same on a realistic stream, with ε = 1/64 and δ = 1/16: of 500 seeds, at most 31 are
+/// expected to exceed the bound, and 65 do with probability below 1e-7.
 #[test]
 fn on_a_zipf_stream_the_error_keeps_its_bound() {
     let exceeds = |seed: &u64| {
@@ -139,9 +141,10 @@ fn a_counter_that_overflowed_on_the_way_is_right_again_after_a_subtraction() {
     assert_eq!(sketch, before);
 }
 
-/// Two sets of 2,000 with 200 in common: over 200 seeds the mean estimate is within 5.5 of its standard deviations of the
-/// truth (probability below 1e-7 beyond), and their spread is the one that is stated, within 28 % (a sample deviation
-/// of 200 has one of 5 %; five and a half of them).
+/// Two sets of 2,000 with 200 in common: over 200 seeds, the mean estimate is within 5.5 of its
+/// standard deviations of the truth (probability below 1e-7 beyond), and their spread is the stated
+/// one within 28 % (the deviation of a sample of 200 itself deviates by 5 %; five and a half of
+/// them).
 #[test]
 fn the_corrected_inner_product_has_no_bias_and_the_stated_deviation() {
     let (mut estimates, mut stated) = (Vec::new(), 0.0);
@@ -178,8 +181,8 @@ fn the_corrected_inner_product_has_no_bias_and_the_stated_deviation() {
     );
 }
 
-/// min P_i exceeds <a, b> by more than ε |a|₁|b|₁ with probability at most δ = 1/8; of 200 seeds 25 are expected at most, 55 with
-/// probability below 1e-7.
+/// min P_i exceeds <a, b> by more than ε |a|₁|b|₁ with probability at most δ = 1/8; of 200 seeds,
+/// at most 25 are expected, and 55 have probability below 1e-7.
 #[test]
 fn the_lectures_inner_product_keeps_its_bound() {
     let shape = shape(6, 3);
@@ -195,8 +198,8 @@ fn the_lectures_inner_product_keeps_its_bound() {
     assert!(exceeding < 55, "{exceeding}");
 }
 
-/// The size the service uses: two sets of 200,000 keys that share 20,000, 4 rows of 65,536. The stated deviation is 393; 10 % of the
-/// truth is 5 of them, missed with probability below 1e-6.
+/// The size used by the service: two sets of 200,000 keys that share 20,000, 4 rows of 65,536. The
+/// stated deviation is 393; 10 % of the truth is 5 of them, exceeded with probability below 1e-6.
 #[test]
 fn the_overlap_of_two_sets_of_200_000_keys_is_within_a_tenth() {
     let (mut a, mut b) = (
@@ -222,7 +225,8 @@ fn golden_bytes_do_not_change() {
     let hex = hex(&encoded(&sketch));
     assert_eq!(hex, GOLDEN);
 }
-/// Made by a separate program: SplitMix64 of the seed 7, the rows' hashes and the bytes as this crate documents them.
+/// From a separate program: SplitMix64 of the seed 7, the rows' hashes and the bytes as this crate
+/// documents them.
 const GOLDEN: &str = "54434d530102020007000000000000003bffffffffffffff0000068f0300018f03000006";
 
 #[test]

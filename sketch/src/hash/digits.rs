@@ -1,12 +1,13 @@
 //! `h(x) = sum of a_i x_i mod m`: the digits of x to the base m, each times a random coefficient.
 //!
-//! The lecture's universal hashing (S. Jiang, Hash methods, 2023, "Universal Hashing"; Carter and Wegman 1979): m a prime, as many random
-//! coefficients as 128 bits have digits. For x != y some digit differs, its difference
-//! has an inverse, and of the m values of its coefficient exactly one makes the hashes collide: probability 1/m. h(x) and
-//! h(y) need not be independent (0 always hashes to 0), so this family is universal, not strongly so.
+//! The lecture's universal hashing (S. Jiang, Hash methods, 2023, "Universal Hashing"; Carter and
+//! Wegman 1979): m is a prime, with one random coefficient per digit of 128 bits. For x != y some
+//! digit differs, its difference has an inverse, and exactly one of the m values of its coefficient
+//! makes the hashes collide: probability 1/m. h(x) and h(y) need not be independent (0 always
+//! hashes to 0), so this family is universal, but not strongly universal.
 //!
-//! Slower than [`super::MultiplyShift`], because digits cost divisions: it is here as the family the
-//! theorems are proved with, for any m and for all 128 bits of a digest.
+//! Slower than [`super::MultiplyShift`], because digits take divisions. It is the family with which
+//! the theorems are proved, for any m and for all 128 bits of a digest.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -16,15 +17,15 @@
 use super::prime::next_prime;
 use crate::SeedStream;
 
-/// More values than this family is made for. Nothing was made: ask for at most 2^32.
+/// More values than this family supports. Nothing was created: request at most 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hash to {values} values was asked for, and at most 2^32 are possible")]
 pub struct ModulusTooLarge {
-    /// Values asked for.
+    /// The requested number of values.
     pub values: u64,
 }
 
-/// 128 bits to `0..m`, universal. About 10 ns a digit.
+/// Maps 128 bits to `0..m`, universal. About 10 ns per digit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigitHash {
     prime: u64,
@@ -32,7 +33,7 @@ pub struct DigitHash {
 }
 
 impl DigitHash {
-    /// A member of the family with at least `values` values: their number is the smallest prime from there on.
+    /// A member of the family with the smallest prime number of values that is at least `values`.
     ///
     /// # Errors
     /// [`ModulusTooLarge`] above 2^32.
@@ -51,17 +52,17 @@ impl DigitHash {
         })
     }
 
-    /// m: the number of values.
+    /// m, the number of values.
     #[must_use]
     pub const fn values(&self) -> u64 {
         self.prime
     }
 
-    /// The hash of `x`, below [`DigitHash::values`].
+    /// The hash of `x`, less than [`DigitHash::values`].
     #[must_use]
     pub fn hash(&self, x: u128) -> u64 {
         let terms = digits(x, self.prime).zip(&self.coefficients);
-        // 128 terms of less than 2^66 each.
+        // 128 terms, each less than 2^66.
         let sum: u128 = terms
             .map(|(digit, &a)| u128::from(digit) * u128::from(a))
             .sum();
@@ -69,7 +70,7 @@ impl DigitHash {
     }
 }
 
-/// The digits of `x`, the last first.
+/// The digits of `x`, last one first.
 fn digits(mut x: u128, base: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let digit = x % u128::from(base);
@@ -83,8 +84,9 @@ fn digits(mut x: u128, base: u64) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
-    /// Each pair collides with probability exactly 1/m: of 30,000 members, at m = 101, in 297 with a standard
-    /// deviation of 17; outside of 5.5 of them with probability below 1e-7 a pair.
+    /// Each pair collides with probability exactly 1/m: at m = 101, 297 of 30,000 members are
+    /// expected, with a standard deviation of 17; outside 5.5 deviations with probability below
+    /// 1e-7 per pair.
     #[test]
     fn two_values_collide_in_one_of_m_members() {
         let pairs = [

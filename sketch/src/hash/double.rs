@@ -1,8 +1,9 @@
 //! Many probes from two hashes: `g_i = h1 + i h2 mod m`.
 //!
-//! Kirsch and Mitzenmacher (Less hashing, same performance, 2006): a Bloom filter probed this way has
-//! asymptotically the false-positive rate of one with independent probes. h1 and h2 must be independent. D. Lemire's hashing essay
-//! shows that two halves of a merely good 64-bit hash need not be; two parts of a keyed BLAKE3 are.
+//! Kirsch and Mitzenmacher (Less hashing, same performance, 2006): a Bloom filter with these probes
+//! has asymptotically the same false positive rate as one with independent probes. h1 and h2 must
+//! be independent. D. Lemire's hashing essay shows that two halves of a merely good 64-bit hash
+//! need not be; two parts of a keyed BLAKE3 are.
 
 use torc_record::Digest;
 
@@ -20,14 +21,16 @@ impl DoubleHash {
         Self { first, second }
     }
 
-    /// From the last 64 bits of a digest, which a token does not use: keys of one partition share the first bits.
+    /// From the last 64 bits of a digest, which do not contain the token: keys of one partition
+    /// share the first bits.
     #[must_use]
     pub fn of(digest: &Digest) -> Self {
         let low = digest.low();
         Self::new((low >> 32) as u32, (low & 0xffff_ffff) as u32)
     }
 
-    /// The first `count` probes among `positions`; none among no positions. Below 1 ns a probe.
+    /// The first `count` probes among `positions`; none if there are no positions. Below 1 ns per
+    /// probe.
     #[must_use]
     pub const fn probes(&self, positions: u32, count: u32) -> Probes {
         Probes {
@@ -63,7 +66,7 @@ impl Iterator for Probes {
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let probe = self.next;
-        // Neither summand reaches `positions`, so one subtraction is the remainder.
+        // Both summands are less than `positions`, so one subtraction gives the remainder.
         let sum = u64::from(probe) + u64::from(self.step);
         let positions = u64::from(self.positions);
         self.next = (if sum >= positions {
@@ -93,9 +96,10 @@ mod tests {
         );
     }
 
-    /// A filter of 2,000 keys with 10 bits and 7 probes a key errs 0.82 % of the time with independent probes. Of 200,000
-    /// strangers 1,638 are let in with a standard deviation of 40; the rate of this one filter varies about as much.
-    /// A tenth above that is 4 of them together: probability about 1e-4, were it not for fixed seeds.
+    /// A filter of 2,000 keys with 10 bits and 7 probes per key has a false positive rate of 0.82 %
+    /// with independent probes. Of 200,000 other keys, 1,638 are expected to pass, with a standard
+    /// deviation of 40; the rate of this single filter varies about as much. A tenth more is 4
+    /// deviations of both together: probability about 1e-4, if the seeds were not fixed.
     #[test]
     fn a_bloom_filter_errs_as_rarely_as_with_independent_probes() {
         let mut random = SeedStream::new(9);

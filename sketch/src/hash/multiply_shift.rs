@@ -1,22 +1,22 @@
 //! `h(x) = (ax + b) >> s`: two coefficients, a multiplication, strongly universal.
 //!
-//! Dietzfelbinger (1996): of x with w bits and a result of l bits, with a and b uniform over at least
-//! w + l - 1 bits, (h(x), h(y)) is uniform over all pairs for x != y. The hashing essay of D. Lemire
-//! gives the form for w = 32 by 64-bit arithmetic, and the reason for it: of a
-//! strongly universal function any of the result's bits may be used by themselves, of one that is only
-//! almost universal they may not. a need not be odd; that is another, weaker family.
+//! Dietzfelbinger (1996): for x with w bits and a result of l bits, with a and b uniform over at
+//! least w + l - 1 bits, (h(x), h(y)) is uniform over all pairs for x != y. The hashing essay of D.
+//! Lemire gives the form for w = 32 with 64-bit arithmetic, and the reason for it: any subset of
+//! the result's bits of a strongly universal function can be used, which does not hold for an
+//! almost universal one. a need not be odd; that would be another, weaker family.
 
 use crate::SeedStream;
 
-/// A result of no bits or of more than a word.
+/// The result would have no bits, or more than a word.
 ///
-/// Nothing was made: ask for 1 to `most` bits.
+/// Nothing was created: request 1 to `most` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hash of {bits} bits was asked for, and 1 to {most} are possible")]
 pub struct HashBitsError {
-    /// Bits asked for.
+    /// The requested number of bits.
     pub bits: u32,
-    /// Most bits of this family.
+    /// Limit of this family.
     pub most: u32,
 }
 
@@ -28,7 +28,7 @@ const fn checked(bits: u32, most: u32) -> Result<u32, HashBitsError> {
     }
 }
 
-/// 64 bits to 1..=64 bits, strongly universal. About 1.5 ns.
+/// Maps 64 bits to 1..=64 bits, strongly universal. About 1.5 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MultiplyShift {
     multiplier: u128,
@@ -64,7 +64,7 @@ impl MultiplyShift {
     }
 }
 
-/// 32 bits to 1..=32 bits by 64-bit arithmetic, strongly universal. Below 1 ns.
+/// Maps 32 bits to 1..=32 bits with 64-bit arithmetic, strongly universal. Below 1 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MultiplyShift32 {
     multiplier: u64,
@@ -104,7 +104,7 @@ impl MultiplyShift32 {
 mod tests {
     use super::*;
 
-    /// Pairs chosen to be awkward: neighbours, one bit apart at either end, multiples.
+    /// Difficult pairs: neighbours, one bit apart at either end, multiples.
     const PAIRS: [(u64, u64); 5] = [
         (0, 1),
         (1, 1 << 63),
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn of_a_32_bit_hash_both_halves_are_uniform_over_pairs() {
         for shift in [13_u32, 29] {
-            // The essay's example of a family that fails this: only the top bit of 2^31 is set.
+            // The essay's example where another family fails: only the top bit of 2^31 is set.
             let (x, y) = (1_u32 << 31, 1);
             let mut seeds = SeedStream::new(u64::from(shift));
             let mut cells = [0; 64];

@@ -1,7 +1,8 @@
-//! Primes: testing, the next one, a random one.
+//! Primes: a test, the next prime, a random prime.
 //!
-//! Miller-Rabin with the first twelve primes as bases decides every 64-bit number (Sorenson and Webster 2015:
-//! no composite below 3.3e24 passes them all), so nothing here is left to chance but the choice of a prime.
+//! Miller-Rabin with the first twelve primes as bases decides every 64-bit number (Sorenson and
+//! Webster 2015: no composite below 3.3e24 passes all of them), so only the choice of a prime is
+//! random.
 
 use std::ops::Range;
 
@@ -58,14 +59,14 @@ fn is_witness(base: u64, odd: u64, twos: u32, n: u64) -> bool {
     true
 }
 
-/// The smallest prime that is at least `n`; none above the last prime below 2^64.
+/// The smallest prime that is at least `n`; `None` above the last prime below 2^64.
 #[must_use]
 pub fn next_prime(n: u64) -> Option<u64> {
     (n..=u64::MAX).find(|&candidate| is_prime(candidate))
 }
 
-/// A prime of `range`, each as likely as any other; none if 100,000 draws hit no prime, which for a range of
-/// 2^20 numbers or more that begins above 2^20 has a probability below 1e-900.
+/// A uniformly random prime in `range`; `None` if 100,000 draws hit no prime, which has a
+/// probability below 1e-900 for a range of at least 2^20 numbers that begins above 2^20.
 #[must_use]
 pub fn random_prime(seeds: &mut SeedStream, range: &Range<u64>) -> Option<u64> {
     let width = range.end.checked_sub(range.start)?;
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn numbers_that_fool_weaker_tests_do_not_pass() {
-        // Carmichael numbers, and the least strong pseudoprimes to the first 4, 9 and 11 primes.
+        // Carmichael numbers, and the smallest strong pseudoprimes to the first 4, 9 and 11 primes.
         for composite in [
             561,
             41_041,
@@ -110,8 +111,8 @@ mod tests {
         assert_eq!(next_prime(24), Some(29));
     }
 
-    /// The 21 primes below 75, drawn 21,000 times: chi-square with 20 degrees of freedom, above 65 with
-    /// probability below 2e-6.
+    /// The 21 primes below 75, drawn 21,000 times: chi-square with 20 degrees of freedom, above 65
+    /// with probability below 2e-6.
     #[test]
     fn each_prime_of_a_range_is_as_likely() {
         let mut seeds = SeedStream::new(11);

@@ -1,4 +1,4 @@
-//! What is hot in several nodes together.
+//! Combines the hot keys of several nodes.
 
 #![expect(clippy::cast_precision_loss, reason = "a share for reports")]
 
@@ -8,29 +8,30 @@ use super::interval::{Interval, estimate};
 use super::tracker::KeyName;
 use crate::count_min::CombineError;
 
-/// One node's accesses in the window that is asked for.
+/// One node's accesses in the requested window.
 #[derive(Debug, Clone)]
 pub struct NodeWindow {
-    /// Number of the node.
+    /// The node's id.
     pub node: u64,
     /// Its intervals, merged.
     pub interval: Interval,
 }
 
-/// A key that is hot.
+/// A hot key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
-    /// What it is counted by.
+    /// The digest by which it is counted.
     pub digest: Digest,
-    /// What it is called.
+    /// Its name for display.
     pub name: KeyName,
-    /// Its accesses: not more than this, and not less than this less [`HotAnswer::error_bound`] with probability 1 - δ.
+    /// Its accesses: at most this, and at least this minus [`HotAnswer::error_bound`] with
+    /// probability 1 - δ.
     pub estimate: u64,
-    /// The estimate as a share of all accesses.
+    /// The estimate as a fraction of all accesses.
     pub share: f64,
-    /// The nodes of which it is a candidate, each with its estimate there; the largest first.
+    /// The nodes where it is a candidate, each with its estimate there; largest first.
     pub nodes: Vec<(u64, u64)>,
-    /// Whether it was not hot in the window before, if that is known.
+    /// Whether it was not hot in the previous window, if known.
     pub is_new: Option<bool>,
 }
 
@@ -39,33 +40,34 @@ pub struct HotKey {
 pub struct Majority {
     /// The key.
     pub digest: Digest,
-    /// Whether it has more than half even if its estimate is too high by the error bound.
+    /// Whether it has more than half even if the estimate is too high by the error bound.
     pub is_certain: bool,
 }
 
 /// The hot keys of a window, from [`hottest`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotAnswer {
-    /// All nodes together, with the candidates that are heavy in it.
+    /// The sum of all nodes, with the candidates that are heavy in it.
     pub window: Interval,
-    /// εN: what an estimate exceeds the truth by with probability at most [`HotAnswer::delta`].
+    /// εN: an estimate exceeds the truth by more with probability at most [`HotAnswer::delta`].
     pub error_bound: u64,
     /// δ.
     pub delta: f64,
-    /// Every key with so many accesses is in the answer: N/k, unless a node had too little memory for candidates.
+    /// Every key with at least this many accesses is in the answer: N/k, unless a node lacked
+    /// memory for candidates.
     pub complete_from: u64,
-    /// The key that makes up most of the accesses, if one does.
+    /// The key with most of the accesses, if there is one.
     pub majority: Option<Majority>,
-    /// The heaviest first; equal ones by digest. Each with N/k.
+    /// Heaviest first; equal ones by digest. Each has at least N/k.
     pub keys: Vec<HotKey>,
 }
 
-/// Adds the nodes up and asks for the candidates of all. None for no nodes.
+/// Adds up the nodes' windows and estimates the candidates of all. `None` if there are no nodes.
 ///
-/// Costs 1 ns a node and counter, and about 100 ns a node and hot key.
+/// Takes 1 ns per node and counter, and about 100 ns per node and hot key.
 ///
 /// # Errors
-/// [`CombineError`] if the nodes do not count alike.
+/// [`CombineError`] if the nodes' sketches have different shapes or seeds.
 pub fn hottest(windows: &[NodeWindow]) -> Result<Option<HotAnswer>, CombineError> {
     let mut intervals = windows.iter().map(|window| window.interval.clone());
     let Some(mut window) = intervals.next() else {
@@ -121,7 +123,7 @@ fn nodes_of(windows: &[NodeWindow], digest: &Digest) -> Vec<(u64, u64)> {
     nodes
 }
 
-/// The counter names the only key that can have a majority; the sketch tells whether it has.
+/// The counter gives the only possible majority key; the sketch tells whether it is one.
 fn majority(window: &Interval) -> Option<Majority> {
     let digest = window.majority()?;
     let (estimate, total) = (estimate(&window.counts, &digest), window.total());
@@ -136,7 +138,7 @@ impl HotAnswer {
     /// Marks the keys that were not hot in `previous`, the merged window before this one.
     ///
     /// # Errors
-    /// [`CombineError`] if that was counted in another way; nothing was marked.
+    /// [`CombineError`] if `previous` has another shape or seed; nothing was marked.
     pub fn compare(&mut self, previous: &Interval) -> Result<(), CombineError> {
         self.window.counts.check_combines_with(&previous.counts)?;
         let threshold = previous.threshold().max(1);

@@ -1,12 +1,14 @@
 //! Streams by namespace: a key is hot by its share of its own namespace.
 //!
-//! One threshold for all namespaces would hide the hot keys of a quiet one. So each namespace is a stream with its own sketch, candidates
-//! and error. By linearity the streams add up to what one stream over all of them would have counted, and a key that is heavy in
-//! all of them is a candidate of its own.
+//! One threshold for all namespaces would hide the hot keys of a quiet one. So each namespace is a
+//! stream with its own sketch, candidates and error. By linearity, the streams add up to the counts
+//! of a single stream over all of them, and a key that is heavy in all of them together is a
+//! candidate of its own stream.
 //!
-//! *Bytes*: of at most [`MAX_STREAMS`] streams. The namespaces first accessed in an interval have one each; the others share one. An
-//! answer for a namespace includes the shared stream: it misses no key with N/k and estimates none too low, where N counts what shares
-//! the stream. With fewer namespaces than streams nothing is shared.
+//! *Bytes*: those of at most [`MAX_STREAMS`] streams. The namespaces that are accessed first in an
+//! interval have one each; the others share one. An answer for a namespace includes the shared
+//! stream: it misses no key with N/k, and no estimate is too low, where N includes everything in
+//! that stream. With fewer namespaces than streams, nothing is shared.
 //!
 //! ```text
 //! offset  bytes  what, little-endian
@@ -14,7 +16,7 @@
 //!      4      4  version, 1
 //!      8      8  begin, milliseconds since the epoch
 //!     16      8  end
-//!     24      4  streams, in ascending order of their namespaces; of each
+//!     24      4  streams, in ascending order of their namespaces; for each
 //!             4  namespace, 0 for the shared stream
 //!             4  n
 //!             n  an interval in its own format
@@ -36,7 +38,7 @@ use super::tracker::{HotKeys, HotKeysOptions, KeyName};
 use crate::bytes::Reader;
 use crate::count_min::{CombineError, DecodeError};
 
-/// Most streams that a tracker, an interval or a window has, the shared one included.
+/// Limit on the streams of a tracker, an interval or a window, including the shared one.
 pub const MAX_STREAMS: usize = 8;
 
 /// No key is in this namespace.
@@ -52,7 +54,7 @@ pub struct HotNamespaces {
     streams: Vec<(NamespaceId, HotKeys)>,
 }
 
-/// What was accessed between two points in time, by namespace.
+/// The accesses between two points in time, by namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceIntervals {
     from_ms: u64,
@@ -61,7 +63,8 @@ pub struct NamespaceIntervals {
 }
 
 impl HotNamespaces {
-    /// Starts counting at `now_ms`, milliseconds since the epoch. A stream takes memory from its first access on, until the snapshot.
+    /// Starts counting at `now_ms`, milliseconds since the epoch. A stream takes memory from its
+    /// first access until the snapshot.
     #[must_use]
     pub const fn new(options: HotKeysOptions, now_ms: u64) -> Self {
         Self {
@@ -114,13 +117,13 @@ impl HotNamespaces {
 }
 
 impl NamespaceIntervals {
-    /// When it began, milliseconds since the epoch.
+    /// Begin, milliseconds since the epoch.
     #[must_use]
     pub const fn from_ms(&self) -> u64 {
         self.from_ms
     }
 
-    /// When it ended; not before it began.
+    /// End; not before the begin.
     #[must_use]
     pub const fn to_ms(&self) -> u64 {
         self.to_ms
@@ -137,12 +140,13 @@ impl NamespaceIntervals {
         self.streams.values()
     }
 
-    /// Each stream as if it were the only one.
+    /// Converts each stream to a separate interval.
     pub fn into_streams(self) -> impl Iterator<Item = Interval> {
         self.streams.into_values()
     }
 
-    /// Adds another one: streams of a namespace are merged. Where there are too many, the lightest become shared.
+    /// Adds another interval: merges the streams of each namespace. If there are too many streams,
+    /// the lightest become shared.
     ///
     /// # Errors
     /// [`CombineError`]; nothing was added.
@@ -191,18 +195,19 @@ impl NamespaceIntervals {
         }
     }
 
-    /// Reads what [`NamespaceIntervals::encode`] wrote; `limits` hold for each stream.
+    /// Reads the output of [`NamespaceIntervals::encode`]; `limits` apply to each stream.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing was made.
+    /// [`DecodeError`]; nothing was created.
     pub fn decode(bytes: &[u8], limits: &IntervalLimits) -> Result<Self, DecodeError> {
         Self::read(bytes, limits, |_| true)
     }
 
-    /// Reads only what may count accesses to a namespace: its stream and the shared one. The others are skipped unread.
+    /// Reads only the streams that may count accesses to a namespace: its own and the shared one.
+    /// Skips the others.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing was made.
+    /// [`DecodeError`]; nothing was created.
     pub fn decode_only(
         bytes: &[u8],
         limits: &IntervalLimits,
@@ -284,7 +289,7 @@ mod tests {
         sum.unwrap()
     }
 
-    /// What an answer for this namespace is made of.
+    /// The interval from which an answer for this namespace is computed.
     fn of(intervals: &NamespaceIntervals, namespace: u32) -> Interval {
         let mut bytes = Vec::new();
         intervals.encode(&mut bytes);
@@ -333,7 +338,7 @@ mod tests {
         let accesses: Vec<_> = (1..=20).map(|it| (it, u64::from(it), 100)).collect();
         let mut intervals = counted(&accesses);
         assert_eq!(intervals.streams().count(), MAX_STREAMS);
-        // In another order, so that others have streams of their own.
+        // In another order, so that other namespaces have their own streams.
         let reversed: Vec<_> = accesses.iter().rev().copied().collect();
         intervals.merge(counted(&reversed)).unwrap();
         assert_eq!(intervals.streams().count(), MAX_STREAMS);

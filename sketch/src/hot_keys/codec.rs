@@ -35,12 +35,12 @@ use crate::majority::MajorityCounter;
 const MAGIC: [u8; 4] = *b"THKI";
 const VERSION: u32 = 1;
 
-/// The largest interval that is taken from bytes.
+/// Limits for decoding an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntervalLimits {
-    /// Counters of its sketch.
+    /// Limit on the counters of its sketch.
     pub counters: usize,
-    /// Candidates.
+    /// Limit on its candidates.
     pub candidates: usize,
 }
 
@@ -50,7 +50,7 @@ pub(super) const fn damaged(what: &'static str) -> DecodeError {
 pub(super) const CUT_OFF: DecodeError = damaged("they end too early");
 
 impl Interval {
-    /// Appends the bytes of the interval. About 2 ns a counter and 20 ns a candidate.
+    /// Appends the bytes of the interval. About 2 ns per counter and 20 ns per candidate.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -64,7 +64,7 @@ impl Interval {
         let len_at = out.len();
         out.extend_from_slice(&[0; 4]);
         self.counts.encode(out);
-        // At most 2^31 counters of 10 bytes would not fit, but no caller keeps a sketch of gigabytes.
+        // 2^31 counters of 10 bytes would not fit, but no caller keeps a sketch of gigabytes.
         let len = (out.len() - len_at - 4) as u32;
         out[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
         out.extend_from_slice(&(self.candidates.len() as u32).to_le_bytes());
@@ -73,10 +73,11 @@ impl Interval {
         }
     }
 
-    /// Reads what [`Interval::encode`] wrote. Memory beyond that of the bytes is allocated for as many counters as `limits` say, at most.
+    /// Reads the output of [`Interval::encode`]. In addition to the bytes, allocates at most as
+    /// many counters as `limits` allow.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing was made.
+    /// [`DecodeError`]; nothing was created.
     pub fn decode(bytes: &[u8], limits: &IntervalLimits) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Some(MAGIC) {
@@ -124,7 +125,7 @@ fn decode_body(reader: &mut Reader<'_>, limits: &IntervalLimits) -> Result<Inter
 
 fn encode_candidate(candidate: &Candidate, out: &mut Vec<u8>) {
     let key = candidate.name.key.as_deref().unwrap_or_default();
-    // A longer key than there can be is withheld rather than cut.
+    // A key that is too long is withheld rather than truncated.
     let key = if key.len() > MAX_KEY_LEN { &[] } else { key };
     out.extend_from_slice(&candidate.digest.0);
     out.extend_from_slice(&candidate.name.namespace.0.to_le_bytes());

@@ -7,19 +7,20 @@ use crate::count_min::{CombineError, CountMin};
 use crate::heavy_hitters::DigestMap;
 use crate::majority::MajorityCounter;
 
-/// A key that was heavy in some part of an interval.
+/// A key that was heavy in part of an interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// What it is counted by.
+    /// The digest by which it is counted.
     pub digest: Digest,
-    /// What it is called.
+    /// Its name for display.
     pub name: KeyName,
 }
 
 /// Counts, and the keys that may be heavy in them.
 ///
-/// * Combination: [`Interval::merge`], for successive intervals of a node, for its threads, for nodes.
-/// * Questions: [`super::hottest`].
+/// * Combination: [`Interval::merge`], for successive intervals of a node, for its threads, and for
+///   nodes.
+/// * Queries: [`super::hottest`].
 /// * Bytes: [`Interval::encode`], [`Interval::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
@@ -29,24 +30,24 @@ pub struct Interval {
     pub(super) counts: CountMin,
     pub(super) majority: MajorityCounter,
     pub(super) missed: u64,
-    /// By digest, each once.
+    /// By digest, without duplicates.
     pub(super) candidates: Vec<Candidate>,
 }
 
 impl Interval {
-    /// When it began, milliseconds since the epoch.
+    /// Begin, milliseconds since the epoch.
     #[must_use]
     pub const fn from_ms(&self) -> u64 {
         self.from_ms
     }
 
-    /// When it ended, milliseconds since the epoch; not before it began.
+    /// End, milliseconds since the epoch; not before the begin.
     #[must_use]
     pub const fn to_ms(&self) -> u64 {
         self.to_ms
     }
 
-    /// How often any key was accessed.
+    /// The number of accesses to each key.
     #[must_use]
     pub const fn counts(&self) -> &CountMin {
         &self.counts
@@ -58,7 +59,7 @@ impl Interval {
         self.counts.total().max(0).unsigned_abs()
     }
 
-    /// Keys with 1/k of the accesses are among the candidates.
+    /// Keys with at least 1/k of the accesses are candidates.
     #[must_use]
     pub const fn k(&self) -> u32 {
         self.k
@@ -70,26 +71,28 @@ impl Interval {
         &self.candidates
     }
 
-    /// The key that has more than half of the accesses, if one has.
+    /// The key with more than half of the accesses, if there is one.
     #[must_use]
     pub fn majority(&self) -> Option<Digest> {
         self.majority.candidate()
     }
 
-    /// N/k rounded up: the least count that is heavy.
+    /// N/k rounded up: the lowest count of a heavy key.
     #[must_use]
     pub fn threshold(&self) -> u64 {
         self.total().div_ceil(u64::from(self.k.max(1)))
     }
 
-    /// Every key with N/k + `missed` accesses is a candidate; 0 unless a tracker's budget for candidates was too small.
+    /// Every key with at least N/k + `missed` accesses is a candidate; 0 unless a tracker's budget
+    /// for candidates was too small.
     #[must_use]
     pub const fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Adds another interval, before, after or beside this one: its counts, and the candidates of both that are heavy in both together. The
-    /// span is what begins with the earlier and ends with the later. 0.5 ns a counter and about 50 ns a candidate.
+    /// Adds another interval before, after or beside this one: its counts, and the candidates of
+    /// both that are heavy in the sum. The span begins with the earlier one and ends with the
+    /// later. Takes 0.5 ns per counter and about 50 ns per candidate.
     ///
     /// # Errors
     /// [`CombineError`]; nothing was added.
@@ -97,7 +100,7 @@ impl Interval {
         self.counts.merge(&other.counts)?;
         self.from_ms = self.from_ms.min(other.from_ms);
         self.to_ms = self.to_ms.max(other.to_ms);
-        // A candidate for the smaller k is one for the larger.
+        // A candidate for the smaller k is also one for the larger.
         self.k = self.k.min(other.k);
         self.majority.merge(&other.majority);
         self.missed = self.missed.saturating_add(other.missed);
@@ -121,7 +124,7 @@ impl Interval {
     }
 }
 
-/// The estimate of a key's accesses, which are not negative.
+/// The estimate of a key's accesses, never negative.
 pub(super) fn estimate(counts: &CountMin, digest: &Digest) -> u64 {
     counts.estimate(digest).max(0).unsigned_abs()
 }

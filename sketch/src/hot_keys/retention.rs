@@ -1,46 +1,49 @@
-//! Which intervals of the past are kept, and how finely.
+//! Decides which past intervals are kept, and at which resolution.
 //!
-//! A window that reaches back by an age is as wrong at its far end as the interval there is long; what matters is that
-//! length as a share of the age. So when the bytes exceed their budget, the two neighbours whose union is the
-//! shortest for its age are merged. Repeated, lengths become proportional to age: the last minutes keep each snapshot, yesterday hours.
+//! A window that reaches back to some age is imprecise at its far end by the length of the interval
+//! there; what matters is that length relative to the age. So when the bytes exceed their budget,
+//! the two neighbours whose union is shortest for its age are merged. Repeated, this makes lengths
+//! proportional to age: the last minutes keep each snapshot, yesterday has intervals of hours.
 //!
-//! This decides; whoever keeps the intervals loads two, merges them ([`super::Interval::merge`]), stores one, and asks again.
+//! This module only decides; the caller loads two intervals, merges them
+//! ([`super::Interval::merge`]), stores the result, and asks again.
 
 #![expect(clippy::cast_precision_loss, reason = "a ratio of ages")]
 
 use std::ops::Range;
 
-/// An interval that is kept.
+/// A kept interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// When it began, milliseconds since the epoch.
+    /// Begin, milliseconds since the epoch.
     pub from_ms: u64,
-    /// When it ended.
+    /// End.
     pub to_ms: u64,
-    /// What it takes to keep.
+    /// Its stored size.
     pub bytes: u64,
 }
 
-/// How much of the past is kept.
+/// Limits of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Intervals that ended longer ago are dropped.
+    /// Intervals that ended longer ago than this are dropped.
     pub keep_ms: u64,
-    /// Of all intervals together.
+    /// Limit on the bytes of all intervals together.
     pub budget_bytes: u64,
 }
 
-/// What to do next. Each leaves one interval less.
+/// The next step. Each step removes one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinningStep {
-    /// Forget this one.
+    /// Drop this one.
     Drop(usize),
-    /// Merge this one with the next.
+    /// Merge this one with the next one.
     MergeWithNext(usize),
 }
 
 impl Retention {
-    /// The next step for `spans`, oldest first, at `now_ms`; none if they are within the limits. One pass over the spans.
+    /// The next step for `spans`, oldest first, at `now_ms`; `None` if they are within the limits.
+    /// Takes one pass over the spans.
     #[must_use]
     pub fn next_step(&self, spans: &[Span], now_ms: u64) -> Option<ThinningStep> {
         let oldest_end = now_ms.saturating_sub(self.keep_ms);
@@ -69,8 +72,8 @@ impl Retention {
     }
 }
 
-/// The fewest of `spans`, oldest first, that hold all of what they know of `from_ms..to_ms`: the answer is over their span, which may begin
-/// earlier and end later. Empty if they know nothing of it.
+/// The fewest of `spans`, oldest first, that cover all that is known of `from_ms..to_ms`. Together
+/// they may begin earlier and end later. Empty if nothing is known.
 #[must_use]
 pub fn covering(spans: &[Span], from_ms: u64, to_ms: u64) -> Range<usize> {
     let start = spans
@@ -90,7 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// Thins to the end: a merged interval takes as much as the larger of the two and a tenth.
+    /// Thins until the limits are met; a merged interval is a tenth larger than the larger of the
+    /// two.
     fn thinned(retention: Retention, mut spans: Vec<Span>, now_ms: u64) -> Vec<Span> {
         while let Some(step) = retention.next_step(&spans, now_ms) {
             match step {

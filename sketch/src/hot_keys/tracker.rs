@@ -1,4 +1,4 @@
-//! The part that sees every access.
+//! Records every access.
 
 use torc_record::{Digest, NamespaceId};
 
@@ -7,42 +7,44 @@ use crate::count_min::{Shape, ShapeError};
 use crate::heavy_hitters::{HeavyHitters, Insertion};
 use crate::majority::MajorityCounter;
 
-/// What a node counts with. Nodes that answer together have all but the budget in common.
+/// The counting options of a node. All nodes whose windows are combined must share all but the
+/// budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotKeysOptions {
-    /// Keys with at least 1/k of the accesses are found, k at least 1.
+    /// Keys with at least 1/k of the accesses are found; k is at least 1.
     pub k: u32,
     /// ε and δ; ε should be at most 1/(2k).
     pub shape: Shape,
-    /// Of the sketch's hashes: one a cluster.
+    /// The seed of the sketch's hashes, one per cluster.
     pub seed: u64,
-    /// Memory for candidates and the bytes of their keys. Below 128 bytes a k, keys may be missed.
+    /// Memory for candidates, including the bytes of their keys. Below 128 bytes per k, keys may be
+    /// missed.
     pub candidate_bytes: usize,
 }
 
-/// Most memory of a stream, [`HotKeysOptions::stream_bytes`].
+/// Limit on the memory of a stream, [`HotKeysOptions::stream_bytes`].
 pub const MAX_STREAM_BYTES: usize = 4 << 20;
-/// Memory for candidates, for each of k.
+/// Memory for candidates, per k.
 const CANDIDATE_BYTES: usize = 1 << 10;
 
-/// Why nothing counts with these options.
+/// Why these options are refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// k is none.
+    /// k is 0.
     #[error("k is 0: keys with 1/k of the accesses are hot, k at least 1")]
     NoK,
-    /// ε or δ cannot be kept.
+    /// No sketch has this ε and δ.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// Keys with much less than 1/k would be called hot.
+    /// ε is too large: keys with much less than 1/k would be reported as hot.
     #[error(
         "epsilon {epsilon} with k {k}: at most 1/(2k), {most}, so that no key with less than half of 1/k is called hot"
     )]
     Coarse {
-        /// Asked for.
+        /// The requested ε.
         epsilon: f64,
-        /// Asked for.
+        /// The requested k.
         k: u32,
         /// Largest ε for this k.
         most: f64,
@@ -53,14 +55,15 @@ pub enum OptionsError {
          take a smaller k, a larger epsilon or a larger delta"
     )]
     TooLarge {
-        /// What it would take.
+        /// The memory that it would take.
         bytes: usize,
     },
 }
 
 impl HotKeysOptions {
-    /// Keys with 1/`k` of the accesses, with estimates above the truth by at most `epsilon` of all accesses (without it,
-    /// 1/(2k)), each but for a probability of `delta` (without it, 1/32).
+    /// Finds keys with at least 1/`k` of the accesses. Estimates are above the truth by at most
+    /// `epsilon` of all accesses (default 1/(2k)), except with probability `delta` (default 1/32)
+    /// for each.
     ///
     /// # Errors
     /// [`OptionsError`].
@@ -91,19 +94,20 @@ impl HotKeysOptions {
         Ok(options)
     }
 
-    /// Memory for candidates that suffices for `k`, but for many keys of hundreds of bytes.
+    /// Memory for candidates that suffices for `k`, unless many keys have hundreds of bytes.
     #[must_use]
     pub const fn candidate_bytes_of(k: u32) -> usize {
         CANDIDATE_BYTES.saturating_mul(k as usize)
     }
 
-    /// Most memory that a stream takes: counters and candidates.
+    /// Upper bound on the memory of a stream: counters and candidates.
     #[must_use]
     pub const fn stream_bytes(&self) -> usize {
         self.shape.bytes().saturating_add(self.candidate_bytes)
     }
 
-    /// Keys with a thousandth of the accesses, at ε = 1/2048 and δ = 1/32: 160 KiB of counters, and up to 1 MiB of candidates.
+    /// Finds keys with a thousandth of the accesses, at ε = 1/2048 and δ = 1/32: 160 KiB of
+    /// counters, and up to 1 MiB of candidates.
     #[must_use]
     pub const fn usual(seed: u64) -> Self {
         Self {
@@ -115,17 +119,17 @@ impl HotKeysOptions {
     }
 }
 
-/// What is told of a hot key: its namespace, and its bytes unless they are withheld.
+/// The name of a hot key: its namespace, and its bytes unless they are withheld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName {
-    /// Where the key lives.
+    /// The key's namespace.
     pub namespace: NamespaceId,
-    /// Its bytes; none where keys are not to be shown.
+    /// Its bytes; `None` if keys must not be shown.
     pub key: Option<Box<[u8]>>,
 }
 
 impl KeyName {
-    /// Bytes of memory with its digest.
+    /// Bytes of memory, including its digest.
     fn cost(&self) -> usize {
         size_of::<(Digest, Self)>() + self.key.as_ref().map_or(0, |key| key.len())
     }
@@ -138,9 +142,10 @@ pub struct HotKeys {
     majority: MajorityCounter,
     started_ms: u64,
     candidate_bytes: usize,
-    /// Not below the bytes of all candidates: what was evicted since they were last summed up is in it.
+    /// Upper bound on the bytes of all candidates, including those evicted since the last recount.
     held_bytes: usize,
-    /// The largest estimate of a heavy key that was dropped for want of memory; 0 if none was.
+    /// The largest estimate of a heavy key that was dropped for lack of memory; 0 if there was
+    /// none.
     dropped: u64,
 }
 
@@ -158,8 +163,9 @@ impl HotKeys {
         }
     }
 
-    /// Counts one access. `name` is called only when the key becomes a candidate, which is rare after the first
-    /// 4k accesses of an interval. About 11 ns for a light key and 25 for a hot one, with the usual options.
+    /// Counts one access. Calls `name` only if the key becomes a candidate, which is rare after the
+    /// first 4k accesses of an interval. About 11 ns for a light key and 25 for a hot one, with the
+    /// usual options.
     #[inline]
     pub fn record(&mut self, digest: &Digest, name: impl FnOnce() -> KeyName) {
         self.majority.insert(digest);
@@ -183,13 +189,14 @@ impl HotKeys {
         self.heavy.sketch().total().max(0).unsigned_abs()
     }
 
-    /// Bytes of memory, at most: counters and candidates.
+    /// Upper bound on the memory, bytes: counters and candidates.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.heavy.sketch().bytes() + self.held_bytes.min(self.candidate_bytes)
     }
 
-    /// Drops what is light, and then the lightest of the heavy down to three quarters of the budget.
+    /// Drops light candidates, then the lightest of the heavy ones, down to three quarters of the
+    /// budget.
     fn make_room(&mut self) {
         self.heavy.sweep();
         let costs = self.heavy.estimated();
@@ -211,7 +218,8 @@ impl HotKeys {
         }
     }
 
-    /// Ends the interval at `now_ms` and starts the next: 5 us and a copy of nothing, but a sweep of the candidates.
+    /// Ends the interval at `now_ms` and starts the next: about 5 us without copying, plus a sweep
+    /// of the candidates.
     pub fn snapshot(&mut self, now_ms: u64) -> Interval {
         self.heavy.sweep();
         let (k, threshold) = (self.heavy.k(), self.heavy.threshold());
@@ -221,7 +229,7 @@ impl HotKeys {
         candidates.sort_unstable_by_key(|candidate| candidate.digest);
         let interval = Interval {
             from_ms: self.started_ms,
-            // A clock that was set back does not make an interval end before it began.
+            // If the clock was set back, the interval must not end before it began.
             to_ms: now_ms.max(self.started_ms),
             k,
             counts,
@@ -334,7 +342,7 @@ mod tests {
         assert_eq!((interval.candidates().len(), interval.missed()), (50, 0));
     }
 
-    /// 90 keys with 1/k of the accesses or more each, and memory for far fewer.
+    /// 90 keys, each with at least 1/k of the accesses, and memory for far fewer.
     #[test]
     fn beyond_its_budget_an_interval_keeps_the_heaviest_and_says_from_where_on_it_is_complete() {
         let budget = 40 * name(0).cost();

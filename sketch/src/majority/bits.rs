@@ -1,16 +1,19 @@
 //! Majority by bits, with deletion.
 //!
-//! The lecture: if a key has more than half of the stream, then each of its bits has the majority among all keys' bits at that place.
-//! So it suffices to count, for each place, the keys that have a 1 there.
+//! The lecture: if a key has more than half of the stream, then each of its bits has the majority
+//! among all keys' bits at that position. So it suffices to count, for each position, the keys with
+//! a 1 there.
 //!
-//! The lecture calls at least half a majority, and sets a bit where `c_i >= c / 2`. Of two keys with exactly half each that rule names the bits of either, and
-//! no rule over bits can name one of them; so here a majority is more than half, and the comparison is strict (`torc-bench theory --only majority`).
+//! The lecture calls at least half a majority, and sets a bit if `c_i >= c / 2`. For two keys with
+//! exactly half each, that rule mixes the bits of both, and no rule on bits can name one of them;
+//! so here a majority is more than half, and the comparison is strict (`torc-bench theory --only
+//! majority`).
 
 use torc_record::{DIGEST_LEN, Digest};
 
 const BITS: usize = 8 * DIGEST_LEN;
 
-/// For each bit of a digest, how many keys have it set; and how many there are.
+/// For each bit of a digest, the number of keys with that bit set; and the number of keys.
 ///
 /// Linear: deletion, merging and subtraction are exact, modulo 2^64 as in [`crate::CountMin`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +29,7 @@ impl Default for MajorityBits {
 }
 
 impl MajorityBits {
-    /// Of an empty stream.
+    /// The state of an empty stream.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -35,17 +38,17 @@ impl MajorityBits {
         }
     }
 
-    /// Counts a key once more. About 60 ns.
+    /// Increments a key's count. About 60 ns.
     pub fn insert(&mut self, digest: &Digest) {
         self.add(digest, 1);
     }
 
-    /// Counts a key once less.
+    /// Decrements a key's count.
     pub fn delete(&mut self, digest: &Digest) {
         self.add(digest, -1);
     }
 
-    /// Counts a key `count` times.
+    /// Adds `count` to a key's count.
     pub fn add(&mut self, digest: &Digest, count: i64) {
         for (ones, byte) in self.ones.chunks_exact_mut(8).zip(digest.0) {
             for (place, ones) in ones.iter_mut().enumerate() {
@@ -61,7 +64,8 @@ impl MajorityBits {
         self.combine(other, i64::wrapping_add);
     }
 
-    /// Takes the other stream's counts away: what is left is the majority of what this one has beyond it.
+    /// Subtracts the other stream's counts: then [`candidate`](Self::candidate) is the majority of
+    /// what this stream has in addition.
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, i64::wrapping_sub);
     }
@@ -79,8 +83,8 @@ impl MajorityBits {
         self.total
     }
 
-    /// The key that has more than half of the stream, if one has. Without a majority it may be a digest that never occurred. None for an
-    /// empty stream.
+    /// The key with more than half of the stream, if there is one. Without a majority, it may be a
+    /// digest that never occurred. `None` for an empty stream.
     #[must_use]
     pub fn candidate(&self) -> Option<Digest> {
         if self.total <= 0 {

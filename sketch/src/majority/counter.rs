@@ -4,17 +4,18 @@ use torc_record::Digest;
 
 /// One candidate and a counter.
 ///
-/// Each insertion of another key cancels one of the candidate; who has more than half cannot be cancelled by all others.
-/// Two can be merged: what is left after cancelling within each stream is cancelled between them.
+/// Each insertion of another key cancels one of the candidate; all others together cannot cancel a
+/// key with more than half. Two counters can be merged: what is left after cancelling within each
+/// stream is cancelled between them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MajorityCounter {
-    /// None if and only if the lead is 0: equal states are equal.
+    /// `None` if and only if the lead is 0, so that equal states compare equal.
     candidate: Option<Digest>,
     lead: u64,
 }
 
 impl MajorityCounter {
-    /// Of an empty stream.
+    /// The state of an empty stream.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -34,13 +35,13 @@ impl MajorityCounter {
         }
     }
 
-    /// Counts a key once. About 1 ns.
+    /// Counts one insertion of a key. About 1 ns.
     #[inline]
     pub fn insert(&mut self, digest: &Digest) {
         self.insert_many(digest, 1);
     }
 
-    /// Counts a key `count` times.
+    /// Counts `count` insertions of a key.
     #[inline]
     pub fn insert_many(&mut self, digest: &Digest, count: u64) {
         if self.candidate.as_ref() == Some(digest) {
@@ -51,27 +52,29 @@ impl MajorityCounter {
                 self.candidate = None;
             }
         } else {
-            // Above 0, for the lead is below the count.
+            // Above 0, because the lead is below the count.
             self.lead = count - self.lead;
             self.candidate = Some(*digest);
         }
     }
 
-    /// Cancels what is left of both streams against each other: names the majority of both together, if there is one.
-    /// Without one, which key is named depends on the order.
+    /// Cancels what is left of both streams against each other: names the majority of both
+    /// together, if there is one. Otherwise, the key named depends on the order.
     pub fn merge(&mut self, other: &Self) {
         if let Some(candidate) = other.candidate {
             self.insert_many(&candidate, other.lead);
         }
     }
 
-    /// The key that has more than half of the stream, if one has. None if surely none has.
+    /// The key with more than half of the stream, if there is one. `None` if there is certainly
+    /// none.
     #[must_use]
     pub const fn candidate(&self) -> Option<Digest> {
         self.candidate
     }
 
-    /// Insertions of the candidate that nothing cancelled. A majority's count exceeds half of the stream by at most half of this.
+    /// Insertions of the candidate that were not cancelled. A majority's count exceeds half of the
+    /// stream by at most half of this.
     #[must_use]
     pub const fn lead(&self) -> u64 {
         self.lead

@@ -1,24 +1,26 @@
 //! Chunk boundaries that move with the content.
 //!
-//! A chunk ends where the hash of the last [`CHUNK_WINDOW`] bytes lies in the top 1/g of its range, g = average - min; but it has at least `min`
-//! and at most `max` bytes. A change therefore moves the boundaries near to it only: from the next one on that both texts share,
-//! chunks are the same (Rabin's fingerprints as in LBFS, Muthitacharoen et al. 2001).
+//! A chunk ends where the hash of the last [`CHUNK_WINDOW`] bytes is in the top 1/g of its range, g
+//! = average - min; but it has at least `min` and at most `max` bytes. A change therefore moves
+//! only the boundaries near it: from the next common boundary on, the chunks of both texts are
+//! equal (Rabin's fingerprints as in LBFS, Muthitacharoen et al. 2001).
 //!
-//! Random content has boundaries with probability 1/g a byte beyond `min`, so chunks of `average` bytes in the mean, somewhat
-//! fewer for the share e^-((max - min) / g) that `max` ends. Content of one repeated byte has either none (chunks of `max`
-//! bytes) or one each `min` bytes; zeros have none.
+//! Random content has boundaries with probability 1/g per byte beyond `min`, so the mean chunk has
+//! `average` bytes, slightly fewer because `max` ends a share e^-((max - min) / g) of the chunks.
+//! Content of one repeated byte has either no boundary (chunks of `max` bytes) or one every `min`
+//! bytes; zeros have none.
 //!
-//! Same modulus, same sizes, same boundaries: both belong to the format of whoever stores chunks.
+//! The same modulus and sizes give the same boundaries: both belong to the format of a chunk store.
 
 use super::Modulus;
 use super::window::Window;
 
-/// Bytes that decide on a boundary.
+/// Bytes that determine a boundary.
 pub const CHUNK_WINDOW: usize = 64;
 /// Largest chunk: 1 GiB.
 pub const MAX_CHUNK: usize = 1 << 30;
 
-/// How large chunks are, bytes.
+/// Sizes of chunks, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSizes {
     min: usize,
@@ -26,22 +28,23 @@ pub struct ChunkSizes {
     max: usize,
 }
 
-/// Sizes that no chunks can have. Nothing was made; choose 64 <= min < average < max <= 1 GiB.
+/// These sizes are impossible. Nothing was created; choose 64 <= min < average < max <= 1 GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "chunk sizes {min}, {average}, {max}: {CHUNK_WINDOW} <= min < average < max <= {MAX_CHUNK} is needed"
 )]
 pub struct ChunkSizesError {
-    /// As given.
+    /// The given value.
     pub min: usize,
-    /// As given.
+    /// The given value.
     pub average: usize,
-    /// As given.
+    /// The given value.
     pub max: usize,
 }
 
 impl ChunkSizes {
-    /// Chunks of `min` to `max` bytes (the last of a text may be shorter), `average` in the mean.
+    /// Chunks of `min` to `max` bytes (the last one of a text may be shorter), with a mean of
+    /// `average`.
     ///
     /// # Errors
     /// [`ChunkSizesError`] unless [`CHUNK_WINDOW`] <= min < average < max <= [`MAX_CHUNK`].
@@ -66,14 +69,14 @@ impl ChunkSizes {
     }
 }
 
-/// Cuts a stream into chunks. Keeps [`CHUNK_WINDOW`] bytes of it.
+/// Cuts a stream into chunks. Keeps the last [`CHUNK_WINDOW`] bytes of it.
 #[derive(Debug, Clone)]
 pub struct Chunker {
     window: Window,
     sizes: ChunkSizes,
-    /// A hash from here on ends a chunk.
+    /// A hash of at least this value ends a chunk.
     cutoff: u64,
-    /// Below 2q.
+    /// Less than 2q.
     hash: u64,
     recent: [u8; CHUNK_WINDOW],
     /// Bytes of the chunk so far.
@@ -81,7 +84,7 @@ pub struct Chunker {
 }
 
 impl Chunker {
-    /// At the start of a stream. 2 KiB.
+    /// Starts at the beginning of a stream. 2 KiB.
     #[must_use]
     pub fn new(modulus: &Modulus, sizes: ChunkSizes) -> Self {
         let gap = (sizes.average - sizes.min) as u64;
@@ -95,10 +98,11 @@ impl Chunker {
         }
     }
 
-    /// Goes on through the next piece of the stream. `Some(n)`: the chunk ends with the first n bytes of the piece; the rest is to be given
-    /// again. None: the chunk goes on behind the piece. 3 to 5 ns a byte beyond `min`; the first `min` bytes of a chunk cost nothing.
+    /// Continues through the next piece of the stream. `Some(n)`: the chunk ends with the first n
+    /// bytes of the piece; pass the rest again. `None`: the chunk continues beyond the piece. Takes
+    /// 3 to 5 ns per byte beyond `min`; the first `min` bytes of a chunk are free.
     pub fn next_boundary(&mut self, piece: &[u8]) -> Option<usize> {
-        // The window must be full when the first boundary may come, and nothing before matters.
+        // The window must be full when the first boundary is possible; earlier bytes do not matter.
         let ignored = (self.sizes.min - CHUNK_WINDOW)
             .saturating_sub(self.len)
             .min(piece.len());
@@ -117,7 +121,7 @@ impl Chunker {
         None
     }
 
-    /// Ends the stream: the bytes of its last chunk, if there is one, and starts another.
+    /// Ends the stream: returns the length of its last chunk, if any, and starts another stream.
     pub const fn finish(&mut self) -> Option<usize> {
         let len = self.len;
         self.len = 0;
@@ -143,7 +147,7 @@ mod tests {
         (0..len).map(|_| seeds.next_u64() as u8).collect()
     }
 
-    /// Lengths of the chunks of a text that comes in pieces.
+    /// Lengths of the chunks of a text that arrives in pieces.
     fn lengths(text: &[u8], piece_len: usize) -> Vec<usize> {
         let mut chunker = Chunker::new(&Modulus::random(1), sizes());
         let (mut lengths, mut len) = (Vec::new(), 0);
@@ -181,8 +185,9 @@ mod tests {
         );
     }
 
-    /// 4 MB of random bytes have about 3,900 chunks; g = 768 and max - min = 5 g, so the mean is 1,024 - 768 e^-5 = 1,019, with a
-    /// standard deviation of 768 / 63 = 12 (the chunks are independent); off by 5.5 of them with probability below 1e-7.
+    /// 4 MB of random bytes have about 3,900 chunks; g = 768 and max - min = 5 g, so the mean is
+    /// 1,024 - 768 e^-5 = 1,019, with a standard deviation of 768 / 63 = 12 (the chunks are
+    /// independent); off by 5.5 of them with probability below 1e-7.
     #[test]
     fn chunks_have_the_sizes_that_were_asked_for() {
         let lengths = lengths(&random_bytes(4_000_000, 1), 4_000_000);
@@ -192,8 +197,8 @@ mod tests {
         assert!((mean - 1019.0).abs() < 66.0, "{mean}");
     }
 
-    /// Boundaries of both texts fall together soon after the change: a chunk of either is a fresh attempt. With sizes as here, 20 chunks without success
-    /// have a probability far below 1e-6.
+    /// Boundaries of both texts coincide soon after the change, because each chunk is a new
+    /// attempt. With these sizes, 20 chunks without success have a probability far below 1e-6.
     #[test]
     fn an_insertion_changes_chunks_near_it_only() {
         let text = random_bytes(400_000, 2);
@@ -231,7 +236,7 @@ mod tests {
     fn golden_boundaries_do_not_change() {
         assert_eq!(lengths(&random_bytes(6000, 3), 6000), GOLDEN);
     }
-    /// By division of the windows as numbers, in a separate program.
+    /// Computed by dividing the windows as numbers, in a separate program.
     const GOLDEN: [usize; 5] = [440, 2940, 286, 1165, 1169];
 
     proptest! {
@@ -244,7 +249,7 @@ mod tests {
             prop_assert_eq!(lengths(&text, piece_len).iter().sum::<usize>(), len);
         }
 
-        /// What the module promises of a boundary, computed afresh at every byte.
+        /// The module's definition of a boundary, computed from scratch at every byte.
         #[test]
         fn a_boundary_depends_on_the_window_alone(seed: u64) {
             let (text, modulus) = (random_bytes(6000, seed), Modulus::random(1));

@@ -1,12 +1,13 @@
-//! Hashes of substrings and of concatenations, each in constant time.
+//! Hashes of substrings and of concatenations, in constant time.
 
 use std::ops::Range;
 
 use super::Modulus;
 
-/// The hash of a string, with what it takes to append to it. 24 bytes, whatever the string.
+/// The hash of a string, with the data needed to append to it. 24 bytes, whatever the string.
 ///
-/// Leading zero bytes do not change a hash, so the length is part of it. Those of different moduli mean different things.
+/// Leading zero bytes do not change a hash, so the length is part of it. Fingerprints of different
+/// moduli are not comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     hash: u64,
@@ -16,14 +17,14 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of the empty string.
+    /// The fingerprint of the empty string.
     pub const EMPTY: Self = Self {
         hash: 0,
         shift: 1,
         len: 0,
     };
 
-    /// Of `bytes`. About 4 ns a byte.
+    /// The fingerprint of `bytes`. About 4 ns per byte.
     #[must_use]
     pub fn of(modulus: &Modulus, bytes: &[u8]) -> Self {
         let len = bytes.len() as u64;
@@ -34,7 +35,7 @@ impl Fingerprint {
         }
     }
 
-    /// Of this string with `other` behind it: `256^|T| h(S) + h(T)`. About 8 ns.
+    /// The fingerprint of this string followed by `other`: `256^|T| h(S) + h(T)`. About 8 ns.
     #[must_use]
     pub const fn concat(&self, modulus: &Modulus, other: &Self) -> Self {
         Self {
@@ -44,8 +45,9 @@ impl Fingerprint {
         }
     }
 
-    /// Of what is left of this string without `prefix`, with which it begins: `h(S[..j]) - 256^(j-i) h(S[..i])`. None if the
-    /// prefix is longer than the string. 12 ns a bit of the length.
+    /// The fingerprint of the rest of this string after `prefix`, with which it begins:
+    /// `h(S[..j]) - 256^(j-i) h(S[..i])`. `None` if the prefix is longer than the string. 12 ns per
+    /// bit of the length.
     #[must_use]
     pub const fn without_prefix(&self, modulus: &Modulus, prefix: &Self) -> Option<Self> {
         let Some(len) = self.len.checked_sub(prefix.len) else {
@@ -62,7 +64,7 @@ impl Fingerprint {
         self.hash
     }
 
-    /// Bytes of the string.
+    /// Length of the string, bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.len
@@ -75,16 +77,16 @@ impl Fingerprint {
     }
 }
 
-/// The hash of every prefix of a string: 16 bytes a byte of it.
+/// The hash of every prefix of a string: 16 bytes per byte of it.
 #[derive(Debug, Clone)]
 pub struct PrefixHashes {
     modulus: Modulus,
-    /// Of the first i bytes, and 256^i.
+    /// For the first i bytes: the hash, and 256^i.
     prefixes: Vec<(u64, u64)>,
 }
 
 impl PrefixHashes {
-    /// Hashes `text`. About 6 ns a byte.
+    /// Hashes `text`. About 6 ns per byte.
     #[must_use]
     pub fn new(modulus: &Modulus, text: &[u8]) -> Self {
         let mut prefixes = Vec::with_capacity(text.len() + 1);
@@ -101,7 +103,8 @@ impl PrefixHashes {
         }
     }
 
-    /// The hash of a substring: `h(S[..j]) - 256^(j-i) h(S[..i])`. None if it reaches beyond the text. About 5 ns.
+    /// The hash of a substring: `h(S[..j]) - 256^(j-i) h(S[..i])`. `None` if it extends beyond the
+    /// text. About 5 ns.
     #[must_use]
     pub fn substring(&self, range: Range<usize>) -> Option<Fingerprint> {
         let len = range.end.checked_sub(range.start)?;
@@ -138,8 +141,8 @@ mod tests {
         assert_ne!(short, long);
     }
 
-    /// 2,016 pairs of strings of 4 bytes, each pair against 50 primes: by the bound some pair collides with a probability
-    /// below 5e-10.
+    /// 2,016 pairs of strings of 4 bytes, each pair with 50 primes: by the bound, any pair collides
+    /// with a probability below 5e-10.
     #[test]
     fn close_strings_do_not_collide_under_any_prime() {
         let strings: Vec<Vec<u8>> = (0..64_u32)

@@ -1,10 +1,12 @@
-//! Patterns of which only the hashes are kept.
+//! A search for patterns that stores only their hashes.
 //!
-//! The lecture: rolling hashes are a sketch; "of many candidate patterns one stores the hashes alone". A pattern takes 8 bytes a prime,
-//! however long it is, and whoever holds the hashes has no copy of the patterns. What is found cannot be compared with the pattern, so it is a candidate:
+//! The lecture: rolling hashes are a sketch; "of many candidate patterns one stores the hashes
+//! alone". A pattern takes 8 bytes per prime, however long it is, and the holder of the hashes has
+//! no copy of the patterns. A match cannot be compared with the pattern, so it is a candidate:
 //! wrong with the probability that [`HashedPatterns::false_match_bound`] states.
 //!
-//! The first prime rolls over the text; the others are asked only where it agrees, which is hardly ever.
+//! The first prime is rolled over the text; the others are computed only where it matches, which is
+//! rare.
 
 #![expect(clippy::cast_precision_loss, reason = "an expected number of hits")]
 
@@ -15,9 +17,9 @@ use torc_record::to_usize;
 use super::window::Window;
 use super::{MAX_PATTERN_LEN, Moduli};
 
-/// Most patterns.
+/// Limit on the patterns.
 const MAX_COUNT: usize = 1 << 20;
-/// Most different lengths: each is a pass over the text.
+/// Limit on the different lengths: each takes a pass over the text.
 const MAX_LENGTHS: usize = 64;
 
 /// Hashes of patterns, grouped by length; see the module.
@@ -32,52 +34,53 @@ pub struct HashedPatterns {
 #[derive(Debug, Clone)]
 struct Group {
     window: Window,
-    /// A bit for the last bits of each hash, eight a pattern: most windows end here.
+    /// A bit for the last bits of each hash, eight per pattern: rejects most windows.
     filter: Vec<u64>,
-    /// The hash under the first prime, and the pattern's number; in order.
+    /// The hash under the first prime, and the pattern's index; sorted.
     hashes: Vec<(u64, usize)>,
-    /// Those under the others, in the same order.
+    /// The hashes under the other primes, in the same order.
     others: Vec<Vec<u64>>,
 }
 
-/// A place where a pattern's hashes are.
+/// A place where the text has the hashes of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
-    /// The first byte, from 0.
+    /// Offset of the first byte.
     pub start: usize,
-    /// The pattern, by the order in which patterns were given.
+    /// The pattern's index.
     pub pattern: usize,
 }
 
-/// Why no patterns were hashed. Nothing was made.
+/// Why the patterns were not hashed. Nothing was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashedPatternsError {
-    /// An empty pattern, or one that is too long.
+    /// A pattern is empty or too long.
     #[error("pattern {pattern} has {len} bytes, 1 to {MAX_PATTERN_LEN} are possible")]
     Length {
-        /// Its number, from 0.
+        /// Its index.
         pattern: usize,
-        /// Its bytes.
+        /// Its length, bytes.
         len: usize,
     },
-    /// Too many patterns: search for them in parts.
+    /// Too many patterns: search for them in several parts.
     #[error("{count} patterns, at most {MAX_COUNT} are possible")]
     TooMany {
-        /// Given.
+        /// The given number.
         count: usize,
     },
-    /// Too many different lengths: cut the patterns to fewer, or search for them in parts.
+    /// Too many different lengths: truncate the patterns to fewer lengths, or search for them in
+    /// several parts.
     #[error("patterns of {lengths} different lengths, at most {MAX_LENGTHS} are possible")]
     TooManyLengths {
-        /// Given.
+        /// The given number.
         lengths: usize,
     },
 }
 
 impl HashedPatterns {
-    /// Hashes patterns, which are not kept. The moduli should be drawn from a seed that those who write the texts do not know.
-    ///
+    /// Hashes patterns without storing them. Draw the moduli from a seed that the authors of the
+    /// texts do not know.
     /// # Errors
     /// [`HashedPatternsError`] for empty or too long patterns, and for too many.
     pub fn new<P: AsRef<[u8]>>(
@@ -112,13 +115,14 @@ impl HashedPatterns {
         })
     }
 
-    /// How many patterns.
+    /// Number of patterns.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Where patterns probably occur in `text`, by place and then by pattern. About 5 ns a byte and length of patterns.
+    /// The probable occurrences of patterns in `text`, by position, then by pattern. About 5 ns per
+    /// byte and per length of patterns.
     #[must_use]
     pub fn find(&self, text: &[u8]) -> Vec<Candidate> {
         let mut found = Vec::new();
@@ -129,7 +133,8 @@ impl HashedPatterns {
         found
     }
 
-    /// What bounds the probability that some candidate in a text of `len` bytes is none: the sum over windows and patterns.
+    /// An upper bound of the probability that some candidate in a text of `len` bytes is wrong: the
+    /// sum over windows and patterns.
     #[must_use]
     pub fn false_match_bound(&self, len: usize) -> f64 {
         let of_group = |group: &Group| {
@@ -140,7 +145,7 @@ impl HashedPatterns {
         self.groups.iter().map(of_group).sum::<f64>().min(1.0)
     }
 
-    /// Bytes of memory that hold the hashes.
+    /// Memory of the hashes, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let per_pattern = size_of::<(u64, usize)>() + 8 * (self.moduli.count() - 1);
@@ -183,7 +188,7 @@ impl Group {
         }
     }
 
-    /// Notes the patterns whose hashes are those of the window from `start` on.
+    /// Adds the patterns with the hashes of the window that starts at `start`.
     #[inline]
     fn look_up(
         &self,
@@ -235,7 +240,8 @@ mod tests {
         assert!(long.false_match_bound(1 << 20) < 1e-8);
     }
 
-    /// The text holds the first prime as a number: under this prime it is the pattern of zeros.
+    /// The text contains the first prime as a number: under this prime, it looks like the pattern
+    /// of zeros.
     #[test]
     fn one_prime_can_be_deceived_and_two_cannot() {
         let one = Moduli::random(5, 1).unwrap();

@@ -1,11 +1,12 @@
-//! Where does a rectangle of bytes occur in a larger one?
+//! Finds a rectangle of bytes in a larger one.
 //!
-//! The lecture's second exercise. The hash of a rectangle is that of its rows, concatenated: cell (r, c) of p × q has the
-//! weight 256^(q (p-1-r) + (q-1-c)). That is a polynomial in two bases, x = 256^q down and y = 256 across, so hashes of all prefixes
-//! `M[..i, ..j]` give that of any p × q rectangle by inclusion and exclusion, in O(1). The bound on collisions is that
-//! of strings of p q bytes.
+//! The lecture's second exercise. The hash of a rectangle is that of its concatenated rows: cell
+//! (r, c) of p × q has the weight 256^(q (p-1-r) + (q-1-c)). That is a polynomial in two bases, x =
+//! 256^q down and y = 256 across, so the hashes of all prefixes `M[..i, ..j]` give that of any p ×
+//! q rectangle by inclusion and exclusion, in O(1). The bound on collisions is that of strings of p
+//! q bytes.
 //!
-//! x depends on q: the prefixes serve rectangles of one width and any height.
+//! x depends on q: the prefixes work for rectangles of one width and any height.
 
 use super::Modulus;
 
@@ -16,13 +17,14 @@ pub struct Matrix<'a> {
     width: usize,
 }
 
-/// Cells that are no rectangle. Nothing was made; rows must have one length, at least 1.
+/// These cells do not form a rectangle. Nothing was created; rows must have the same length, at
+/// least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{cells} bytes are no rows of {width} bytes each, at least one")]
 pub struct MatrixError {
-    /// Bytes given.
+    /// Number of bytes given.
     pub cells: usize,
-    /// Length of a row given.
+    /// Row length given.
     pub width: usize,
 }
 
@@ -30,7 +32,7 @@ impl<'a> Matrix<'a> {
     /// `cells` in rows of `width` bytes.
     ///
     /// # Errors
-    /// [`MatrixError`] if there are none, or the last is shorter.
+    /// [`MatrixError`] if there are none, or if the last row is shorter.
     pub const fn new(cells: &'a [u8], width: usize) -> Result<Self, MatrixError> {
         if cells.is_empty() || width == 0 || !cells.len().is_multiple_of(width) {
             return Err(MatrixError {
@@ -41,7 +43,7 @@ impl<'a> Matrix<'a> {
         Ok(Self { cells, width })
     }
 
-    /// Bytes a row.
+    /// Bytes per row.
     #[must_use]
     pub const fn width(&self) -> usize {
         self.width
@@ -57,7 +59,7 @@ impl<'a> Matrix<'a> {
         self.cells.chunks_exact(self.width)
     }
 
-    /// Whether `part` lies in this one with its first cell at (`top`, `left`).
+    /// Whether this matrix contains `part` with its first cell at (`top`, `left`).
     #[must_use]
     pub fn has(&self, part: &Self, top: usize, left: usize) -> bool {
         let fits = left <= self.width.saturating_sub(part.width) && part.width <= self.width;
@@ -68,19 +70,19 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The hashes of all rectangles of one width in a matrix: 8 bytes a cell.
+/// The hashes of all rectangles of one width in a matrix: 8 bytes per cell.
 #[derive(Debug, Clone)]
 pub struct MatrixHashes {
     modulus: Modulus,
     width: usize,
-    /// Bytes a row of the matrix, and one.
+    /// Bytes per row of the matrix, plus one.
     stride: usize,
-    /// Of `M[..i, ..j]` at i · stride + j.
+    /// The hash of `M[..i, ..j]` at index i · stride + j.
     prefixes: Vec<u64>,
 }
 
 impl MatrixHashes {
-    /// Hashes `matrix` for rectangles that are `width` bytes wide. About 10 ns a cell.
+    /// Hashes `matrix` for rectangles of `width` bytes per row. About 10 ns per cell.
     #[must_use]
     pub fn new(modulus: &Modulus, matrix: &Matrix<'_>, width: usize) -> Self {
         let stride = matrix.width + 1;
@@ -105,8 +107,8 @@ impl MatrixHashes {
         }
     }
 
-    /// The hash of the rectangle of `height` rows with its first cell at (`top`, `left`): that of its rows, concatenated. None if it
-    /// reaches beyond the matrix. About 20 ns.
+    /// The hash of the rectangle of `height` rows with its first cell at (`top`, `left`): that of
+    /// its concatenated rows. `None` if it extends beyond the matrix. About 20 ns.
     #[must_use]
     pub fn rectangle(&self, top: usize, left: usize, height: usize) -> Option<u64> {
         let down = self
@@ -142,8 +144,9 @@ impl MatrixHashes {
     }
 }
 
-/// Where `pattern` occurs in `text`: (row, column) of its first cell, row by row. Every match is compared cell by cell, so it is
-/// there. About 25 ns a cell of the text, and one comparison a match; 8 bytes of memory a cell.
+/// The occurrences of `pattern` in `text`: (row, column) of the first cell, row by row. Compares
+/// every match cell by cell, so there are no false positives. About 25 ns per cell of the text,
+/// plus one comparison per match; 8 bytes of memory per cell.
 #[must_use]
 pub fn find_in_matrix(
     modulus: &Modulus,

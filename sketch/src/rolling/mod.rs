@@ -1,21 +1,22 @@
-//! Rolling hash after Karp and Rabin (1987), and what is built of it.
+//! The rolling hash of Karp and Rabin (1987), and structures built on it.
 //!
-//! A string is a number to the base 256, and its hash that number modulo a random prime q:
-//! `h(S) = sum of S_i 256^(n-i) mod q`. Hence the lecture's rules (S. Jiang, Hash methods, 2023):
+//! A string is a number in base 256, and its hash is that number modulo a random prime q: `h(S) =
+//! sum of S_i 256^(n-i) mod q`. Hence the lecture's rules (S. Jiang, Hash methods, 2023):
 //! `h(S[i..j]) = h(S[..j]) - 256^(j-i) h(S[..i])` and `h(S || T) = 256^|T| h(S) + h(T)`.
 //!
-//! *Collisions*: S and T of n bytes collide if q divides their difference, a number below 2^(8n), which has at most
-//! 8n/53 prime factors above 2^53. [`Modulus`] draws q uniformly from the primes between 2^53 and 2^54, more than 1.4e14
-//! (Rosser and Schoenfeld 1962), so Pr\[h(S) = h(T)\] <= 1.1e-15 n for strings fixed before q is drawn.
-//! The seed must therefore not be known to whoever chooses the strings. Search verifies its matches, so that not even then
-//! it answers wrongly; it only takes longer.
+//! *Collisions*: S and T of n bytes collide if q divides their difference, a number below 2^(8n),
+//! which has at most 8n/53 prime factors above 2^53. [`Modulus`] draws q uniformly from the primes
+//! between 2^53 and 2^54, more than 1.4e14 (Rosser and Schoenfeld 1962), so Pr\[h(S) = h(T)\] <=
+//! 1.1e-15 n for strings fixed before q is drawn. So the author of the strings must not know the
+//! seed. The searches verify their matches, so even a known seed causes no wrong answers, only more
+//! time.
 //!
-//! | type | what for |
+//! | type | use |
 //! |---|---|
 //! | [`Fingerprint`], [`PrefixHashes`] | substrings in O(1), concatenation in O(1) |
 //! | [`DynamicString`] | a string under insertion and deletion: the hash of any substring in O(log n), order in O(log² n) |
-//! | [`Moduli`], [`HashedPatterns`] | several primes at once; patterns of which only hashes are kept |
-//! | [`Patterns`], [`Searcher`] | several patterns in a stream, with bounded work a step |
+//! | [`Moduli`], [`HashedPatterns`] | several primes at once; patterns stored as hashes only |
+//! | [`Patterns`], [`Searcher`] | several patterns in a stream, with bounded work per step |
 //! | [`MatrixHashes`], [`find_in_matrix`] | a rectangle in a rectangle |
 //! | [`Chunker`] | chunk boundaries that depend on content, not on offsets |
 

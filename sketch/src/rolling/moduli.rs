@@ -1,31 +1,32 @@
-//! Several primes at once: a collision must happen under each of them.
+//! Several primes at once: a collision must occur under each of them.
 //!
-//! The lecture: "consider several hashes, of different q, to raise the probability of success". Of k primes drawn independently, all divide
-//! the difference of two given strings with the k-th power of the probability that one does: 1.1e-15 n becomes 1.3e-30 n² with two.
+//! The lecture: "consider several hashes, of different q, to raise the probability of success". If
+//! k primes are drawn independently, all divide the difference of two given strings with the k-th
+//! power of the probability for one: 1.1e-15 n becomes 1.3e-30 n² with two.
 
 use super::Modulus;
 use crate::SeedStream;
 
-/// Most primes: with two, chance is out of the question already.
+/// Limit on the primes: two already make chance negligible.
 pub const MAX_MODULI: usize = 8;
 
-/// Primes drawn independently of each other, at least one.
+/// Independently drawn primes, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moduli {
     first: Modulus,
     others: Vec<Modulus>,
 }
 
-/// None or too many primes were asked for. Nothing was made.
+/// No primes were requested, or too many. Nothing was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{count} primes were asked for, 1 to {MAX_MODULI} are possible")]
 pub struct ModuliError {
-    /// Asked for.
+    /// The requested number.
     pub count: usize,
 }
 
 impl Moduli {
-    /// `count` primes, by the seed. About 100 us each.
+    /// `count` primes from the seed. About 100 us each.
     ///
     /// # Errors
     /// [`ModuliError`] for none or more than [`MAX_MODULI`].
@@ -47,26 +48,27 @@ impl Moduli {
         &self.first
     }
 
-    /// How many primes.
+    /// Number of primes.
     #[must_use]
     pub const fn count(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// The hashes of `bytes` under each prime. About 4 ns a byte and prime.
+    /// The hashes of `bytes` under each prime. About 4 ns per byte and prime.
     #[must_use]
     pub fn hash(&self, bytes: &[u8]) -> Vec<u64> {
         let all = std::iter::once(&self.first).chain(&self.others);
         all.map(|modulus| modulus.hash(bytes)).collect()
     }
 
-    /// Whether `bytes` have the hashes `others` under all primes but the first.
+    /// Whether the hashes of `bytes` equal `others` under all primes but the first.
     pub(super) fn others_agree(&self, bytes: &[u8], others: &[u64]) -> bool {
         let mut pairs = self.others.iter().zip(others);
         pairs.all(|(modulus, hash)| modulus.hash(bytes) == *hash)
     }
 
-    /// What bounds the probability that two given strings of `len` bytes have the same hashes.
+    /// An upper bound of the probability that two given strings of `len` bytes have the same
+    /// hashes.
     #[must_use]
     pub fn collision_bound(&self, len: usize) -> f64 {
         Modulus::collision_bound(len).powi(i32::try_from(self.count()).unwrap_or(i32::MAX))
@@ -99,7 +101,8 @@ mod tests {
         }
     }
 
-    /// q divides the difference of 0 and q: two strings that collide under the first prime by design.
+    /// q divides the difference of 0 and q, so these strings collide under the first prime by
+    /// design.
     #[test]
     fn a_collision_under_one_prime_is_seen_by_the_next() {
         let moduli = Moduli::random(5, 2).unwrap();

@@ -1,7 +1,7 @@
 //! Arithmetic modulo a random prime of 54 bits.
 //!
-//! Why 54: 256 times a hash below 4q then fits 64 bits, so that a step of the hash needs one reduction,
-//! and that may be lazy. Reductions are by multiplication with a reciprocal (Barrett 1986).
+//! 54 bits, because 256 times a hash below 4q then fits 64 bits, so a step of the hash needs only
+//! one reduction, which may be lazy. Reductions multiply by a reciprocal (Barrett 1986).
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -15,9 +15,9 @@ use crate::SeedStream;
 use crate::hash::prime::random_prime;
 
 const PRIMES: Range<u64> = 1 << 53..1 << 54;
-/// For a draw of primes that failed (see [`random_prime`]): the largest prime below 2^54.
+/// Used if drawing a prime fails (see [`random_prime`]): the largest prime below 2^54.
 const FALLBACK: u64 = (1 << 54) - 33;
-/// No fewer than these primes are in [`PRIMES`]: 3x / (5 ln 2x) for x = 2^53.
+/// A lower bound on the number of primes in [`PRIMES`]: 3x / (5 ln 2x) for x = 2^53.
 const FEWEST_PRIMES: f64 = 1.44e14;
 
 /// A prime q between 2^53 and 2^54, and its reciprocals. Values are below q.
@@ -31,14 +31,14 @@ pub struct Modulus {
 }
 
 impl Modulus {
-    /// A prime drawn uniformly, by the seed. About 100 us.
+    /// A prime drawn uniformly from the seed. About 100 us.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let prime = random_prime(&mut SeedStream::new(seed), &PRIMES);
         Self::of(prime.unwrap_or(FALLBACK))
     }
 
-    /// `prime` lies in [`PRIMES`].
+    /// `prime` must be in [`PRIMES`].
     const fn of(prime: u64) -> Self {
         Self {
             prime,
@@ -53,7 +53,7 @@ impl Modulus {
         self.prime
     }
 
-    /// What bounds the probability that two given strings of `len` bytes have the same hash.
+    /// An upper bound of the probability that two given strings of `len` bytes have the same hash.
     #[must_use]
     pub fn collision_bound(len: usize) -> f64 {
         (8.0 * len as f64 / 53.0 / FEWEST_PRIMES).min(1.0)
@@ -62,7 +62,7 @@ impl Modulus {
     /// `x` modulo q, or that plus q.
     #[inline]
     pub(crate) const fn reduce_lazily(&self, x: u64) -> u64 {
-        // The quotient is right or one too small: 2^64 / 2^117 < 1/q.
+        // The quotient is exact or one too small: 2^64 / 2^117 < 1/q.
         let quotient = ((x as u128 * self.reciprocal as u128) >> 117) as u64;
         x.wrapping_sub(quotient.wrapping_mul(self.prime))
     }
@@ -74,14 +74,15 @@ impl Modulus {
         quotient.wrapping_mul(self.prime)
     }
 
-    /// What is below 4q, modulo q. Without branches, which random values would make unpredictable.
+    /// Reduces a value below 4q modulo q. Has no branches, which random values would make
+    /// unpredictable.
     #[inline]
     pub(super) fn canonical_of_four(&self, x: u64) -> u64 {
         let below_twice = x.min(x.wrapping_sub(2 * self.prime));
         below_twice.min(below_twice.wrapping_sub(self.prime))
     }
 
-    /// What is below 2q, modulo q.
+    /// Reduces a value below 2q modulo q.
     #[inline]
     pub(crate) const fn canonical(&self, x: u64) -> u64 {
         if x >= self.prime { x - self.prime } else { x }
@@ -113,13 +114,13 @@ impl Modulus {
     #[must_use]
     pub const fn multiply(&self, a: u64, b: u64) -> u64 {
         let product = a as u128 * b as u128;
-        // Right or up to two too small (Barrett), for a product below 2^108.
+        // Exact or up to two too small (Barrett), for a product below 2^108.
         let quotient = (((product >> 53) * self.wide_reciprocal as u128) >> 55) as u64;
         let rest = (product as u64).wrapping_sub(quotient.wrapping_mul(self.prime));
         self.canonical(self.canonical(rest))
     }
 
-    /// base^exponent. About 6 ns a bit of the exponent.
+    /// base^exponent. About 6 ns per bit of the exponent.
     #[must_use]
     pub const fn power(&self, mut base: u64, mut exponent: u64) -> u64 {
         let mut result = 1;
@@ -139,14 +140,14 @@ impl Modulus {
         self.power(256, len)
     }
 
-    /// The hash of a string with `byte` behind it, of the hash of the string.
+    /// The hash of a string followed by `byte`, from the hash of the string.
     #[inline]
     #[must_use]
     pub const fn push(&self, hash: u64, byte: u8) -> u64 {
         self.reduce(hash << 8 | byte as u64)
     }
 
-    /// The hash of `bytes`. About 4 ns a byte.
+    /// The hash of `bytes`. About 4 ns per byte.
     #[must_use]
     pub fn hash(&self, bytes: &[u8]) -> u64 {
         let lazily = |hash, &byte| self.reduce_lazily((hash << 8) + u64::from(byte));

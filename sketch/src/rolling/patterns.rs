@@ -1,37 +1,38 @@
-//! Several patterns, made ready to be looked for.
+//! Several patterns, prepared for a search.
 
 use std::sync::Arc;
 
 use super::Modulus;
 use super::window::Window;
 
-/// Most patterns of one search.
+/// Limit on the patterns of a search.
 pub const MAX_PATTERNS: usize = 64;
 /// Longest pattern, bytes.
 pub const MAX_PATTERN_LEN: usize = 64 << 10;
 
-/// Why there is nothing to look for. Nothing was made; send other patterns.
+/// Why patterns were refused. Nothing was created; send other patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// The empty string occurs everywhere, and no pattern nowhere.
+    /// There is no pattern, or an empty one, which would match everywhere.
     #[error("a search needs at least one pattern, and each at least one byte")]
     Empty,
     /// More than [`MAX_PATTERNS`].
     #[error("{count} patterns, at most {MAX_PATTERNS} are looked for at once")]
     TooMany {
-        /// Patterns given.
+        /// Number of patterns given.
         count: usize,
     },
     /// Longer than [`MAX_PATTERN_LEN`].
     #[error("a pattern has {len} bytes, at most {MAX_PATTERN_LEN} are looked for")]
     TooLong {
-        /// Bytes of the pattern.
+        /// Length of the pattern, bytes.
         len: usize,
     },
 }
 
-/// Patterns to look for, grouped by length: each length costs a hash a byte of text, each pattern next to nothing.
+/// Patterns to search for, grouped by length: each length costs one hash per byte of text, each
+/// pattern hardly anything.
 ///
 /// Cloning shares it.
 #[derive(Debug, Clone)]
@@ -48,20 +49,20 @@ struct Compiled {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) window: Window,
-    /// A bit for the last twelve bits of each hash: most windows end here.
+    /// A bit for the last twelve bits of each hash: rejects most windows.
     filter: Box<[u64; 64]>,
-    /// Hash and pattern, in order.
+    /// Hash and pattern, sorted.
     hashes: Vec<(u64, usize)>,
 }
 
 impl Group {
-    /// Whether some pattern may have this hash.
+    /// Whether a pattern may have this hash.
     #[inline]
     pub(super) const fn may_have(&self, hash: u64) -> bool {
         self.filter[(hash >> 6 & 63) as usize] >> (hash & 63) & 1 == 1
     }
 
-    /// The patterns of this hash.
+    /// The patterns with this hash.
     pub(super) fn with_hash(&self, hash: u64) -> &[(u64, usize)] {
         let start = self.hashes.partition_point(|(other, _)| *other < hash);
         let same = self.hashes[start..]
@@ -72,11 +73,11 @@ impl Group {
 }
 
 impl Patterns {
-    /// Makes patterns ready, by the order of which a [`super::Match`] names them. The modulus should be drawn from a seed that those who store the texts do
-    /// not know. 3 KiB and about 1 us a length.
+    /// Prepares patterns; a [`super::Match`] refers to them by index. Draw the modulus from a seed
+    /// that the authors of the texts do not know. Takes 3 KiB and about 1 us per length.
     ///
     /// # Errors
-    /// [`PatternError`] for none, an empty one, too many or too long ones.
+    /// [`PatternError`] if there are none, one is empty or too long, or there are too many.
     pub fn new<P: AsRef<[u8]>>(modulus: &Modulus, patterns: &[P]) -> Result<Self, PatternError> {
         let patterns: Vec<&[u8]> = patterns.iter().map(AsRef::as_ref).collect();
         check(&patterns)?;
@@ -93,19 +94,19 @@ impl Patterns {
         })))
     }
 
-    /// How many patterns.
+    /// Number of patterns.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.patterns.len()
     }
 
-    /// Bytes of the longest.
+    /// Length of the longest, bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.0.longest
     }
 
-    /// A pattern by its number.
+    /// A pattern by its index.
     #[must_use]
     pub fn get(&self, pattern: usize) -> Option<&[u8]> {
         self.0.patterns.get(pattern).map(AsRef::as_ref)

@@ -1,54 +1,56 @@
-//! Substring search in a stream, a bounded step at a time.
+//! Substring search in a stream, in steps of bounded work.
 //!
-//! For each length of pattern the hash of the last so many bytes is rolled on; where it equals a pattern's, the bytes are
-//! compared, so that what is reported is there (no false positives), and nothing is missed, for equal strings have equal
-//! hashes. All occurrences are found, overlapping ones too.
+//! For each length of patterns, the hash of the last bytes is rolled over the text. Where it equals
+//! a pattern's, the bytes are compared, so there are no false positives; and no match is missed,
+//! because equal strings have equal hashes. All occurrences are found, including overlapping ones.
 //!
-//! Work is counted: 1 a byte and length of pattern, and 1 a byte compared. A caller gives a budget and gets control back
-//! when it is used up, exceeded by one byte's work or one comparison at most. Text may come in pieces of any size;
-//! of what went by, the length of the longest pattern and a block are kept.
+//! Work is counted: 1 per byte and length of patterns, and 1 per byte compared. The caller gives a
+//! budget and gets control back when it is used up, exceeded by at most one byte's work or one
+//! comparison. Text may arrive in pieces of any size; the searcher keeps only as many past bytes as
+//! the longest pattern and a block have.
 //!
-//! A block is rolled over for one length of pattern after the other, each in a loop of its own, and what has a
-//! pattern's hash is compared afterwards.
+//! A block is processed for one length of patterns after another, each in a separate loop, and
+//! candidates are compared afterwards.
 
 use super::Patterns;
 use super::patterns::Group;
 
-/// Bytes that are rolled over at a time.
+/// Bytes processed at a time.
 const BLOCK: usize = 4096;
 
-/// An occurrence.
+/// An occurrence of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Match {
-    /// Where it begins, bytes from the start of the text.
+    /// Offset of its first byte in the text.
     pub start: u64,
-    /// Which pattern, by its place among those given.
+    /// The index of the pattern.
     pub pattern: usize,
 }
 
-/// Why [`Searcher::scan`] came back.
+/// Why [`Searcher::scan`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// A pattern occurs. Go on behind the `consumed` bytes of the piece; there may be more matches at the same place, even if all of it is consumed.
+    /// A pattern occurs. Continue after the `consumed` bytes of the piece; there may be more
+    /// matches at the same place, even if the whole piece is consumed.
     Found {
-        /// What and where.
+        /// The occurrence.
         found: Match,
-        /// Bytes of the piece that are done with.
+        /// Bytes of the piece already processed.
         consumed: usize,
     },
-    /// The budget is used up. Go on behind the `consumed` bytes of the piece, with a new one.
+    /// The budget is used up. Continue after the `consumed` bytes of the piece, with a new budget.
     Paused {
-        /// Bytes of the piece that are done with.
+        /// Bytes of the piece already processed.
         consumed: usize,
     },
-    /// The piece is done with.
+    /// The piece is fully processed.
     Finished,
 }
 
-/// A window that has the hash of a pattern.
+/// A window with the hash of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Suspect {
-    /// Bytes of the text up to its end.
+    /// Offset of its end in the text.
     end: u64,
     pattern: usize,
 }
@@ -57,18 +59,19 @@ struct Suspect {
 #[derive(Debug, Clone)]
 pub struct Searcher {
     patterns: Patterns,
-    /// One a group of patterns, lazily reduced.
+    /// One per group of patterns, lazily reduced.
     hashes: Vec<u64>,
-    /// The last bytes: as many as the longest pattern has, if so many came, and those of the block.
+    /// The last bytes: as many as the longest pattern has, if there were so many, and those of the
+    /// block.
     recent: Vec<u8>,
     /// Bytes of the text so far; `recent` ends there.
     position: u64,
-    /// Not compared yet, the last one first.
+    /// Not compared yet, in reverse order.
     suspects: Vec<Suspect>,
 }
 
 impl Searcher {
-    /// At the start of a text.
+    /// Starts at the beginning of a text.
     #[must_use]
     pub fn new(patterns: &Patterns) -> Self {
         Self {
@@ -94,8 +97,9 @@ impl Searcher {
         self.position
     }
 
-    /// Looks on through the next piece of the text until a match, the end of the piece, or the end of `budget`,
-    /// from which it takes the work done. About 3 ns a byte and length of pattern.
+    /// Continues through the next piece of the text until a match, the end of the piece, or the end
+    /// of `budget`, from which it subtracts the work done. About 3 ns per byte and length of
+    /// patterns.
     pub fn scan(&mut self, piece: &[u8], budget: &mut u64) -> Scan {
         let mut consumed = 0;
         loop {
@@ -114,7 +118,7 @@ impl Searcher {
         }
     }
 
-    /// Rolls over a block, as far as the budget goes. Its bytes.
+    /// Processes a block as far as the budget allows; returns the number of its bytes.
     fn roll(&mut self, piece: &[u8], budget: &mut u64) -> usize {
         let groups = self.patterns.groups();
         let affordable = budget.div_ceil(groups.len() as u64);
@@ -138,7 +142,7 @@ impl Searcher {
         block.len()
     }
 
-    /// Compares a pattern with the bytes.
+    /// Compares a candidate's pattern with the bytes.
     fn verify(&self, suspect: Suspect, budget: &mut u64) -> Option<Match> {
         let pattern = self.patterns.get(suspect.pattern)?;
         *budget = budget.saturating_sub(pattern.len() as u64);
@@ -152,7 +156,8 @@ impl Searcher {
         })
     }
 
-    /// All occurrences in a text that is at hand, in the order of their ends, with no bound on the work.
+    /// All occurrences in a text in memory, in the order of their ends, without a limit on the
+    /// work.
     #[must_use]
     pub fn find_all(patterns: &Patterns, text: &[u8]) -> Vec<Match> {
         let mut searcher = Self::new(patterns);
@@ -170,19 +175,20 @@ impl Searcher {
     }
 }
 
-/// Drops the front down to `kept` bytes, once it pays.
+/// Removes old bytes down to `kept`, once that pays off.
 fn forget_all_but(recent: &mut Vec<u8>, kept: usize) {
     if recent.len() > 2 * kept + BLOCK {
         recent.drain(..recent.len() - kept);
     }
 }
 
-/// Rolls one group's window over the bytes from `before` on. Where it may have met a pattern: the bytes up to there, and the hash.
+/// Rolls one group's window over the bytes from `before` on. Returns the possible matches: the
+/// offset of the end, and the hash.
 fn roll_group(group: &Group, hash: &mut u64, recent: &[u8], before: usize) -> Vec<(usize, u64)> {
     let (window, block) = (&group.window, &recent[before..]);
     let mut ends = Vec::new();
     let mut rolled = *hash;
-    // At the start of a text nothing leaves; a 0 takes nothing with it.
+    // At the start of a text no byte leaves the window; a 0 changes nothing.
     let filling = window.len().saturating_sub(before).min(block.len());
     for &entering in &block[..filling] {
         rolled = window.roll(rolled, entering, 0);
@@ -262,7 +268,7 @@ mod tests {
     #[test]
     fn a_hash_that_occurs_without_its_pattern_is_no_match() {
         let modulus = Modulus::random(1);
-        // q itself, as a number of eight bytes, has the hash of eight zero bytes.
+        // q itself, as a number of eight bytes, has the same hash as eight zero bytes.
         let collides = modulus.prime().to_be_bytes();
         let patterns = Patterns::new(&modulus, &[[0; 8]]).unwrap();
         assert_eq!(modulus.hash(&collides), modulus.hash(&[0; 8]));
@@ -316,7 +322,7 @@ mod tests {
         );
     }
 
-    /// Longer than a block, so that what went by is forgotten and needed again.
+    /// Longer than a block, so that old bytes are removed although a pattern still needs some.
     #[test]
     fn a_long_text_has_all_matches_of_long_and_short_patterns() {
         let mut seeds = crate::SeedStream::new(5);

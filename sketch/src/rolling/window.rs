@@ -2,12 +2,12 @@
 
 use super::Modulus;
 
-/// How to move a window of `len` bytes on by one byte. 2 KiB.
+/// Moves a window of `len` bytes forward by one byte. 2 KiB.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     modulus: Modulus,
     len: usize,
-    /// q - 256^len times the byte: what a byte that leaves takes with it.
+    /// For each byte, q - 256^len times the byte: added when that byte leaves.
     leaving: Box<[u64; 256]>,
 }
 
@@ -29,18 +29,18 @@ impl Window {
         self.len
     }
 
-    /// The hash after `entering` came and `leaving` went; it and the result are below 4q. About 3 ns, the time
-    /// that two multiplications take one after the other.
+    /// The hash after `entering` has entered and `leaving` has left; it and the result are less
+    /// than 4q. About 3 ns, the latency of two dependent multiplications.
     #[inline]
     pub(super) const fn roll(&self, lazy_hash: u64, entering: u8, leaving: u8) -> u64 {
-        // What is added to a rest below 2q is below 2q, so the sum is below 4q again.
+        // Adds a value below 2q to a remainder below 2q, so the sum is below 4q again.
         let added = entering as u64 + self.leaving[leaving as usize];
         (lazy_hash << 8)
             .wrapping_add(added)
             .wrapping_sub(self.modulus.multiple_below_256_times(lazy_hash))
     }
 
-    /// What [`Window::roll`] gave, below q.
+    /// The result of [`Window::roll`], reduced below q.
     #[inline]
     pub(super) fn canonical(&self, lazy_hash: u64) -> u64 {
         self.modulus.canonical_of_four(lazy_hash)

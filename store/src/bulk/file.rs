@@ -15,8 +15,8 @@ use crate::partition_table::newest_sealed;
 use crate::segment::{Slice, open_slice_file};
 use crate::{PartitionSummary, StoreError};
 
-/// An open file of slices. The indexes of its slices are in memory, checked; records are read from
-/// the file when they are asked for.
+/// An open file of slices. The indexes of its slices are in memory and checked; records are read
+/// from the file on demand.
 #[derive(Debug)]
 pub struct SliceFile {
     slices: BTreeMap<Partition, Vec<Arc<Slice>>>,
@@ -24,11 +24,11 @@ pub struct SliceFile {
 }
 
 impl SliceFile {
-    /// Opens a file whose length and table are as `info` says.
+    /// Opens a file with the length and table that `info` gives.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::NewerFormat`], and [`StoreError::Corrupt`] if it is not that
-    /// file. What is wrong with single slices is told when they are read.
+    /// [`StoreError::Io`], [`StoreError::NewerFormat`], and [`StoreError::Corrupt`] if it is not
+    /// that file. Damage of single slices is reported when they are read.
     pub fn open(
         path: &Path,
         partitions: Partitions,
@@ -73,7 +73,7 @@ impl SliceFile {
         self.slices.keys().copied()
     }
 
-    /// Bytes of memory that the indexes take: gates, MPHFs and offsets.
+    /// RAM of the indexes, bytes: gates, MPHFs and offsets.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         let slices = self.slices.values().flatten();
@@ -81,11 +81,11 @@ impl SliceFile {
         headers.map(|header| header.lookup_len() as u64).sum()
     }
 
-    /// Reads everything: whether every record is as it was written, and every key where lookups
-    /// find it. `digest_of` says what the digest of a key must be. 0.2 us a record.
+    /// Reads everything: checks that every record is as it was written, and that lookups find every
+    /// key. `digest_of` gives the correct digest of a key. Takes 0.2 us per record.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: the first slice that is not.
+    /// [`StoreError::Damaged`]: the first damaged slice.
     pub fn verify(
         &self,
         digest_of: impl Fn(NamespaceId, &[u8]) -> Option<Digest>,

@@ -13,7 +13,7 @@ use crate::slice::{
     SliceView,
 };
 
-/// A slice whose bytes somebody has read. Its index is checked, and its digest is the one asked for.
+/// A slice in memory. Its index is checked, and its digest is the requested one.
 #[derive(Debug, Clone)]
 pub struct LooseSlice {
     header: SliceHeader,
@@ -21,10 +21,10 @@ pub struct LooseSlice {
 }
 
 impl LooseSlice {
-    /// Takes the bytes of the slice with this digest. Reads all of them, a gigabyte a second or more.
+    /// Takes the bytes of the slice with this digest. Reads all of them, at 1 GB/s or more.
     ///
     /// # Errors
-    /// Why they are no slice, or not that one.
+    /// Why the bytes are not a slice, or not that one.
     pub fn new(bytes: Bytes, digest: &[u8; 32]) -> Result<Self, &'static str> {
         let (content, last) = bytes
             .split_last_chunk::<SLICE_DIGEST_LEN>()
@@ -41,13 +41,13 @@ impl LooseSlice {
         Ok(Self { header, bytes })
     }
 
-    /// Whose records it holds.
+    /// The partition whose records it holds.
     #[must_use]
     pub fn partition(&self) -> Partition {
         self.header.partition
     }
 
-    /// Of how many partitions that is one.
+    /// The number of partitions of the cluster.
     #[must_use]
     pub fn partitions(&self) -> Partitions {
         self.header.partitions
@@ -72,8 +72,8 @@ impl LooseSlice {
         Ok(is_it.then(|| packed.unpack()))
     }
 
-    /// Whether every record is as it was written, and every key where lookups find it. `digest_of` says
-    /// what the digest of a key must be.
+    /// Checks that every record is as it was written, and that lookups find every key. `digest_of`
+    /// gives the correct digest of a key.
     ///
     /// # Errors
     /// What is damaged.
@@ -89,15 +89,15 @@ impl LooseSlice {
     }
 }
 
-/// The records of several slices in ring order: of each key the one with the highest ballot, tombstones
-/// included.
+/// The records of several slices in ring order: the one with the highest ballot for each key,
+/// tombstones included.
 #[derive(Debug)]
 pub struct MergedRecords<'a> {
     inputs: Vec<Peekable<OrderedRecords<'a>>>,
 }
 
 impl<'a> MergedRecords<'a> {
-    /// Of slices of one partition.
+    /// Merges slices of one partition.
     ///
     /// # Errors
     /// What is damaged.

@@ -34,18 +34,18 @@ impl std::fmt::Debug for PackedRecord<'_> {
 }
 
 impl<'a> PackedRecord<'a> {
-    /// The record at the start of `bytes`; what follows it is left alone.
+    /// The record at the start of `bytes`, which may be longer.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The problem with the bytes.
     pub fn at_start_of(bytes: &'a [u8]) -> Result<Self, &'static str> {
         PackedRef::at_start_of(bytes).map(Self)
     }
 
-    /// The length of the record whose first 44 bytes these are.
+    /// The length of the record that starts with these 44 bytes.
     ///
     /// # Errors
-    /// No record begins so.
+    /// No record starts with these bytes.
     pub fn len_by_head(head: &[u8]) -> Result<usize, &'static str> {
         Packed::len_by_head(head)
     }

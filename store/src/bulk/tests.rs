@@ -1,4 +1,4 @@
-//! What is written is found, whoever writes it writes the same, and every damage is seen.
+//! Lookups find every record, equal records give equal files, and all damage is detected.
 
 use std::path::Path;
 
@@ -118,8 +118,8 @@ fn every_flipped_byte_is_seen() {
         std::fs::write(&path, &bad).unwrap();
         let is_same_file = blake3::hash(&bad).as_bytes() == &info.digest;
         assert!(!is_same_file, "byte {at}: the digest of the file");
-        // Without the digest of the file: the slices themselves. What lies between them, their
-        // own digests, and a header or table that can be made anew, mean nothing to lookups.
+        // Checks the slices without the digest of the file. The bytes between slices, their own
+        // digests, and a header or table that can be made again do not affect lookups.
         let Ok(file) = SliceFile::open(&path, partitions(), &info) else {
             continue;
         };
@@ -140,7 +140,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let mut records: Vec<_> = keys.iter().map(|key| record(key, key)).collect();
         let one = write(&dir.path().join("a"), &records);
-        // Another order of the same records.
+        // The same records in another order.
         records.sort_by_key(|record| record.digest.low() ^ seed);
         let other = write(&dir.path().join("b"), &records);
         prop_assert_eq!(one, other);

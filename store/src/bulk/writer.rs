@@ -19,10 +19,10 @@ use crate::segment::{Row, align, encode_table};
 use crate::slice::{GateRates, SLICE_DIGEST_LEN, SliceInput};
 use crate::{PartitionSummary, StoreError};
 
-/// Bytes gathered before they are written, and read together.
+/// Bytes that are gathered for one write, and read at a time.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// A file of slices on its way to the disk. It counts once [`finish`](Self::finish) has returned.
+/// A file of slices that is being written. It is valid once [`finish`](Self::finish) has returned.
 #[derive(Debug)]
 pub struct SliceFileWriter {
     path: PathBuf,
@@ -37,7 +37,7 @@ pub struct SliceFileWriter {
     summary: PartitionSummary,
 }
 
-/// A file of slices that is whole and durable, but for its name in the directory.
+/// A complete and durable file of slices. Only its name in the directory may not be durable yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceFileInfo {
     /// BLAKE3 of all its bytes.
@@ -46,13 +46,13 @@ pub struct SliceFileInfo {
     pub len: u64,
     /// Where its table starts.
     pub table_at: u64,
-    /// How many slices it has.
+    /// Number of slices.
     pub slices: u32,
-    /// What its records come to.
+    /// The sum of its records.
     pub summary: PartitionSummary,
 }
 
-/// Where a slice lies in a file, and what it is.
+/// The place and digest of a slice in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Where it starts.
@@ -64,8 +64,8 @@ pub struct Placed {
 }
 
 impl SliceFileWriter {
-    /// Starts a file, which replaces one that is there. Gates let the share `gate_rate` of
-    /// strangers through, 0.0001 to 0.5.
+    /// Starts a file, and replaces an existing one. Gates have the false positive rate `gate_rate`,
+    /// 0.0001 to 0.5.
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
@@ -94,12 +94,12 @@ impl SliceFileWriter {
         Ok(writer)
     }
 
-    /// Adds the slice of a partition: its records in ring order, one for each digest. About 0.3 us
-    /// a record.
+    /// Adds the slice of a partition: its records in ring order, one for each digest. Takes about
+    /// 0.3 us per record.
     ///
     /// # Errors
-    /// [`StoreError::Unflushable`]: there is no record, there are more than 2^30, or a digest is
-    /// there twice. [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    /// [`StoreError::Unflushable`]: there is no record, there are more than 2^30, or two have the
+    /// same digest. [`StoreError::OutOfSpace`], [`StoreError::Io`].
     pub fn push(
         &mut self,
         partition: Partition,
@@ -120,7 +120,7 @@ impl SliceFileWriter {
             records: records.iter().map(|record| record.bytes()).collect(),
             digests,
             layer: 0,
-            // Of the content, so that everybody makes the same slice of it.
+            // Derived from the content, so that equal records give the same slice everywhere.
             salt: (fingerprint ^ fingerprint >> 64) as u32,
             gate_rate: self.gate_rate,
         };
@@ -154,12 +154,11 @@ impl SliceFileWriter {
         })
     }
 
-    /// Adds a slice of a store as it is. What was copied is compared with its digest: a slice that the disk
-    /// gives back otherwise is not taken on.
+    /// Adds a slice of a store unchanged. Compares the copy with the slice's digest, and refuses a
+    /// slice that the disk returns differently.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: the file is of no use then. [`StoreError::OutOfSpace`],
-    /// [`StoreError::Io`].
+    /// [`StoreError::Damaged`]: discard the file. [`StoreError::OutOfSpace`], [`StoreError::Io`].
     pub fn push_sealed(&mut self, slice: &SealedSlice) -> Result<Placed, StoreError> {
         let zeros = [0; 64];
         self.put(&zeros[..(align(self.at) - self.at) as usize])?;

@@ -15,7 +15,7 @@ use torc_ring::Partition;
 use crate::packed::Packed;
 use crate::{PartitionBatch, PartitionMeta, StoreError, partition_table};
 
-/// Bytes of a change in the log beyond its records, at most.
+/// Upper bound on the bytes of a change in the log without its records.
 const OTHERS_BYTES: usize = 128;
 
 type Told = Box<dyn FnOnce(Applied) + Send>;
@@ -25,7 +25,7 @@ type Told = Box<dyn FnOnce(Applied) + Send>;
 pub struct Applied {
     /// The indexes of the failed changes, ascending, and the errors.
     pub failed: Vec<(usize, StoreError)>,
-    /// The log sync that made the others durable, the last one if there were several; none if
+    /// The log sync that made the others durable, the last one if there were several; `None` if
     /// nothing was written.
     pub sync: Option<LogSync>,
 }
@@ -39,7 +39,7 @@ pub struct LogSync {
     pub took: Duration,
 }
 
-/// Whom to tell of a call's outcome: told when the last clone is dropped.
+/// Reports a call's outcome when its last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Report(Arc<Mutex<Call>>);
 
@@ -78,16 +78,16 @@ pub(crate) struct Change {
     pub(super) wipe: bool,
     pub(super) purge: Option<Ballot>,
     pub(super) meta: Option<PartitionMeta>,
-    /// How many of the records in [`Changes`] are its own.
+    /// The number of records in [`Changes`] that belong to it.
     records: usize,
-    /// What these add to the memory of the memtable.
+    /// Memory that its records add to the memtable.
     cost: u64,
     /// Why it is not stored.
     refused: Option<StoreError>,
 }
 
 impl Change {
-    /// A batch whose records were packed, or why that was refused.
+    /// A batch with packed records, or the reason for refusing it.
     pub(crate) fn new(
         partition: Partition,
         batch: &PartitionBatch,
@@ -105,16 +105,16 @@ impl Change {
     }
 }
 
-/// A part of a call: goes into one batch of the log.
+/// A part of a call, which goes into one batch of the log.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    /// The place of the first of them in the call.
+    /// Index in the call of its first change.
     first: usize,
     list: Vec<Change>,
-    /// Of all of them, one after the other.
+    /// The records of all its changes, in order.
     records: Vec<Packed>,
     log_bytes: usize,
-    /// Memory that was set aside for them.
+    /// Memory reserved for them.
     pub(crate) reserved_bytes: u64,
     report: Report,
     is_settled: bool,
@@ -133,7 +133,7 @@ impl Changes {
         }
     }
 
-    /// Bytes in the log, at most.
+    /// Upper bound on the bytes in the log.
     pub(crate) const fn log_bytes(&self) -> usize {
         self.log_bytes
     }
@@ -143,7 +143,7 @@ impl Changes {
         self.list.iter().map(|change| change.cost).sum()
     }
 
-    /// Notes for which changes memory was set aside, and refuses the others.
+    /// Reserves memory for each change with `admit`, and refuses changes that get none.
     pub(crate) fn reserve(&mut self, mut admit: impl FnMut(u64) -> Result<(), StoreError>) {
         for change in &mut self.list {
             match admit(change.cost) {
@@ -153,12 +153,12 @@ impl Changes {
         }
     }
 
-    /// Refuses changes behind such that have failed, of their partition.
+    /// Refuses changes that follow a failed change of the same partition.
     pub(super) fn refuse_behind(&mut self, broken: &mut BTreeSet<Partition>) {
         for change in &mut self.list {
             let partition = change.partition;
             match change.refused {
-                // It has no changes that could follow.
+                // An unknown partition has no changes that could follow.
                 Some(StoreError::UnknownPartition { .. }) => {}
                 Some(_) => drop(broken.insert(partition)),
                 None if broken.contains(&partition) => {
@@ -169,14 +169,14 @@ impl Changes {
         }
     }
 
-    /// Refuses all that were not refused before.
+    /// Refuses all changes that are not refused yet.
     pub(crate) fn refuse(&mut self, why: &StoreError) {
         for change in &mut self.list {
             change.refused.get_or_insert_with(|| why.clone());
         }
     }
 
-    /// What is to be stored, in order.
+    /// The changes to store, in order.
     pub(super) fn taken(&self) -> impl Iterator<Item = (&Change, &[Packed])> {
         let mut records = &self.records[..];
         let all = self.list.iter().map(move |change| {
@@ -187,7 +187,7 @@ impl Changes {
         all.filter(|(change, _)| change.refused.is_none())
     }
 
-    /// What was not refused is durable, by this sync if it took one.
+    /// Marks the changes that were not refused as durable, by this sync if there was one.
     pub(crate) fn complete(mut self, sync: Option<LogSync>) {
         self.is_settled = true;
         if sync.is_some() {
@@ -196,7 +196,7 @@ impl Changes {
     }
 }
 
-/// What is dropped unsettled was so by a panic.
+/// Dropping them without an outcome means that the thread has panicked.
 impl Drop for Changes {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -212,7 +212,7 @@ impl Drop for Changes {
     }
 }
 
-/// Cuts a call into parts.
+/// Splits a call into parts.
 pub(crate) struct Parts {
     most_bytes: usize,
     done: Vec<Changes>,
@@ -220,7 +220,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Parts of up to so many bytes in the log; a longer change has one to itself.
+    /// Splits into parts of at most `most_bytes` in the log; a longer change has its own part.
     pub(crate) fn new(most_bytes: usize, changes: usize, report: Report) -> Self {
         let mut last = Changes::new(0, report);
         last.list.reserve_exact(changes);
@@ -232,7 +232,7 @@ impl Parts {
         }
     }
 
-    /// Adds the next change and takes its records; one that is refused has none.
+    /// Adds the next change and takes its records; a refused change has none.
     pub(crate) fn push(&mut self, mut change: Change, records: &mut Vec<Packed>) {
         let lens = records.iter().map(|packed| packed.bytes().len());
         let bytes = OTHERS_BYTES + lens.sum::<usize>();

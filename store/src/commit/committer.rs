@@ -16,8 +16,8 @@ use crate::packed::Packed;
 use crate::shared::Shared;
 use crate::{DropReport, LogSync, Seq, StoreError};
 
-/// How often a store that is out of space looks whether there is some, without a write
-/// that asks.
+/// Interval at which a store that is out of space checks for space without a write that requires
+/// it.
 const SPACE_PROBE: Duration = Duration::from_secs(1);
 
 /// Owns the end of the log.
@@ -26,13 +26,13 @@ pub(crate) struct Committer {
     log: LogWriter,
     frame: FrameBuilder,
     gather: Gather,
-    /// Length of the longest frame that found no space.
+    /// Length of the longest frame that did not fit on the disk.
     wanted_len: usize,
-    /// Partitions of which changes have failed: those behind them are refused.
+    /// Partitions with a failed change: later changes of them are refused.
     broken: BTreeSet<Partition>,
 }
 
-/// An acknowledgement that is due once the whole batch is applied.
+/// An acknowledgement to send once the whole batch is applied.
 enum Ack {
     Write(Done<()>),
     Drop(Done<DropReport>, DropReport),
@@ -93,7 +93,7 @@ impl Committer {
         self.shared.request_flush_if_due();
     }
 
-    /// Takes out what is not for the log, and refuses changes behind such that have failed.
+    /// Removes operations that do not go to the log, and refuses changes that follow a failed one.
     fn prepare(&mut self, ops: &mut Vec<Op>) {
         ops.retain_mut(|op| match op {
             Op::Resume { partition } => {
@@ -113,7 +113,7 @@ impl Committer {
         });
     }
 
-    /// Writes and syncs the operations as one batch. Gives the number of its first entry, and the
+    /// Writes and syncs the operations as one batch. Returns the number of its first entry, and the
     /// sync if there was one.
     fn make_durable(&mut self, ops: &[Op]) -> Result<(u64, Option<LogSync>), StoreError> {
         self.frame.clear();
@@ -121,7 +121,7 @@ impl Committer {
             put(op, &mut self.frame);
         }
         if self.frame.count() == 0 {
-            // Changes that change nothing: all before them is durable.
+            // The batch is empty, and everything before it is durable.
             return Ok((self.log.next_seq(), None));
         }
         let len = self.frame.len();
@@ -136,7 +136,7 @@ impl Committer {
         counters.batch_records.add(u64::from(self.frame.count()));
         self.shared.note_log(None, self.log.current());
         if self.shared.health.is_out_of_space() {
-            // A short frame may fit where the one that was refused does not.
+            // A shorter frame may fit even though that one did not.
             self.probe_space();
         }
         Ok((first_seq, Some(sync)))
@@ -148,7 +148,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Applies what is durable now, then acknowledges it.
+    /// Applies a durable batch, then acknowledges it.
     fn apply(&mut self, first_seq: u64, ops: Vec<Op>, sync: Option<LogSync>) {
         let shared = &*self.shared;
         let mut seq = first_seq;
@@ -191,7 +191,7 @@ impl Committer {
         let took = sync.map_or(Duration::ZERO, |sync| sync.took);
         self.gather.note_batch(acks.len(), shared.queue.len(), took);
         for ack in acks {
-            // A caller that has gone needs no answer.
+            // Fails if the caller is gone and needs no answer.
             match ack {
                 Ack::Write(done) => drop(done.send(Ok(()))),
                 Ack::Drop(done, report) => drop(done.send(Ok(report))),
@@ -242,15 +242,15 @@ impl Committer {
             }
         });
         if let Err(error) = &rotated {
-            // There is still room in the current segment: writes go on.
+            // The current segment still has room, so writes continue.
             self.shared.health.note(error);
         }
-        // A flush that was given up needs no answer.
+        // Fails if the flush was abandoned and needs no answer.
         drop(done.send(rotated));
     }
 }
 
-/// Puts the entries of an operation into a frame.
+/// Writes the entries of an operation to a frame.
 fn put(op: &Op, frame: &mut FrameBuilder) {
     match op {
         Op::Write { records, .. } => put_records(records, frame),

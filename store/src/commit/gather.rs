@@ -1,9 +1,9 @@
-//! Whether to wait briefly for a fuller batch.
+//! Decides whether to wait briefly for a fuller batch.
 //!
-//! Writers that write again immediately after each answer split into two halves: one is in
-//! the batch being synced, the other waits for it, so every batch is half full. Waiting for
-//! the writers that were just answered joins the halves: twice the writes per sync, and a
-//! latency of one sync instead of one and a half.
+//! Writers that write again immediately after each answer split into two halves: one is in the
+//! batch being synced, the other waits for it, so every batch is half full. Waiting for the writers
+//! that were just answered joins the halves: twice the writes per sync, and a latency of one sync
+//! instead of one and a half.
 //!
 //! Writers that do not return must not cost more than this gains: the wait is at most a
 //! quarter of a sync, and each useless wait causes more of the next ones to be skipped,
@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(1);
 const FIRST_PENALTY: u32 = 8;
 const LAST_PENALTY: u32 = 512;
 
-/// What is known from the batches before.
+/// What earlier batches have shown.
 #[derive(Debug)]
 pub(super) struct Gather {
     expected: usize,
@@ -36,20 +36,20 @@ impl Default for Gather {
 }
 
 impl Gather {
-    /// After a batch: how many operations were answered, how many were waiting already,
-    /// and how long the sync took.
+    /// Records a batch: the number of operations answered, the number already waiting, and the
+    /// duration of its sync.
     pub(super) fn note_batch(&mut self, answered: usize, waiting: usize, sync: Duration) {
         self.expected = answered + waiting;
         self.timeout = (sync / 4).min(LONGEST_WAIT);
         self.skips_left = self.skips_left.saturating_sub(1);
     }
 
-    /// How many operations to wait for, and how long at most.
+    /// The number of operations to wait for, and the time limit.
     pub(super) fn target(&self) -> Option<(usize, Duration)> {
         (self.skips_left == 0 && self.expected > 1).then_some((self.expected, self.timeout))
     }
 
-    /// Whether the wait paid off.
+    /// Records whether the wait paid off.
     pub(super) fn note_wait(&mut self, was_fulfilled: bool) {
         if was_fulfilled {
             self.penalty = FIRST_PENALTY;

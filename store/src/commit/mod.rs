@@ -23,10 +23,10 @@ use torc_ring::Partition;
 use crate::packed::Packed;
 use crate::{DropReport, Seq, StoreError, partition_table};
 
-/// Where an operation's outcome goes. Nobody may be waiting any more.
+/// Receives an operation's outcome. The receiver may be gone.
 pub(crate) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Whom to tell of an outcome that nobody waits for.
+/// Called with an outcome for which no task waits.
 pub(crate) struct Callback(Option<Box<Told>>);
 
 type Told = dyn FnOnce(Result<(), StoreError>) + Send;
@@ -43,7 +43,7 @@ impl Callback {
     }
 }
 
-/// One that is dropped unsaid was so by a panic.
+/// Dropping it without a call means that the thread has panicked.
 impl Drop for Callback {
     fn drop(&mut self) {
         if let Some(told) = self.0.take() {
@@ -58,10 +58,10 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// What the committer does.
+/// An operation of the committer.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// These records, in one batch.
+    /// Writes these records in one batch.
     Write {
         records: Vec<Packed>,
         done: Done<()>,
@@ -70,29 +70,29 @@ pub(crate) enum Op {
         partition: Partition,
         done: Done<DropReport>,
     },
-    /// These changes of partitions, in one batch.
+    /// Writes these changes of partitions in one batch.
     Apply(Changes),
-    /// A ceiling of the node's clock.
+    /// Raises the ceiling of the node's clock.
     Ceiling { time: HybridTime, done: Callback },
-    /// Changes of this partition are taken again after some have failed.
+    /// Accepts changes of this partition again after one has failed.
     Resume { partition: Partition },
-    /// After a flush: what the committer made for its records is free.
+    /// Returns the memory that the committer allocated for flushed records.
     ReleaseMemory,
-    /// Starts a new segment, for a flush of all before it.
+    /// Starts a new segment, so that a flush covers all entries before it.
     Rotate { done: Done<Rotated> },
 }
 
-/// The border that a flush is of.
+/// The border of a flush in the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotated {
     /// The segment that starts there.
     pub(crate) segment: u64,
-    /// The last entry before it; it is applied.
+    /// The last entry before that segment; it is applied.
     pub(crate) through: Seq,
 }
 
 impl Op {
-    /// Memory that was set aside for it in the memtable.
+    /// Memory reserved for it in the memtable.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {
             Self::Write { records, .. } => records.iter().map(partition_table::cost).sum(),
@@ -101,7 +101,7 @@ impl Op {
         }
     }
 
-    /// Bytes in the log, about.
+    /// Approximate bytes in the log.
     pub(crate) fn log_bytes(&self) -> usize {
         const OTHERS: usize = 128;
         match self {
@@ -113,7 +113,7 @@ impl Op {
         }
     }
 
-    /// Forgets it without a word to whoever is to be told.
+    /// Drops it without reporting an outcome.
     pub(crate) fn discard(self) {
         if let Self::Ceiling { mut done, .. } = self {
             done.0 = None;
@@ -121,7 +121,7 @@ impl Op {
     }
 
     pub(crate) fn refuse(self, error: StoreError) {
-        // An operation whose caller has gone needs no answer.
+        // Sending fails if the caller is gone and needs no answer.
         match self {
             Self::Write { done, .. } => drop(done.send(Err(error))),
             Self::Drop { done, .. } => drop(done.send(Err(error))),

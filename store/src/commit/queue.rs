@@ -1,4 +1,4 @@
-//! The queue before the committer, bounded by bytes.
+//! The queue of the committer, bounded in bytes.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -16,9 +16,9 @@ use super::{Changes, Op};
 use crate::StoreError;
 use crate::counters::Counter;
 
-/// A batch takes no further operation beyond this.
+/// A batch takes no more operations once it has this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Memory of an operation beyond its records, about.
+/// Approximate memory of an operation without its records.
 const OP_BYTES: usize = 128;
 
 /// Operations that wait to be committed.
@@ -42,21 +42,21 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     op: Op,
-    /// In the log, about.
+    /// Approximate bytes in the log.
     bytes: usize,
-    /// What it takes of the queue's.
+    /// Its share of the queue's capacity.
     room: usize,
 }
 
-/// Operations that are not taken, and why.
+/// Operations that the queue refuses, and the reason.
 pub(crate) type Refusal<T = Op> = Box<(T, StoreError)>;
 
-/// What there is to do.
+/// The result of taking from the queue.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// A batch, oldest first; a rotation comes alone.
+    /// A batch, oldest operation first; a rotation is always alone.
     Ops(Vec<Op>),
-    /// Nothing came in time.
+    /// Nothing arrived before the timeout.
     Idle,
     /// The queue was closed and is empty.
     Closed,
@@ -74,7 +74,7 @@ impl Queue {
         }
     }
 
-    /// Adds an operation as soon as there is room for it; counts if it has to wait.
+    /// Adds an operation as soon as there is room; counts a stall if it has to wait.
     pub(crate) async fn push(&self, op: Op, stalls: &Counter) -> Result<(), StoreError> {
         let bytes = op.log_bytes();
         let room = (bytes + OP_BYTES).min(self.limit);
@@ -87,19 +87,19 @@ impl Queue {
         };
         let waiting = Waiting { op, bytes, room };
         self.push_waiting(waiting).map_err(|refusal| refusal.1)?;
-        // The committer gives the room back when it takes the operation.
+        // The committer releases the room when it takes the operation.
         permits.forget();
         Ok(())
     }
 
-    /// Adds an operation that takes no room: one of the store's own, or one that is bounded
-    /// otherwise. Gives it back with the reason if none are taken any more.
+    /// Adds an operation that takes no room: one of the store's own, or one with another limit.
+    /// Returns it with the reason if the queue accepts no more.
     pub(crate) fn push_control(&self, op: Op) -> Result<(), Refusal> {
         let bytes = op.log_bytes();
         self.push_waiting(Waiting { op, bytes, room: 0 })
     }
 
-    /// Adds changes side by side, in the same way.
+    /// Adds changes next to each other, in the same way.
     pub(crate) fn push_changes(&self, parts: Vec<Changes>) -> Result<(), Refusal<Vec<Changes>>> {
         let mut state = self.state.lock();
         if let Err(why) = state.check() {
@@ -131,13 +131,13 @@ impl Queue {
         }
     }
 
-    /// Operations that wait now.
+    /// The number of waiting operations.
     pub(super) fn len(&self) -> usize {
         self.state.lock().ops.len()
     }
 
-    /// The next batch; waits for one, at most for `timeout` if there is any. Then waits
-    /// for it to grow, up to the target of `gather`.
+    /// The next batch. Waits until there is one, at most for `timeout` if given, then waits for it
+    /// to grow up to the target of `gather`.
     pub(super) fn take(&self, timeout: Option<Duration>, gather: &mut Gather) -> Taken {
         let mut state = self.state.lock();
         while state.ops.is_empty() {
@@ -161,8 +161,8 @@ impl Queue {
         Taken::Ops(ops)
     }
 
-    /// Sleeps until so many operations wait, the queue is closed, or the timeout passes, which
-    /// gives false. May wake up early.
+    /// Sleeps until this many operations wait or the queue is closed; returns false on timeout. May
+    /// wake up early.
     fn wait(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -181,14 +181,14 @@ impl Queue {
         in_time
     }
 
-    /// Takes no new operations; those that wait are still to be done.
+    /// Accepts no new operations; waiting ones are still carried out.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
         self.ready.notify_one();
     }
 
-    /// Ends the queue for good. Returns what was waiting.
+    /// Ends the queue for good. Returns the operations that were waiting.
     pub(crate) fn end(&self, why: &StoreError) -> Vec<Op> {
         let mut state = self.state.lock();
         state.ended.get_or_insert_with(|| why.clone());
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Takes off what goes into one batch, and the room it took in the queue.
+    /// Removes the operations of the next batch; returns them and their room in the queue.
     fn next_batch(&mut self) -> (Vec<Op>, usize) {
         let mut batch = Vec::with_capacity(self.ops.len().min(1024));
         let (mut bytes, mut room) = (0, 0);

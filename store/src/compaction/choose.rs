@@ -1,26 +1,25 @@
 //! Which slices to compact.
 
-/// So many slices of one size are compacted into one of the next.
+/// This many slices of one size are compacted into one of the next size.
 const FANOUT: usize = 4;
-/// A slice that is no longer than so many times all smaller ones is of their size.
+/// A slice of at most this many times the total of all smaller ones counts as the same size.
 const SAME_SIZE: u64 = 2;
-/// When the node is idle, slices are compacted into the largest if they come to this share of
-/// it.
+/// On an idle node, slices are compacted into the largest one if together they have at least this
+/// fraction (1/n) of its length.
 const WORTH_SHARE: u64 = 16;
 
-/// How hard to try.
+/// How much to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeal {
     /// Only what reads need.
     Busy,
-    /// The node has time.
+    /// More, because the node is idle.
     Idle,
-    /// All into one.
+    /// All slices into one.
     Whole,
 }
 
-/// How many of a partition's slices to compact, beginning with the smallest; `lens` ascends.
-/// Never one.
+/// The number of slices to compact, smallest first; `lens` is ascending. Never 1.
 pub(crate) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
     let count = lens.len();
     if count < 2 {

@@ -1,4 +1,4 @@
-//! What to do with the slices of a partition.
+//! Decides what to do with the slices of a partition.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use crate::segment::Slice;
 use crate::shared::Shared;
 use crate::slice::LAST_LAYER;
 
-/// When the node is idle, a slice is written anew for what was collected if that may be
-/// this share of its keys.
+/// On an idle node, a slice is rewritten without its collected records if they may be this fraction
+/// (1/n) of its keys.
 const WORTH_SHARE: u64 = 16;
 
-/// Slices of one partition that become one.
+/// Slices of one partition to compact into one.
 pub(super) struct Job {
     pub(super) partition: Partition,
     pub(super) inputs: Vec<Arc<Slice>>,
     /// The other slices of the partition.
     pub(super) others: Vec<Arc<Slice>>,
     pub(super) watermark: Ballot,
-    /// Whether the result is most of the partition.
+    /// Whether the inputs are longer than the other slices together.
     pub(super) is_most: bool,
     pub(super) kind: Kind,
-    /// That of the inputs, or 0 for a repair of all.
+    /// The layer of the inputs, or 0 for a repair of all layers.
     pub(super) layer: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The newest versions are written, but for what was collected.
+    /// Writes the newest versions, without collected records.
     Merge,
-    /// A single slice is copied as it is.
+    /// Copies a single slice unchanged.
     Copy,
-    /// As `Merge`, of all slices, but for what cannot be read and was vouched for.
+    /// Like `Merge`, of all slices, without unreadable records that were vouched for.
     Repair,
 }
 
 impl Job {
-    /// What is due, if anything is.
+    /// The compaction that is due, if any.
     pub(super) fn of(
         shared: &Shared,
         partition: Partition,
@@ -92,7 +92,7 @@ impl Job {
     }
 }
 
-/// Takes out of the slices of a layer those that are to be compacted now.
+/// Removes from a layer's slices those to compact now.
 fn choose(
     slices: &mut Vec<Arc<Slice>>,
     watermark: Ballot,
@@ -114,7 +114,7 @@ fn choose(
     Some((vec![slices.remove(at)], Kind::Copy))
 }
 
-/// Whether a slice is worth writing anew for what was collected.
+/// Whether a slice is worth rewriting without its collected records.
 fn is_due(slice: &Slice, watermark: Ballot, zeal: Zeal) -> bool {
     let Some(header) = slice.header() else {
         return false;
@@ -128,12 +128,12 @@ fn is_due(slice: &Slice, watermark: Ballot, zeal: Zeal) -> bool {
     share > 0 && share >= header.held().records && slice.swept() < watermark
 }
 
-/// Whether a damaged slice can be compacted without what cannot be read of it.
+/// Whether a damaged slice can be compacted without its unreadable records.
 fn may_go(slice: &Slice) -> bool {
     if slice.is_waiting() {
         return false;
     }
-    // Whoever vouches while this looks makes it look again.
+    // Set first, so that a place vouched for during this check causes another check.
     slice.note_waiting(true);
     let may_go = is_repaired(slice);
     if may_go {

@@ -1,4 +1,4 @@
-//! Several slices of a partition as the input of one.
+//! Merges slices of a partition into the input of a new one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::partition_table::{Damaged, MergedSlices};
 use crate::segment::Slice;
 use crate::slice::SliceInput;
 
-/// The newest version of each key of some slices: copies, checked, in ring order.
+/// The newest version of each key of some slices: checked copies in ring order.
 pub(super) struct Merged {
     bytes: Vec<u8>,
     records: Vec<Range<usize>>,
     digests: Vec<Digest>,
-    /// Newest versions that were collected and are left out.
+    /// Newest versions that were collected and left out.
     pub(super) dropped: Vec<Packed>,
 }
 
 impl Merged {
-    /// Reads the slices. What was collected up to the watermark is left out, unless one of
-    /// the `others` may hold an older version of its key.
+    /// Reads the slices. Leaves out records collected up to the watermark, unless one of `others`
+    /// may hold an older version of the key.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -61,7 +61,7 @@ impl Merged {
         self.digests.push(packed.digest());
     }
 
-    /// What to make slices of, from a layer on: of no records none.
+    /// The inputs of new slices, from a layer on; none if there are no records.
     pub(super) fn layers(
         &self,
         partition: Partition,

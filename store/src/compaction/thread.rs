@@ -24,7 +24,7 @@ use crate::slice::{GateRates, SliceView};
 use crate::{CompactionReport, PartitionSummary, Seq, StoreError};
 
 const LOOK: Duration = Duration::from_secs(1);
-/// A segment of which less than half counts is emptied.
+/// A segment is emptied if less than 1/n of it is live.
 const LEAST_LIVE_SHARE: u64 = 2;
 
 /// Compacts until told to stop.
@@ -45,7 +45,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             .and_then(|()| compact_all(shared, zeal))
             .inspect_err(|error| note(shared, error));
         for done in waiting {
-            // Whoever has gone needs no answer.
+            // Fails if the caller is gone and needs no answer.
             drop(done.send(outcome.clone()));
         }
         (shared.options.release_memory)();
@@ -61,7 +61,7 @@ fn note(shared: &Shared, error: &StoreError) {
     }
 }
 
-/// Whether writes have stopped.
+/// Detects that writes have stopped.
 struct Quiet {
     batches: u64,
     since: Instant,
@@ -77,7 +77,7 @@ impl Quiet {
         }
     }
 
-    /// True once for each time of quiet.
+    /// True once per quiet period.
     fn has_begun(&mut self, shared: &Shared) -> bool {
         let batches = shared.counters.batches.get();
         if batches != self.batches {
@@ -103,7 +103,7 @@ fn compact_all(shared: &Shared, zeal: Zeal) -> Result<CompactionReport, StoreErr
         if !matches!(compacted, Ok(_) | Err(StoreError::Failed { .. })) {
             shared.remove_file(&shared.dir.segment_path(number));
         }
-        // A round that read nothing found damage, and leaves those slices alone from now on.
+        // A round that compacted nothing has found damage, and later rounds skip those slices.
         let compacted = compacted?;
         report.slices_read += compacted.slices_read;
         report.slices_swept += compacted.slices_swept;
@@ -132,7 +132,7 @@ fn compact_all(shared: &Shared, zeal: Zeal) -> Result<CompactionReport, StoreErr
     Ok(report)
 }
 
-/// What to compact next: partitions in ring order, until they come to a segment's worth.
+/// The next jobs: partitions in ring order, up to the length of a segment.
 fn jobs(shared: &Shared, zeal: Zeal) -> Vec<Job> {
     let live = shared.table.live();
     let sparse = sparse_segments(&live);
@@ -154,7 +154,7 @@ fn jobs(shared: &Shared, zeal: Zeal) -> Vec<Job> {
     jobs
 }
 
-/// Segments of which little counts.
+/// Segments with few live slices.
 fn sparse_segments(live: &[(torc_ring::Partition, Slices, crate::PartitionSummary)]) -> Vec<u64> {
     let mut sizes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for slice in live.iter().flat_map(|(_, slices, _)| slices.iter()) {
@@ -167,14 +167,14 @@ fn sparse_segments(live: &[(torc_ring::Partition, Slices, crate::PartitionSummar
     sparse.map(|(number, _)| number).collect()
 }
 
-/// What became of a job.
+/// A job that was carried out.
 struct Done<'a> {
     job: &'a Job,
-    /// How many slices were written for it: one per layer.
+    /// Number of slices written for it, one per layer.
     outputs: usize,
-    /// What was collected and is in no slice any more.
+    /// Collected records that are in no slice any more.
     dropped: Vec<Packed>,
-    /// What was written comes to.
+    /// The sum of what was written.
     held: PartitionSummary,
 }
 
@@ -211,9 +211,9 @@ fn compact(
                 report.records += one.held.records;
                 done.push(one);
             }
-            // It was looked through in vain; that is remembered.
+            // Nothing to drop was found in the slice; that is remembered.
             Ok(None) => report.slices_swept += 1,
-            // Damage is remembered: the slice is left alone from now on.
+            // The damage is remembered, and later rounds skip the slice.
             Err(StoreError::Damaged { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -236,7 +236,7 @@ fn compact(
     Ok(report)
 }
 
-/// None if there is nothing to do.
+/// Returns `None` if there is nothing to do.
 fn write<'a>(
     shared: &Shared,
     writer: &mut SegmentWriter,
@@ -282,7 +282,7 @@ fn write<'a>(
     }))
 }
 
-/// Copies a slice as it is, after checking that it is. Says what it comes to.
+/// Copies a slice unchanged after checking it; returns the sum of its records.
 fn copy(writer: &mut SegmentWriter, slice: &Arc<Slice>) -> Result<PartitionSummary, StoreError> {
     let Some(header) = slice.header() else {
         return Err(slice.note_damage("its index is damaged"));
@@ -298,7 +298,7 @@ fn copy(writer: &mut SegmentWriter, slice: &Arc<Slice>) -> Result<PartitionSumma
     Ok(header.held())
 }
 
-/// What the slices of a partition come to once a job is in force; none if that may not be.
+/// The sum of a partition's slices after a job; `None` if the job must not take effect.
 fn sealed_after(shared: &Shared, done: &Done<'_>) -> Option<PartitionSummary> {
     let job = done.job;
     let (now, mut sealed) = shared.table.sealed(job.partition);
@@ -311,7 +311,7 @@ fn sealed_after(shared: &Shared, done: &Done<'_>) -> Option<PartitionSummary> {
         return others.is_empty().then_some(done.held);
     }
     for packed in &done.dropped {
-        // A slice that has come since may have an older version of it.
+        // A slice added meanwhile may have an older version of the key.
         if may_hold(&others, &packed.digest()) {
             return None;
         }
@@ -320,7 +320,7 @@ fn sealed_after(shared: &Shared, done: &Done<'_>) -> Option<PartitionSummary> {
     Some(sealed)
 }
 
-/// Puts the results in place of what they were made of; says how many.
+/// Replaces the inputs of jobs by their outputs; returns the number of slices put in force.
 fn publish(shared: &Shared, done: &[Done<'_>], outputs: &[Arc<Slice>]) -> Result<u64, StoreError> {
     let paired = || {
         let mut rest = outputs;
@@ -367,7 +367,7 @@ fn publish(shared: &Shared, done: &[Done<'_>], outputs: &[Arc<Slice>]) -> Result
         }
         (!change.added.is_empty(), installed)
     })?;
-    // A file that the manifest names stays, even if a drop made its slices void since.
+    // Keeps a file that the manifest names, even if a drop has emptied its slices meanwhile.
     if let (false, Some(output)) = (is_named, outputs.first()) {
         shared.remove_file(&output.segment.path);
     }

@@ -26,10 +26,10 @@ use crate::partition_table::{Damaged, MergedSlices, Slices, newest_readable};
 use crate::segment::Slice;
 use crate::{PartitionSummary, StoreError};
 
-/// What a flushed record changes in the sum of a partition's slices. Nothing if they have as
-/// high a ballot: slices that were ingested during the flush may.
+/// The change that a flushed record makes to the sum of a partition's slices: none if a slice has
+/// the key with the same or a higher ballot, as slices ingested during the flush may.
 fn account(delta: &mut PartitionSummary, slices: &Slices, packed: &Packed) {
-    // A version that cannot be read is not counted: it cannot be served either.
+    // An unreadable version is not counted, because it cannot be served either.
     match newest_readable(slices, &packed.position()) {
         Some(sealed) if !packed.supersedes(&sealed) => return,
         Some(older) => delta.remove(&older),
@@ -38,7 +38,7 @@ fn account(delta: &mut PartitionSummary, slices: &Slices, packed: &Packed) {
     delta.add(packed);
 }
 
-/// What a slice changes in the sum of those beneath it.
+/// The change that a slice makes to the sum of the slices beneath it.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].

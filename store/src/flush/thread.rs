@@ -27,12 +27,13 @@ use crate::shared::Shared;
 use crate::slice::{GateRates, SliceInput};
 use crate::{FlushReport, PartitionSummary, Seq, StoreError};
 
-/// How often the thread looks whether records have waited long.
+/// Interval at which the thread checks the age of records.
 const LOOK: Duration = Duration::from_secs(1);
-/// Less than this may wait for ever: it is in the log, and costs little memory.
+/// A memtable smaller than this is not flushed by age: its records are in the log and take little
+/// memory.
 const WORTH_BYTES: u64 = 4 << 20;
-/// The gates of fresh slices, small as those are, let few strangers through: a partition has
-/// several of them, and their errors add up.
+/// False positive rate of the gates of fresh slices. These slices are small, so a low rate is
+/// cheap; a partition has several of them, and their rates add up.
 pub(crate) const FRESH_GATE_RATE: f64 = 0.0002;
 
 /// Flushes until told to stop.
@@ -56,7 +57,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         note(shared, &outcome);
         shared.room.note_flush(outcome.is_ok());
         for done in waiting {
-            // Whoever has gone needs no answer.
+            // Fails if the caller is gone and needs no answer.
             drop(done.send(outcome.clone()));
         }
         if outcome.is_ok() {
@@ -93,17 +94,17 @@ fn note(shared: &Shared, outcome: &Result<FlushReport, StoreError>) {
     }
 }
 
-/// What became of the memtable of a partition.
+/// The flushed part of a partition's memtable.
 struct Flushed {
     partition: Partition,
-    /// How many slices were made of it: one per layer.
+    /// Number of slices made of it, one per layer.
     slices: usize,
     delta: PartitionSummary,
     beneath: Slices,
     skipped: Skipped,
 }
 
-/// What was collected and is in no slice.
+/// Collected records that no slice has.
 #[derive(Default)]
 struct Skipped {
     seqs: BTreeSet<Seq>,
@@ -122,7 +123,7 @@ fn take(shared: &Shared) -> Result<FlushReport, StoreError> {
         })?;
         let records = held(&written.slices);
         let published = publish(shared, &written, border).inspect_err(|error| {
-            // After a failure it may be the manifest now: its files must stay.
+            // After this failure the new manifest may be in place, so its files must stay.
             if !matches!(error, StoreError::Failed { .. }) {
                 shared.remove_file(&shared.dir.segment_path(number));
             }
@@ -157,14 +158,14 @@ fn rotate(shared: &Shared) -> Result<Rotated, StoreError> {
     rotated.blocking_recv().unwrap_or(Err(StoreError::Closed))
 }
 
-/// A segment that is durable but for its name, and what it was made of.
+/// A segment that is durable except for its name, and the memtables written to it.
 struct Files {
     slices: Vec<Arc<Slice>>,
     flushed: Vec<Flushed>,
     bytes: u64,
 }
 
-/// Writes the segment. Without a record to flush there is none.
+/// Writes the segment. Writes none if there are no records to flush.
 fn write(shared: &Shared, number: u64, through: Seq) -> Result<Files, StoreError> {
     let partitions = shared.options.partitions;
     let rate_limit = RateLimit {
@@ -220,7 +221,7 @@ fn write(shared: &Shared, number: u64, through: Seq) -> Result<Files, StoreError
     })
 }
 
-/// The records of a partition's memtable up to an entry, in ring order, and what is left out.
+/// The records of a partition's memtable up to an entry, in ring order, and the records left out.
 fn records(
     shared: &Shared,
     partition: Partition,
@@ -256,7 +257,7 @@ fn may_hold(slices: &Slices, digest: &Digest) -> bool {
     slices.iter().any(|slice| slice.may_hold(digest))
 }
 
-/// What to make slices of: of no records none.
+/// The inputs of new slices; none if there are no records.
 fn layers<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> Vec<SliceInput<'a>> {
     if records.is_empty() {
         return Vec::new();
@@ -277,8 +278,8 @@ fn layers<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> V
     layers
 }
 
-/// Puts the slices in force. False if that would bring back what a collection dropped:
-/// they are to be written anew.
+/// Puts the slices in force. Returns false if that would bring back records that a collection
+/// dropped: the caller must then flush again.
 fn publish(shared: &Shared, files: &Files, border: Rotated) -> Result<bool, StoreError> {
     let table = &shared.table;
     let mut is_outdated = false;
@@ -327,7 +328,7 @@ fn publish(shared: &Shared, files: &Files, border: Rotated) -> Result<bool, Stor
     Ok(true)
 }
 
-/// What was flushed, with the slices made of it.
+/// The flushed memtables, each with its slices.
 fn paired(files: &Files) -> impl Iterator<Item = (&Flushed, &[Arc<Slice>])> {
     let mut rest = &files.slices[..];
     files.flushed.iter().map(move |made| {
@@ -337,7 +338,7 @@ fn paired(files: &Files) -> impl Iterator<Item = (&Flushed, &[Arc<Slice>])> {
     })
 }
 
-/// Removes the segments of the log before the border; says how many.
+/// Removes the log segments before the border; returns their number.
 fn remove_old(shared: &Shared, border: Rotated) -> u64 {
     let mut log = shared.log.lock();
     let (old, needed) = log

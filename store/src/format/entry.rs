@@ -1,4 +1,4 @@
-//! What a batch of the log is made of.
+//! The entries of a log batch.
 
 use torc_record::{Ballot, HybridTime};
 use torc_ring::Partition;
@@ -16,10 +16,10 @@ const PURGE_LEN: usize = PARTITION_LEN + BALLOT_LEN;
 const FACTS_LEN: usize = PARTITION_LEN + META_LEN;
 const CEILING_LEN: usize = 9;
 
-/// One entry of the log; its number is its place in the log.
+/// An entry of the log; its number is its position in the log.
 ///
-/// Its first byte is its kind: 1 to 3 are those of a packed record. The number of the
-/// partition follows in four bytes, but for the ceiling.
+/// The first byte is the kind: 1 to 3 are packed records. The partition's number follows in four
+/// bytes, except for the ceiling.
 ///
 /// | kind | | then |
 /// |---|---|---|
@@ -30,21 +30,21 @@ const CEILING_LEN: usize = 9;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     Record(Packed),
-    /// Everything the partition held before this entry is gone.
+    /// Removes everything that the partition held before this entry.
     Drop(Partition),
-    /// What a collection up to this watermark drops is gone.
+    /// Removes what a collection up to this watermark drops.
     Purge(Partition, Ballot),
-    /// The facts of the partition from here on.
+    /// Sets the facts of the partition.
     Meta(Partition, PartitionMeta),
-    /// The node's clock stays below this time, or the highest of those before.
+    /// The node's clock stays below this time, or below a higher one of an earlier entry.
     Ceiling(HybridTime),
 }
 
 impl Entry {
-    /// Reads the entry at the start of `bytes` and takes it off.
+    /// Reads the entry at the start of `bytes` and advances past it.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The problem with the bytes.
     pub(crate) fn take(bytes: &mut &[u8]) -> Result<Self, &'static str> {
         let (len, what) = match bytes.first() {
             Some(&DROP) => (PARTITION_LEN, "a dropped partition is cut off"),
@@ -70,7 +70,7 @@ impl Entry {
         })
     }
 
-    /// The partition that it names itself; that of a record follows from its digest.
+    /// The partition that the entry names; a record's partition follows from its digest.
     pub(crate) fn partition(&self) -> Option<Partition> {
         match self {
             Self::Drop(partition) | Self::Purge(partition, _) | Self::Meta(partition, _) => {

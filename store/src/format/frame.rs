@@ -13,18 +13,18 @@ use super::{MAX_BODY_LEN, u32_at, u64_at};
 pub(crate) const FRAME_LEN: usize = 32;
 pub(super) const FRAME_MAGIC: [u8; 4] = *b"TFRM";
 
-/// What a frame's body holds.
+/// The content of a frame's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// Log: entries that became durable together.
     Batch = 1,
-    /// Log: the segment was closed in order; the body is empty.
+    /// Log: the segment was closed properly; the body is empty.
     LogEnd = 2,
     /// Manifest: the files that make up the store.
     Files = 3,
     /// Metadata: the bytes of one value.
     Meta = 4,
-    /// Segment, last: where the slices lie.
+    /// Segment, last frame: the table of slices.
     Slices = 5,
 }
 
@@ -41,7 +41,7 @@ impl FrameKind {
     }
 }
 
-/// The head of a frame whose checksum was right.
+/// The head of a frame, with a valid checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
@@ -55,7 +55,7 @@ impl Frame {
     /// Reads a head.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     pub(crate) fn decode(head: &[u8; FRAME_LEN], salt: u32) -> Result<Self, &'static str> {
         if head[..4] != FRAME_MAGIC {
             return Err("no frame where one should start");
@@ -77,13 +77,13 @@ impl Frame {
         })
     }
 
-    /// Whether these are the bytes that were written.
+    /// Whether these are the bytes that were written, by their checksum.
     pub(crate) fn fits(&self, body: &[u8], salt: u32) -> bool {
         body.len() == self.body_len && crc32c_append(salt, body) == self.body_crc
     }
 }
 
-/// A frame being filled; its buffer is used again.
+/// A frame being built; its buffer is reused.
 #[derive(Debug, Default)]
 pub(crate) struct FrameBuilder {
     bytes: Vec<u8>,
@@ -91,20 +91,20 @@ pub(crate) struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// Starts over.
+    /// Starts a new frame.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.resize(FRAME_LEN, 0);
         self.count = 0;
     }
 
-    /// Adds one thing to the body.
+    /// Adds one counted item to the body.
     pub(crate) fn push(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         self.extend(put);
         self.count += 1;
     }
 
-    /// Adds to the body something that does not count.
+    /// Adds bytes to the body without counting an item.
     pub(crate) fn extend(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         if self.bytes.is_empty() {
             self.clear();
@@ -121,8 +121,7 @@ impl FrameBuilder {
         self.bytes.len().max(FRAME_LEN)
     }
 
-    /// Completes the head and gives the whole frame. Callers keep bodies below
-    /// [`MAX_BODY_LEN`].
+    /// Completes the head and returns the whole frame. Callers keep bodies below [`MAX_BODY_LEN`].
     pub(crate) fn finish(&mut self, kind: FrameKind, number: u64, salt: u32) -> &[u8] {
         if self.bytes.is_empty() {
             self.clear();
@@ -156,8 +155,8 @@ mod tests {
         builder.finish(FrameKind::Batch, 9, SALT).to_vec()
     }
 
-    /// By hand from the table; the checksums with the Python package `crc32c`:
-    /// `crc32c(bytes, 0xdeadbeef)`.
+    /// The bytes were written by hand from the table, the checksums with the Python package
+    /// `crc32c`: `crc32c(bytes, 0xdeadbeef)`.
     #[test]
     fn the_frame_does_not_change() {
         let golden = "5446524d HEAD BODY 03000000 02000000 01000000 0900000000000000 616263"

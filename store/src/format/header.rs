@@ -11,7 +11,7 @@ pub(crate) const HEADER_LEN: usize = 64;
 /// The layout that this release writes, and the only one it reads.
 pub(crate) const FORMAT_VERSION: u32 = 3;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Log,
@@ -31,7 +31,7 @@ impl FileKind {
     }
 }
 
-/// A file's header; the meaning of its numbers is in the module's table.
+/// A file's header; the table in the module's documentation explains its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: FileKind,
@@ -58,8 +58,8 @@ impl Header {
     /// Reads the header of a file of this kind.
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`], which is told before anything else is looked at,
-    /// [`StoreError::OlderFormat`] or [`StoreError::Corrupt`].
+    /// [`StoreError::NewerFormat`], which is checked first, [`StoreError::OlderFormat`] or
+    /// [`StoreError::Corrupt`].
     pub(crate) fn decode(
         kind: FileKind,
         bytes: &[u8; HEADER_LEN],
@@ -104,9 +104,9 @@ impl Header {
     }
 }
 
-/// A salt that nobody outside can guess.
+/// A salt that clients cannot guess.
 pub(crate) fn draw_salt() -> u32 {
-    // The standard library seeds its hash tables from the system's random numbers.
+    // The standard library seeds its hash tables with the system's random numbers.
     let random = std::hash::RandomState::new().build_hasher().finish();
     (random & 0xffff_ffff) as u32
 }
@@ -124,8 +124,8 @@ mod tests {
         partitions: 4096,
     };
 
-    /// By hand from the table; the checksum with the Python package `crc32c`:
-    /// `crc32c(header[:12] + header[16:])`.
+    /// The bytes were written by hand from the table, the checksum with the Python package
+    /// `crc32c`: `crc32c(header[:12] + header[16:])`.
     #[test]
     fn the_header_does_not_change() {
         let golden = "544f52434c4f4700 03000000 CHECKSUM 0700000000000000 0807060504030201

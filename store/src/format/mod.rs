@@ -1,7 +1,7 @@
 //! The byte layout of every file of the store: a header, then frames.
 //!
-//! `FORMAT.md` in this crate tells the same in prose; the golden bytes in the tests and
-//! the fixture directories keep both honest. All numbers are little-endian.
+//! `FORMAT.md` in this crate describes the same in prose; golden bytes in the tests and the fixture
+//! directories check both. All numbers are little-endian.
 //!
 //! Header, 64 bytes:
 //!
@@ -49,7 +49,7 @@ pub(crate) use reader::{FrameReader, Next};
 /// Longest body of a frame, bytes.
 pub(crate) const MAX_BODY_LEN: usize = 16 << 20;
 
-/// `N` bytes from `at`; the caller knows that they are there.
+/// `N` bytes from `at`; the caller guarantees that they exist.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);

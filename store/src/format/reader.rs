@@ -1,4 +1,4 @@
-//! Reading a file frame by frame, through a window of a mebibyte.
+//! Reads a file frame by frame, through a window of 1 MiB.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::StoreError;
 use crate::fs::{Fs, FsFile};
 
 const WINDOW_LEN: usize = 1 << 20;
-/// The least that a disk writes whole or not at all.
+/// The smallest unit that a disk writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// An open file whose header was read.
+/// An open file with a valid header.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     file: Box<dyn FsFile>,
@@ -24,14 +24,14 @@ pub(crate) struct FrameReader {
     window: Window,
 }
 
-/// What comes next in a file.
+/// The next item of a file.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
-    /// A frame, its body and where it starts.
+    /// A frame, its body and its offset.
     Frame(Frame, &'a [u8], u64),
     /// The end of the file, right after a frame.
     End,
-    /// Bytes that are no frame, from the reader's position on: why.
+    /// The bytes at the reader's position are not a frame, for this reason.
     Bad(&'static str),
 }
 
@@ -63,7 +63,7 @@ impl FrameReader {
         &self.header
     }
 
-    /// Where the next frame starts.
+    /// The offset of the next frame.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -80,7 +80,7 @@ impl FrameReader {
         StoreError::corrupt(&self.path, self.at, what)
     }
 
-    /// The next frame with its body checked, and moves past it; stays before bad bytes.
+    /// The next frame, with its body checked. Moves past it, but not past bad bytes.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -110,7 +110,7 @@ impl FrameReader {
         Ok(Next::Frame(frame, body, start))
     }
 
-    /// The bytes from a place, which was read before, to the reader's position.
+    /// The bytes from an earlier offset to the reader's position.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -120,8 +120,8 @@ impl FrameReader {
         Ok(bytes.unwrap_or_default().to_vec())
     }
 
-    /// What lies from the reader's position to the end of the file. A head right at the
-    /// position, of a frame whose body is bad, is not a later one.
+    /// Examines the bytes from the reader's position to the end of the file. The head at the
+    /// position itself, whose body may be bad, does not count as a later frame.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -130,7 +130,7 @@ impl FrameReader {
         let (start, salt) = (self.at, self.header.salt);
         let mut at = start;
         while at < self.size {
-            // Heads may lie across the border: windows overlap by one head.
+            // A head may cross a window's border, so windows overlap by one head.
             let len = to_usize((self.size - at).min(WINDOW_LEN as u64));
             let bytes = self.bytes(at, len)?.unwrap_or_default();
             if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
@@ -147,9 +147,9 @@ impl FrameReader {
         Ok(tail)
     }
 
-    /// Whether the bad frame at the reader's position was written to its end, as far as can
-    /// be known. What a write that was interrupted has left out reads as zeros: sectors, or
-    /// all from some byte on.
+    /// Whether the bad frame at the reader's position was once written completely, as far as that
+    /// can be known. The parts that an interrupted write left out read as zeros: single sectors, or
+    /// everything from some byte on.
     fn was_whole(&mut self, used_bytes: u64) -> Result<bool, StoreError> {
         let (start, salt) = (self.at, self.header.salt);
         let Some(head) = self.bytes(start, FRAME_LEN)? else {
@@ -157,7 +157,7 @@ impl FrameReader {
         };
         let len = match Frame::decode(&array(head, 0), salt) {
             Ok(frame) => FRAME_LEN + frame.body_len,
-            // Of which frame is not known: one byte behind its head.
+            // The length is unknown, so at least one byte after the head.
             Err(_) => FRAME_LEN + 1,
         };
         let end = start + len as u64;
@@ -183,15 +183,16 @@ impl FrameReader {
     }
 }
 
-/// What follows the last good frame of a file.
+/// The bytes after the last valid frame of a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tail {
-    /// A frame of this file starts somewhere in it: so what precedes it was complete once.
+    /// A later frame of this file starts in them, so everything before that frame was once
+    /// complete.
     pub(crate) has_later_frame: bool,
-    /// Bytes up to the last one that is not zero.
+    /// Bytes up to the last nonzero one.
     pub(crate) used_bytes: u64,
-    /// No interrupted write leaves such bytes: it was complete, and was damaged later. False
-    /// if that cannot be told.
+    /// An interrupted write cannot leave such bytes, so the frame was complete and damaged later.
+    /// False if that is unknown.
     pub(crate) was_whole: bool,
 }
 
@@ -209,7 +210,7 @@ fn has_frame_head(bytes: &[u8], salt: u32) -> bool {
     false
 }
 
-/// The stretch of a file that was read last.
+/// The part of a file that was read last.
 #[derive(Debug, Default)]
 struct Window {
     start: u64,
@@ -217,7 +218,7 @@ struct Window {
 }
 
 impl Window {
-    /// `len` bytes from `at`, or nothing when the file ends before them.
+    /// `len` bytes from `at`; `None` if the file ends before them.
     fn slice(
         &mut self,
         file: &dyn FsFile,

@@ -6,11 +6,11 @@
 //!
 //! * Bytes written are durable after [`FsFile::sync_data`] returned, not before, and any
 //!   part of them may be durable before.
-//! * A file that was created, renamed or removed is durably so after
-//!   [`FsDir::sync`] of its directory, not before.
-//! * A read may fail at any place and at any time; nothing follows for other places.
-//! * After a sync that failed nothing is known of what was written since the sync
-//!   before; asking again does not help.
+//! A created, renamed or removed file is durably so after [`FsDir::sync`] of its directory, not
+//! before.
+//! A read may fail at any offset and time, which says nothing about other offsets.
+//! After a failed sync, the state of everything written since the previous sync is unknown, and
+//! another sync does not help.
 //!
 //! Absent on purpose: buffering, paths relative to anything, permissions.
 
@@ -22,37 +22,37 @@ use std::path::Path;
 
 pub use real::RealFs;
 
-/// A file system, or what a test puts in its place.
+/// A file system, or a test's substitute for one.
 pub trait Fs: fmt::Debug + Send + Sync {
-    /// Makes a directory and its missing parents, durably. One that exists is fine.
+    /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Makes a new, empty file for reading and writing.
+    /// Creates a new, empty file for reading and writing.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] when there is one.
+    /// [`io::ErrorKind::AlreadyExists`] if the file exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>>;
 
-    /// Opens a file that exists, for reading and writing.
+    /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>>;
 
-    /// Gives a file another name in the same directory, in place of what had it.
+    /// Renames a file within its directory, replacing a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The names of the files in a directory, in no order.
+    /// The names of the files in a directory, in any order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Opens a directory that exists.
+    /// Opens an existing directory.
     fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>>;
 
-    /// Locks a file, made when it is missing, against every other process and every
-    /// other lock of this one. The lock is released when the guard is dropped.
+    /// Locks a file, which is created if missing, against every other process and every other lock
+    /// of this one. Dropping the guard releases the lock.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when it is taken.
+    /// [`io::ErrorKind::WouldBlock`] if the file is locked.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>>;
 
     /// Bytes that can still be written in a directory.
@@ -64,23 +64,23 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// Length, bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads at a position, as much as there is up to the length of `buf`; 0 at the end.
+    /// Reads at an offset, up to the length of `buf`; returns 0 at the end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all of `bytes` at a position. After an error some of them may be there.
+    /// Writes all of `bytes` at an offset. After an error, some of them may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Reserves space so that the file is at least `len` bytes long, new ones zero.
+    /// Reserves space so that the file is at least `len` bytes long; new bytes are zero.
     fn preallocate(&self, len: u64) -> io::Result<()>;
 
     /// Cuts or extends the file; new bytes are zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Makes contents and length durable.
+    /// Makes content and length durable.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// As [`read_at`](Self::read_at), but never waits for the disk: `None` if the page cache
-    /// does not have all of it. A file system that cannot tell waits.
+    /// Like [`read_at`](Self::read_at), but never waits for the disk: `None` unless the page cache
+    /// has all of it. A file system without such a call waits.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
@@ -88,10 +88,10 @@ pub trait FsFile: fmt::Debug + Send + Sync {
         self.read_at(buf, offset).map(Some)
     }
 
-    /// Says that reads will land anywhere, so reading ahead is a waste. A hint.
+    /// Hints that reads will be random, so that reading ahead is a waste.
     fn expect_random_reads(&self) {}
 
-    /// Says that these bytes will be read soon, all of them. A hint.
+    /// Hints that all of these bytes will be read soon.
     fn will_need(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }

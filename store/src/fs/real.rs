@@ -11,7 +11,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flo
 
 use super::{Fs, FsDir, FsFile, FsLock};
 
-/// The file system of the machine, by plain system calls.
+/// The file system of the machine, through plain system calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
 
@@ -35,8 +35,8 @@ impl Fs for RealFs {
             _ => Path::new("."),
         };
         if dir.is_dir() {
-            // Whoever made it may have died before it was durable. A parent that we may not
-            // read was not made by us.
+            // The process that created it may have died before that was durable. A parent that we
+            // may not read was not created by us.
             return match sync_dir(parent) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
                 synced => synced,
@@ -70,7 +70,7 @@ impl Fs for RealFs {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not one of the store's.
             if let (true, Ok(name)) = (
                 entry.file_type()?.is_file(),
                 entry.file_name().into_string(),
@@ -106,12 +106,12 @@ impl Fs for RealFs {
 #[derive(Debug)]
 struct RealFile {
     file: File,
-    /// Its file system does not tell what the page cache has.
+    /// The file system cannot report what is in the page cache.
     always_waits: AtomicBool,
 }
 
 impl RealFile {
-    /// Reads what the page cache has; `None` if that is not known.
+    /// Reads what the page cache has; `None` if the system cannot tell.
     #[cfg(target_os = "linux")]
     fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -152,7 +152,7 @@ impl FsFile for RealFile {
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
         match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
-            // Some file systems cannot reserve: the length is all they give.
+            // Some file systems cannot reserve space; then only the length is set.
             Err(rustix::io::Errno::OPNOTSUPP) if self.size()? < len => self.file.set_len(len),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             done => Ok(done?),
@@ -170,7 +170,7 @@ impl FsFile for RealFile {
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         if !self.always_waits.load(Ordering::Relaxed) {
             match self.read_cached(buf, offset) {
-                // A short read ends where the page cache does, or the file.
+                // A short read ends where the cached pages or the file end.
                 Some(Ok(read)) => return Ok((read == buf.len()).then_some(read)),
                 Some(Err(error)) => return Err(error),
                 None => self.always_waits.store(true, Ordering::Relaxed),
@@ -180,7 +180,7 @@ impl FsFile for RealFile {
     }
 
     fn expect_random_reads(&self) {
-        // A hint: the bytes can be read all the same.
+        // A hint: reads work without it.
         let _ = fadvise(&self.file, 0, None, Advice::Random);
     }
 

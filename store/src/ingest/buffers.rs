@@ -1,14 +1,14 @@
-//! Memory that slices are gathered in, used again: what is new to a process has to be mapped
-//! and cleared by the kernel first, which takes longer than the copy into it.
+//! Reusable buffers to gather slices in. The kernel must map and clear memory that is new to a
+//! process, which takes longer than copying a slice into it.
 
 use parking_lot::Mutex;
 
 use super::Whole;
 
-/// Bytes that are kept for later at most.
+/// Limit on the bytes kept for reuse.
 const MAX_IDLE: usize = 16 << 20;
 
-/// Buffers that nobody uses now.
+/// The unused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     idle: Mutex<Vec<Vec<u8>>>,
@@ -22,7 +22,7 @@ impl Buffers {
         buffer
     }
 
-    /// Takes a buffer back, unless there is enough of them.
+    /// Keeps a buffer for reuse, unless there are enough.
     pub(super) fn give_back(&self, whole: Whole) {
         let Whole::Gathered(mut buffer) = whole else {
             return;
@@ -35,7 +35,7 @@ impl Buffers {
         }
     }
 
-    /// Gives all idle ones back to the system: nothing is ingested any more.
+    /// Frees all unused buffers, once no ingest is in progress.
     pub(super) fn clear(&self) {
         self.idle.lock().clear();
     }

@@ -1,4 +1,4 @@
-//! A segment that slices are ingested to.
+//! A segment that receives ingested slices.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::segment::{Placed, SegmentFile, Slice, complete_segment};
 use crate::slice::SliceHeader;
 use crate::{Seq, StoreError};
 
-/// Room for a slice.
+/// The space for a slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Region {
     pub(super) at: u64,
     pub(super) info: SliceInfo,
 }
 
-/// A slice that was received whole and checked.
+/// A slice that was received completely and verified.
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) at: u64,
@@ -35,7 +35,8 @@ pub(super) struct Verified {
 pub(super) struct Ready {
     pub(super) partition: Partition,
     pub(super) verified: Vec<Verified>,
-    /// The log when they were handed over: what empties the partition later, empties it of them.
+    /// The last log entry when they were handed over: a later drop of the partition also drops
+    /// them.
     pub(super) after: Seq,
     pub(super) done: Done<Seq>,
 }
@@ -109,16 +110,17 @@ impl IngestFile {
         state.ready.push(ready);
     }
 
-    /// Clears the starts of what will not be received, so that nothing there passes for a slice.
+    /// Clears the starts of slices that will not be received, so that nothing there is mistaken for
+    /// a slice.
     pub(super) fn give_up(&self, regions: &[Region]) {
         for region in regions {
-            // What was not cleared is only looked at if the table of the segment is damaged.
+            // Leftovers matter only if the segment's table is damaged.
             let _ = self.file.write_all_at(&[0; 64], region.at);
         }
         self.state.lock().under_way -= 1;
     }
 
-    /// Whether something waits, and whether something is still under way.
+    /// Whether slices wait, and whether any ingest is still in progress.
     pub(super) fn progress(&self) -> (bool, bool) {
         let state = self.state.lock();
         (!state.ready.is_empty(), state.under_way > 0)
@@ -128,8 +130,8 @@ impl IngestFile {
         std::mem::take(&mut self.state.lock().ready)
     }
 
-    /// Writes the table and syncs the file; gives its slices, in the order of `verified`,
-    /// which is that of their places.
+    /// Writes the table and syncs the file. Returns its slices in the order of `verified`, which is
+    /// the order of their offsets.
     pub(super) fn complete(
         &self,
         verified: &[&Verified],

@@ -1,4 +1,4 @@
-//! Ingest of slices from another node, and slices to be sent to one.
+//! Ingest of slices from another node, and slices to send to one.
 //!
 //! A slice is transferred byte for byte. The receiver writes it to its final place, in a
 //! segment that several ingests share, and checks it there: the digest of its bytes, the
@@ -30,15 +30,15 @@ use crate::shared::Shared;
 use crate::slice::{Damage, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
 use crate::{Seq, StoreError};
 
-/// Most slices of one ingest.
+/// Limit on the slices of an ingest.
 const MAX_SLICES: usize = 256;
-/// Most bytes of one ingest.
+/// Limit on the bytes of an ingest.
 const MAX_LEN: u64 = 1 << 40;
-/// Bytes of an ingest that are kept in memory until they are verified: those of small slices.
-/// What is more is read again from the file.
+/// Limit on the bytes that an ingest keeps in memory until they are verified: those of small
+/// slices. Others are read again from the file.
 const MAX_KEPT: u64 = 8 << 20;
 
-/// What a receiver must know of a slice before it comes.
+/// What a receiver must know about a slice in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceInfo {
     /// Its length, bytes.
@@ -47,9 +47,9 @@ pub struct SliceInfo {
     pub digest: [u8; 32],
 }
 
-/// The slices of one partition on their way in. Dropping it gives them up.
+/// The slices of one partition being received. Dropping it abandons them.
 ///
-/// In this order: [`write`](Self::write) all bytes, [`verify`](Self::verify),
+/// Call [`write`](Self::write) for all bytes, then [`verify`](Self::verify), then
 /// [`publish`](Self::publish).
 #[derive(Debug)]
 pub struct Ingest {
@@ -57,14 +57,14 @@ pub struct Ingest {
     partition: Partition,
     file: Arc<IngestFile>,
     regions: Vec<Region>,
-    /// The slice that comes now and how much of it has.
+    /// Index of the slice being received, and the number of its bytes received.
     current: usize,
     received: u64,
-    /// Of a slice that is written piece by piece.
+    /// For a slice that is written piece by piece.
     hasher: blake3::Hasher,
-    /// What has come of a slice that is written when it is whole.
+    /// The bytes so far of a slice that is written when it is complete.
     gathered: Vec<u8>,
-    /// Whole slices, by their places among the announced ones.
+    /// Complete slices, by their indices among the announced ones.
     kept: BTreeMap<usize, Whole>,
     kept_bytes: u64,
     verified: Vec<Verified>,
@@ -74,7 +74,7 @@ pub struct Ingest {
 /// All bytes of a slice.
 #[derive(Debug)]
 enum Whole {
-    /// As they came, in one piece.
+    /// As received, in one piece.
     Piece(Bytes),
     Gathered(Vec<u8>),
 }
@@ -120,14 +120,13 @@ impl Ingest {
         })
     }
 
-    /// Takes the next bytes of the slices, one slice after the other. Writes a file: not for
-    /// a thread that must not wait. Small slices are gathered and kept until they are
-    /// verified, up to 8 MiB of them; give them in pieces of some 100 KB, which are cheaper to
-    /// come by than large ones.
+    /// Takes the next bytes of the slices, one slice after another. Blocks on the file. Small
+    /// slices are gathered and kept until they are verified, up to 8 MiB in total. Prefer pieces of
+    /// about 100 KB: larger ones are more expensive to allocate.
     ///
     /// # Errors
-    /// [`StoreError::BadIngest`]: too many bytes, or a slice that is not the one announced.
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The ingest is of no use then.
+    /// [`StoreError::BadIngest`]: too many bytes, or a slice other than the announced one.
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. Drop the ingest then.
     pub fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         let held = bytes.len();
         while !bytes.is_empty() {
@@ -145,11 +144,11 @@ impl Ingest {
         Ok(())
     }
 
-    /// Takes a piece of a slice that is written when it is whole; it came in a message of
+    /// Takes a piece of a slice that is written when it is complete. The piece came in a message of
     /// `held` bytes.
     fn gather(&mut self, region: &Region, now: Bytes, held: usize) -> Result<(), StoreError> {
         self.received += now.len() as u64;
-        // A part of a message would keep all of it in memory.
+        // A part of a message would keep the whole message in memory.
         let whole = if now.len() as u64 == region.info.len && now.len() == held {
             Whole::Piece(now)
         } else {
@@ -173,7 +172,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Takes a piece of a slice that is too large to be kept.
+    /// Takes a piece of a slice that is too large to keep.
     fn write_through(&mut self, region: &Region, now: &[u8]) -> Result<(), StoreError> {
         let left = region.info.len - self.received;
         let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
@@ -187,7 +186,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// What has come must be what was announced; then the next slice comes.
+    /// Checks the complete slice against the announced one, then moves on to the next.
     fn end_slice(&mut self, region: &Region) -> Result<(), StoreError> {
         let digest = self.hasher.finalize();
         if *digest.as_bytes() != region.info.digest {
@@ -199,12 +198,12 @@ impl Ingest {
         Ok(())
     }
 
-    /// Checks that all was received and that every key is where its index looks for it; with
-    /// the cluster's key, also that every record has the digest of its key. Reads all bytes
-    /// again, from memory those of slices that were kept, about a gigabyte a second.
+    /// Checks that all bytes were received and that the index finds every key; with the cluster's
+    /// key, also that every record has its key's digest. Reads all bytes again, those of kept
+    /// slices from memory, at about 1 GB/s.
     ///
     /// # Errors
-    /// [`StoreError::BadIngest`], [`StoreError::Io`]. The ingest is of no use then.
+    /// [`StoreError::BadIngest`], [`StoreError::Io`]. Drop the ingest then.
     pub fn verify(&mut self, cluster: Option<&DigestKey>) -> Result<(), StoreError> {
         if self.current < self.regions.len() {
             return Err(self.bad("fewer bytes than were announced"));
@@ -223,7 +222,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// A slice that is what was announced: in memory, or in the file.
+    /// Checks a slice against the announced one, in memory or in the file.
     fn checked(
         &self,
         region: &Region,
@@ -258,10 +257,9 @@ impl Ingest {
         })
     }
 
-    /// Puts the slices in force, durably, together with other ingests. Returns the number
-    /// of the last entry of the log before that. A drop or wipe of the partition that was
-    /// applied before this call, not before the first poll of what it returns, does not concern
-    /// them; a later one does.
+    /// Durably puts the slices in force, together with those of other ingests. Returns the number
+    /// of the last log entry before that. A drop or wipe of the partition applied before this call
+    /// (not before the first poll of the future) does not affect the slices; a later one does.
     ///
     /// # Errors
     /// [`StoreError::BadIngest`] if they were not verified, or the partition was dropped
@@ -273,7 +271,7 @@ impl Ingest {
         if self.verified.len() == self.regions.len() {
             self.hand_over(done);
         } else {
-            // The receiver is there.
+            // Cannot fail: the receiver is in this function.
             let _ = done.send(Err(self.bad("it was not verified")));
         }
         async move { outcome.await.unwrap_or(Err(StoreError::Closed)) }
@@ -311,7 +309,7 @@ impl Drop for Ingest {
     }
 }
 
-/// Where slices of these lengths go behind `end`; and the end then.
+/// The regions for slices of these lengths after `end`, and the new end.
 fn regions(slices: &[SliceInfo], mut end: u64) -> (Vec<Region>, u64) {
     let regions = slices.iter().map(|info| {
         let at = align(end);

@@ -9,22 +9,22 @@ use crate::segment::Slice;
 use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// The slices of a partition at one moment. They stay readable as long as this lives, also
-/// when they were compacted or dropped meanwhile.
+/// The slices of a partition at one moment. They stay readable while this exists, even if they are
+/// compacted or dropped meanwhile.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SealedPartition {
-    /// Its slices; their order means nothing.
+    /// Its slices, in any order.
     pub slices: Vec<SealedSlice>,
-    /// What they come to, superseded versions left out.
+    /// Their sum, without superseded versions.
     pub summary: PartitionSummary,
-    /// What is not in the slices has an entry above this one in the log:
-    /// [`Store::scan_since`](crate::Store::scan_since) gives it.
+    /// All records that are not in the slices have log entries above this one:
+    /// [`Store::scan_since`](crate::Store::scan_since) returns them.
     pub through: Seq,
 }
 
 impl SealedPartition {
-    /// Slices that have no tail in the log.
+    /// Slices without a tail in the log.
     #[must_use]
     pub fn of(slices: Vec<SealedSlice>) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl SealedPartition {
 pub struct SealedSlice(pub(crate) Arc<Slice>);
 
 impl SealedSlice {
-    /// What a receiver must know first. Reads the digest from the file.
+    /// What a receiver must know in advance. Reads the digest from the file.
     ///
     /// # Errors
     /// [`StoreError::Damaged`]: the disk cannot read it.
@@ -59,13 +59,13 @@ impl SealedSlice {
         held.map_or((0, 0), |held| (held.records, held.payload_bytes))
     }
 
-    /// Number of its segment and its row there, for people.
+    /// Number of its segment and its row there, for display.
     #[must_use]
     pub fn id(&self) -> (u64, u32) {
         self.0.id()
     }
 
-    /// Up to `len` of its bytes from `at` on; none at the end. May wait for the disk.
+    /// Up to `len` of its bytes from `at` on; empty at the end. May block on the disk.
     ///
     /// # Errors
     /// [`StoreError::Damaged`]: the disk cannot read them.
@@ -78,7 +78,7 @@ impl SealedSlice {
             .map_err(|what| self.0.note_damage(what))
     }
 
-    /// Remembers that a receiver found it damaged: it is refused from now on.
+    /// Records that a receiver found it damaged: reads refuse it from now on.
     #[must_use]
     pub fn note_damage(&self) -> StoreError {
         self.0

@@ -17,10 +17,10 @@ use crate::shared::Shared;
 use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// How long the thread sleeps without being woken.
+/// Longest sleep without a wake-up.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Where ingests meet.
+/// The shared state of ingests.
 #[derive(Debug, Default)]
 pub(crate) struct Ingests {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ pub(crate) struct Ingests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The segment that new ingests go to.
+    /// The segment of new ingests.
     open: Option<Arc<IngestFile>>,
     is_stopping: bool,
 }
@@ -64,8 +64,7 @@ impl Ingests {
         self.changed.notify_one();
     }
 
-    /// Hands over the slices of a partition that are to be put in force; refuses them if
-    /// nobody does that any more.
+    /// Hands over the slices of a partition to put in force; refuses them if the thread has ended.
     pub(super) fn deliver(&self, file: &IngestFile, ready: Ready) {
         let state = self.state.lock();
         file.finish(ready);
@@ -75,7 +74,7 @@ impl Ingests {
         self.changed.notify_one();
     }
 
-    /// Takes no more ingests.
+    /// Accepts no more ingests.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.is_stopping = true;
@@ -85,8 +84,8 @@ impl Ingests {
         self.changed.notify_one();
     }
 
-    /// The next segment that something waits in and nothing is under way in; none to stop.
-    /// One in which all was given up is removed.
+    /// The next segment with waiting slices and no ingest in progress; `None` to stop. Removes
+    /// segments in which all ingests were abandoned.
     fn next(&self, shared: &Shared) -> Option<Arc<IngestFile>> {
         let mut state = self.state.lock();
         let mut leaving: Option<Arc<IngestFile>> = None;
@@ -101,7 +100,7 @@ impl Ingests {
                 shared.remove_file(open.path());
             }
             if leaving.is_none() && state.open.as_ref().is_some_and(|open| open.progress().0) {
-                // New ingests go to the next one, so that this one comes to an end.
+                // New ingests go to another segment, so that this one can be completed.
                 leaving = state.open.take();
             }
             if let Some(file) = leaving.take_if(|file| !file.progress().1) {
@@ -115,10 +114,10 @@ impl Ingests {
     }
 }
 
-/// Answers all that wait in a segment that will not be completed.
+/// Refuses all waiting slices of a segment that will not be completed.
 fn refuse(file: &IngestFile) {
     for ready in file.take_ready() {
-        // Whoever has gone needs no answer.
+        // Fails if the caller is gone and needs no answer.
         drop(ready.done.send(Err(StoreError::Closed)));
     }
 }
@@ -143,18 +142,18 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                     Some(error) => Err(error.clone()),
                 },
             };
-            // Whoever has gone needs no answer.
+            // Fails if the caller is gone and needs no answer.
             drop(ready.done.send(answer));
         }
         shared.compactions.want();
     }
 }
 
-/// The slices of a partition that are to be put in force.
+/// The slices of a partition to put in force.
 #[derive(Default)]
 struct Incoming {
     slices: Vec<Arc<Slice>>,
-    /// The log when the first of them was handed over.
+    /// The last log entry when the first of them was handed over.
     after: Option<Seq>,
 }
 
@@ -167,7 +166,7 @@ fn ingest(shared: &Shared, file: &IngestFile, ready: &[Ready]) -> Result<Outcome
     for one in &verified {
         shared.note_time(one.header.highest_time);
     }
-    // Nothing of the log that was applied up to here empties what is ingested now.
+    // Drops up to this log entry do not concern slices that are ingested from now on.
     let after = shared.last_seq();
     if verified.is_empty() {
         shared.remove_file(file.path());
@@ -196,8 +195,7 @@ fn ingest(shared: &Shared, file: &IngestFile, ready: &[Ready]) -> Result<Outcome
     Ok((after, refused))
 }
 
-/// Takes the slices of every partition whose slices can be read, those that are there
-/// already included.
+/// Accepts the slices of each partition in which all slices are readable, existing ones included.
 fn decide(shared: &Shared, incoming: &BTreeMap<Partition, Incoming>) -> Change {
     let mut change = Change::default();
     for (partition, Incoming { slices, after }) in incoming {
@@ -225,7 +223,7 @@ fn decide(shared: &Shared, incoming: &BTreeMap<Partition, Incoming>) -> Change {
     change
 }
 
-/// Puts them in force; returns those partitions for which they are not.
+/// Puts the slices in force; returns the partitions for which that failed.
 fn install(
     shared: &Shared,
     incoming: &BTreeMap<Partition, Incoming>,
@@ -256,7 +254,7 @@ fn dropped(partition: Partition) -> StoreError {
     StoreError::BadIngest { partition, what }
 }
 
-/// What slices come to together. One alone says so itself.
+/// The sum of slices. A single slice has its own in its header.
 fn sum<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Result<PartitionSummary, StoreError> {
     let slices: Vec<&Arc<Slice>> = slices.collect();
     if let [one] = slices[..] {

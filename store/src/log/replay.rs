@@ -1,4 +1,4 @@
-//! Reading the log back on opening.
+//! Reads the log back when the store opens.
 
 use torc_ring::Partitions;
 
@@ -10,24 +10,24 @@ use crate::{LogTail, Seq, StoreError};
 const LOST_BATCH: &str =
     "the last batch is damaged although it was complete once, so acknowledged writes may be lost";
 
-/// What is to be read back.
+/// The part of the log to read back.
 #[derive(Debug)]
 pub(crate) struct Replay<'a> {
     pub(crate) dir: &'a Directory,
     pub(crate) partitions: Partitions,
     /// Number of the first segment that is needed.
     pub(crate) first: u64,
-    /// The last entry before it.
+    /// The last entry before that segment.
     pub(crate) after: Seq,
     /// The segments that exist, ascending.
     pub(crate) segments: &'a [u64],
-    /// Whether a last batch that was whole once is cut if it is damaged.
+    /// Whether to cut a damaged last batch that was once complete.
     pub(crate) cuts_damaged: bool,
-    /// Whether the store may be so young that it has no segment yet.
+    /// Whether the store may be so new that it has no segment yet.
     pub(crate) may_be_empty: bool,
 }
 
-/// Where the log ends.
+/// The end of the log.
 #[derive(Debug, Default)]
 pub(crate) struct LogEnd {
     pub(crate) last_seq: u64,
@@ -39,11 +39,11 @@ pub(crate) struct LogEnd {
 }
 
 impl Replay<'_> {
-    /// Gives every entry to `apply`, in order. Cuts a torn tail, writes the last batch again
-    /// and syncs it, so that what was read is durable before anything is built on it.
+    /// Passes every entry to `apply`, in order. Cuts a torn tail, writes the last batch again and
+    /// syncs it, so that everything read is durable before anything relies on it.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] with the place, [`StoreError::NewerFormat`],
+    /// [`StoreError::Corrupt`] with file and offset, [`StoreError::NewerFormat`],
     /// [`StoreError::Io`], [`StoreError::Failed`].
     pub(crate) fn run(&self, mut apply: impl FnMut(Seq, Entry)) -> Result<LogEnd, StoreError> {
         let mut end = LogEnd {
@@ -104,7 +104,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Applies batches up to the end of the file or to what is none.
+    /// Applies batches up to the end of the file or the first bad bytes.
     fn batches(
         &self,
         reader: &mut FrameReader,
@@ -164,23 +164,25 @@ impl Replay<'_> {
     }
 }
 
-/// Where the frames of a segment end.
+/// The end of a segment's valid frames.
 #[derive(Debug, Default)]
 struct Stop {
-    /// Where the last one starts.
+    /// Offset of the last frame.
     last_frame: Option<u64>,
-    /// What is wrong with the bytes behind it, if it is not the end of the file.
+    /// The problem with the bytes after it; `None` at the end of the file.
     bad: Option<&'static str>,
 }
 
-/// Ends the last segment with its last good frame and makes that durable.
+/// Cuts the last segment after its last valid frame, and makes that frame durable.
 ///
-/// Whoever wrote it may have stopped because its sync failed: the page cache then shows what
-/// the disk never got, as clean, and another sync would not write it. All before it was synced
-/// before it was written. Written over itself, it is the same whatever becomes of that.
+/// The writer may have stopped because a sync failed. The page cache then shows data that the disk
+/// never got, marked as clean, so another sync would not write it. Only the last frame can be
+/// affected: each frame was written after the one before was synced. Overwriting it with itself is
+/// safe, even if that write is interrupted.
 ///
-/// A batch that was whole once may have been acknowledged. Who forgets it must not go on as if
-/// nothing had happened, so it is cut only if that is wanted; else the log is left as it is.
+/// A batch that was once complete may have been acknowledged, and a node that forgets it must not
+/// continue as if nothing had happened. So such a batch is cut only on request; otherwise the log
+/// is left unchanged.
 fn settle_tail(
     reader: &mut FrameReader,
     stop: &Stop,
@@ -199,7 +201,7 @@ fn settle_tail(
             bytes => LogTail::Torn { bytes },
         };
     }
-    // Read before the cut: the reader looks ahead as far as the file was long.
+    // Must precede the cut, because the reader's window assumes the old length of the file.
     let last = match stop.last_frame {
         Some(from) => Some((from, reader.bytes_since(from)?)),
         None => None,

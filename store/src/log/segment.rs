@@ -1,4 +1,4 @@
-//! One segment being written.
+//! A segment being written.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,21 +18,21 @@ pub(super) struct Segment {
     path: PathBuf,
     file: Box<dyn FsFile>,
     pub(super) salt: u32,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub(super) at: u64,
     /// Bytes reserved.
     pub(super) reserved: u64,
-    /// Whether the space behind `at` was given up after a write that did not fit.
+    /// Whether the reserved space after `at` was released because a write did not fit.
     is_cut: bool,
 }
 
 impl Segment {
-    /// Writes a frame and syncs it; says how long the sync took.
+    /// Writes and syncs a frame; returns the time of the sync.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<LogSync, StoreError> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
             if is_out_of_space(&error) {
-                // What was written of it must not come back: with zeros behind it, a part
-                // can pass for the whole.
+                // The partial frame must not reappear: followed by zeros, it could pass for a
+                // complete one.
                 self.cut()?;
                 self.is_cut = true;
                 return Err(StoreError::OutOfSpace);
@@ -48,7 +48,7 @@ impl Segment {
         })
     }
 
-    /// Takes up again what a write that did not fit gave up.
+    /// Reserves the space again that a failed write released.
     pub(super) fn reserve_again(&mut self) -> Result<(), StoreError> {
         if self.is_cut {
             let reserved = self.file.preallocate(self.reserved);
@@ -59,7 +59,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Reserves space for so many bytes more.
+    /// Reserves `needed` more bytes.
     pub(super) fn extend(&mut self, needed: u64) -> Result<(), StoreError> {
         let len = self.at + needed;
         let reserved = self.file.preallocate(len);
@@ -68,7 +68,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Gives a prepared segment its name, in place of one that holds no entry.
+    /// Renames a prepared segment to its final name, replacing a segment without entries.
     pub(super) fn put_in_place(&self, dir: &Directory) -> Result<(), StoreError> {
         let from = temporary_path(dir, self.number);
         let renamed = dir.fs().rename(&from, &self.path);
@@ -76,7 +76,7 @@ impl Segment {
         dir.sync()
     }
 
-    /// Ends the file with its last frame.
+    /// Cuts the file after its last frame.
     pub(super) fn cut(&mut self) -> Result<(), StoreError> {
         let cut = self.file.set_len(self.at);
         cut.map_err(StoreError::stopped("cut", &self.path))?;
@@ -89,7 +89,7 @@ impl Segment {
     }
 }
 
-/// A segment to be.
+/// Parameters of a new segment.
 pub(super) struct Prepare<'a> {
     pub(super) dir: &'a Directory,
     pub(super) partitions: Partitions,
@@ -104,7 +104,7 @@ impl Prepare<'_> {
         self.dir.remove(&path)?;
         let prepared = self.write(&path, reserved);
         if prepared.is_err() {
-            // Best effort: what stays is removed on the next attempt or opening.
+            // Best effort: a leftover file is removed on the next attempt or opening.
             let _ = self.dir.fs().remove(&path);
         }
         prepared

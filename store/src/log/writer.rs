@@ -1,4 +1,4 @@
-//! Appending to the log.
+//! Appends to the log.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::is_out_of_descriptors;
 use crate::format::{FRAME_LEN, FrameBuilder, FrameKind, HEADER_LEN};
 use crate::{LogSync, StoreError};
 
-/// A segment that exists.
+/// An existing segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentInfo {
     pub(crate) number: u64,
@@ -25,15 +25,15 @@ pub(crate) struct LogWriter {
     partitions: Partitions,
     segment_bytes: u64,
     next_seq: u64,
-    /// Of the current segment; without one, of the next.
+    /// Number of the current segment, or of the next one if there is none.
     number: u64,
-    /// None while a store that was opened on a full disk has not found space for one.
+    /// `None` while a store opened on a full disk has not found space for a segment.
     segment: Option<Segment>,
 }
 
 impl LogWriter {
-    /// A log that goes on with a segment of this number, whose first entry will be
-    /// `next_seq`. [`LogWriter::make_room`] starts it.
+    /// A log that continues with the segment `number`, whose first entry will be `next_seq`.
+    /// [`LogWriter::make_room`] creates the segment.
     pub(crate) fn new(
         dir: Arc<Directory>,
         partitions: Partitions,
@@ -51,7 +51,7 @@ impl LogWriter {
         }
     }
 
-    /// The number the next entry gets.
+    /// The number of the next entry.
     pub(crate) fn next_seq(&self) -> u64 {
         self.next_seq
     }
@@ -69,12 +69,12 @@ impl LogWriter {
         }
     }
 
-    /// Writes a batch and syncs it. Returns the number of its first entry, and the
-    /// sync. The caller has made room for it.
+    /// Writes and syncs a batch. Returns the number of its first entry, and the sync. The caller
+    /// has made room for it.
     ///
     /// # Errors
-    /// [`StoreError::OutOfSpace`]: the log is as it was. [`StoreError::Failed`]: the log
-    /// must not be used again.
+    /// [`StoreError::OutOfSpace`]: the log is unchanged. [`StoreError::Failed`]: the log must not
+    /// be used again.
     pub(crate) fn append(
         &mut self,
         batch: &mut FrameBuilder,
@@ -87,9 +87,9 @@ impl LogWriter {
         Ok((first_seq, sync))
     }
 
-    /// Sees to it that a frame of `len` bytes fits the current segment, if need be by
-    /// starting the next one. Returns the segment that was completed then. While there is no
-    /// descriptor for the next one, this one grows.
+    /// Makes room for a frame of `len` bytes, starting the next segment if necessary. Returns the
+    /// segment completed thereby, if any. If there is no descriptor for the next segment, extends
+    /// the current one.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
@@ -112,8 +112,8 @@ impl LogWriter {
         }
     }
 
-    /// Completes the current segment, if there is one, and starts the next, with room for
-    /// `needed` bytes. Returns the completed one.
+    /// Completes the current segment, if there is one, and starts the next, with room for `needed`
+    /// bytes. Returns the completed one.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
@@ -125,8 +125,8 @@ impl LogWriter {
             number: self.number + u64::from(completed.is_some()),
             next_seq: self.next_seq,
         };
-        // The next segment is ready before this one is given up: when there is no space
-        // for it, this one can still be written.
+        // Prepares the next segment first: if there is no space for it, the current one stays
+        // usable.
         let next = prepare.segment(self.segment_bytes.max(HEADER_LEN as u64 + needed))?;
         if let Some(segment) = &mut self.segment {
             segment.cut()?;
@@ -138,7 +138,7 @@ impl LogWriter {
         Ok(completed)
     }
 
-    /// Ends the log in order, so that the next opening can tell damage from a torn tail.
+    /// Ends the log properly, so that the next opening can tell damage from a torn tail.
     ///
     /// # Errors
     /// [`StoreError::Failed`]; every batch was synced before.
@@ -149,7 +149,7 @@ impl LogWriter {
         let mut end = FrameBuilder::default();
         let bytes = end.finish(FrameKind::LogEnd, self.next_seq, segment.salt);
         match segment.reserve_again().and_then(|()| segment.append(bytes)) {
-            // Without room for it the log ends as after a crash: nothing is lost.
+            // Without room for the end frame, the log ends as after a crash: nothing is lost.
             Ok(_) | Err(StoreError::OutOfSpace) => segment.cut(),
             Err(error) => Err(error),
         }

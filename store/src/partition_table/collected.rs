@@ -1,14 +1,14 @@
-//! The facts of partitions, and what a collection hides.
+//! The facts of partitions, and the records that a collection hides.
 //!
-//! A version at or below the watermark that a collection drops is not there for anybody,
-//! but it stays where it is as long as it may hide an older version of its key: flushes and
-//! compactions leave it out once no other slice may hold the key, and the log has no entry that
-//! was older than what was there when it came: replayed without it, that would count.
+//! Reads ignore a version at or below the watermark that a collection drops. It stays stored while
+//! it may hide an older version of its key. Flushes and compactions leave it out only once no other
+//! slice may hold the key, and once the log contains no entry that was already superseded when it
+//! was applied: a replay without the hiding version would bring that entry back.
 //!
-//! So a summary is what all newest versions come to, less what of it is hidden. Writes,
-//! flushes and compactions keep both up. A higher watermark makes the second unknown; it is counted
-//! exactly when the summary is next asked for ([`PartitionTable::summary`]): nothing is read if no slice has
-//! a tombstone or a value that expires, all slices of the partition are otherwise.
+//! So a summary is the sum of all newest versions minus the hidden ones among them. Writes, flushes
+//! and compactions update both sums. A higher watermark invalidates the second sum; the next
+//! request for the summary counts it exactly ([`PartitionTable::summary`]). That reads nothing if
+//! no slice has a tombstone or an expiring value, and all slices of the partition otherwise.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::segment::Slice;
 use crate::{PartitionSummary, Seq};
 
 impl Shard {
-    /// A newest version comes into the sums.
+    /// Adds a newest version to the sums.
     pub(super) fn note_come(&mut self, packed: &Packed) {
         self.summary.add(packed);
         if packed.is_collected(self.facts.watermark) {
@@ -30,7 +30,7 @@ impl Shard {
         }
     }
 
-    /// A newest version goes out of them.
+    /// Subtracts a former newest version from the sums.
     pub(super) fn note_gone(&mut self, packed: &Packed) {
         self.summary.remove(packed);
         if packed.is_collected(self.facts.watermark) {
@@ -38,7 +38,7 @@ impl Shard {
         }
     }
 
-    /// The sums anew: `sealed` is what the slices come to.
+    /// Recounts the sums; `sealed` is the sum of the slices.
     pub(super) fn recount(&mut self, slices: &[Arc<Slice>], sealed: PartitionSummary) {
         let mut summary = sealed;
         for slot in self.memtable.after(None) {
@@ -52,7 +52,7 @@ impl Shard {
         self.is_uncounted = self.facts.watermark > Ballot::default();
     }
 
-    /// What is there, unless what is hidden is to be counted first.
+    /// The sum of visible records; `None` if the hidden ones must be counted first.
     pub(super) fn visible(&self) -> Option<PartitionSummary> {
         (!self.is_uncounted).then(|| {
             let mut visible = self.summary;
@@ -68,15 +68,15 @@ impl PartitionTable {
         shard.map_or_else(Facts::default, |shard| shard.read().facts)
     }
 
-    /// Up to where what was collected may be left out of slices, if the log keeps the
-    /// entries after `through`: nowhere while it has one that must stay superseded.
+    /// The ballot up to which collected records may be left out of slices, if the log keeps the
+    /// entries after `through`: zero while the log contains an entry that must stay superseded.
     pub(crate) fn droppable(&self, partition: Partition, through: Seq) -> Ballot {
         let shard = self.shard(partition).map(|shard| shard.read());
         let shard = shard.filter(|shard| shard.stale_at <= through);
         shard.map_or(Ballot::default(), |shard| shard.facts.watermark)
     }
 
-    /// Of all partitions that have some.
+    /// The facts of all partitions that have any.
     pub(crate) fn all_facts(&self) -> Vec<(Partition, Facts)> {
         let places = self.partitions.iter();
         let facts = places.map(|(partition, place)| (partition, place.shard.read().facts));
@@ -91,8 +91,8 @@ impl PartitionTable {
         }
     }
 
-    /// Whether a partition has a tombstone or a value that expires, or may have: that of a
-    /// slice may be superseded.
+    /// Whether a partition has, or may have, a tombstone or an expiring value: one in a slice may
+    /// be superseded.
     pub(crate) fn may_be_collected(&self, partition: Partition) -> bool {
         let Some(shard) = self.shard(partition).map(|shard| shard.read()) else {
             return false;
@@ -113,12 +113,12 @@ impl PartitionTable {
         }
     }
 
-    /// As [`summary`](Self::summary), unless something is to be counted first.
+    /// As [`summary`](Self::summary); `None` if hidden records must be counted first.
     pub(crate) fn kept_summary(&self, partition: Partition) -> Option<PartitionSummary> {
         self.shard(partition)?.read().visible()
     }
 
-    /// What a partition holds that was not collected.
+    /// The summary of a partition, without collected records.
     pub(crate) fn summary(&self, partition: Partition) -> PartitionSummary {
         let Some(lock) = self.shard(partition) else {
             return PartitionSummary::default();
@@ -137,7 +137,7 @@ impl PartitionTable {
             }
             let mut hidden = beneath;
             for slot in shard.memtable.after(None) {
-                // Hidden or not, it is counted in place of what lies beneath it.
+                // Collected or not, this version replaces the one beneath it in the sums.
                 let sealed = (beneath.records > 0)
                     .then(|| newest_readable(&slices, &slot.packed.position()))
                     .flatten();
@@ -154,7 +154,7 @@ impl PartitionTable {
     }
 }
 
-/// What of the slices' newest versions a collection hides. Of what cannot be read nothing is.
+/// The sum of the slices' newest versions that a collection hides. Ignores unreadable records.
 fn hidden_in(slices: &[Arc<Slice>], watermark: Ballot) -> PartitionSummary {
     let mut hidden = PartitionSummary::default();
     if !slices.iter().any(|slice| slice.may_be_collected()) {

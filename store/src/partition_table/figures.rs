@@ -1,4 +1,4 @@
-//! What the slices of a node come to.
+//! Figures over all slices of a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::segment::Slice;
 use crate::{Cursor, Seq, SliceStats};
 
 impl PartitionTable {
-    /// The version that the memtable holds of a key, with its number, and the slices beneath.
+    /// The memtable's version of a key, with its number, and the slices beneath.
     pub(crate) fn look_up(&self, position: &Position<'_>) -> (Option<(Seq, Packed)>, Slices) {
         let shard = self.place(position).shard.read();
         let slot = shard.memtable.get(position);
@@ -19,7 +19,7 @@ impl PartitionTable {
         (held, Arc::clone(shard.slices_for(position.namespace())))
     }
 
-    /// The highest ballot of a key that can be read.
+    /// The highest readable ballot of a key.
     pub(crate) fn newest_ballot(&self, at: &Cursor) -> Option<Ballot> {
         let position = Position::new(&at.digest, at.namespace, at.key.as_bytes());
         let (held, slices) = self.look_up(&position);

@@ -37,7 +37,7 @@ impl PartitionTable {
         slices.iter().find(is_it).cloned()
     }
 
-    /// Takes slices out of force. Whoever calls holds the manifest's lock.
+    /// Takes slices out of force. The caller holds the manifest's lock.
     pub(crate) fn remove_generations(&self, removed: &[Arc<Slice>]) {
         for slice in removed {
             if let Some(shard) = self.shard(slice.partition()) {
@@ -53,7 +53,7 @@ impl PartitionTable {
 }
 
 impl Shard {
-    /// The slices in which a key is looked for.
+    /// The slices in which to look for a key.
     pub(super) fn slices_for(&self, namespace: NamespaceId) -> &Slices {
         if namespace.is_generation() {
             &self.generations
@@ -63,7 +63,7 @@ impl Shard {
     }
 }
 
-/// Whether a slice that lies where a namespace's do may have keys of it.
+/// Whether a slice at a namespace's place may have keys of that namespace.
 pub(super) fn is_for(slice: &Slice, namespace: NamespaceId) -> bool {
     !namespace.is_generation() || slice.may_be_of(namespace)
 }

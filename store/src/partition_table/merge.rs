@@ -1,4 +1,4 @@
-//! Memtable and slices of a partition as one, in ring order.
+//! Merges the memtable and the slices of a partition, in ring order.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -14,22 +14,22 @@ use crate::slice::{Damage, OrderedRecords};
 use crate::{Cursor, FilteredPage, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
 use torc_ring::Partition;
 
-/// What to do about places that cannot be read. Those that were vouched for are empty.
+/// How to treat unreadable places. Places that were vouched for are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damaged {
-    /// Nothing can be said of the rest.
+    /// Fail, because records may be missing.
     Refuse,
-    /// As `Refuse`, but what can be read without a damaged order or index is: for compactions, which
-    /// read all anyway.
+    /// As `Refuse`, but read a slice without its order or index if these are damaged: for
+    /// compactions, which read everything anyway.
     Sort,
-    /// They are left out.
+    /// Leave them out.
     LeaveOut,
 }
 
 /// The records of a slice in ring order.
 enum Records<'a> {
     Ordered(OrderedRecords<'a>),
-    /// Of one whose index is damaged.
+    /// The records of a slice whose index is damaged.
     Salvaged(std::vec::IntoIter<Packed>),
 }
 
@@ -44,7 +44,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// All records of a slice whose index is damaged: in memory.
+/// All records of a slice whose index is damaged, in memory.
 fn salvage(slice: &Slice) -> Result<Records<'static>, Damage> {
     let mut records = Vec::new();
     slice.salvage(|record| records.push(record.to_packed()))?;
@@ -52,16 +52,16 @@ fn salvage(slice: &Slice) -> Result<Records<'static>, Damage> {
     Ok(Records::Salvaged(records.into_iter()))
 }
 
-/// The records of several slices in ring order, the highest ballot of each key.
+/// Merges the records of several slices in ring order: the highest ballot of each key.
 pub(crate) struct MergedSlices<'a> {
     inputs: Vec<(&'a Arc<Slice>, Peekable<Records<'a>>)>,
     damaged: Damaged,
-    /// Whether something was left out.
+    /// Whether records were left out.
     pub(crate) is_partial: bool,
 }
 
 impl<'a> MergedSlices<'a> {
-    /// From the first record after a position on.
+    /// Starts at the first record after a position.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -101,7 +101,7 @@ impl<'a> MergedSlices<'a> {
         Ok(merged)
     }
 
-    /// The next record, its older versions left out.
+    /// The next record, without its older versions.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -142,11 +142,11 @@ impl<'a> MergedSlices<'a> {
     }
 }
 
-/// What the records of a page add up to.
+/// The sum of the records of a page.
 #[derive(Debug, Default)]
 struct Summed {
     sum: PageSum,
-    /// Two of them have one digest: they cannot be told by a sum.
+    /// Whether two of them have the same digest, which a sum cannot tell apart.
     is_spoilt: bool,
 }
 
@@ -157,12 +157,12 @@ impl Summed {
     }
 }
 
-/// Which records a page takes.
+/// The records that a page includes.
 enum Wanted<'a> {
     All,
-    /// None: only their sum.
+    /// None, only their sum.
     Sum,
-    /// Values for which `keep` returns true. The epochs of the others are noted.
+    /// Values for which `keep` returns true. Records the epochs of the others.
     Values {
         keep: &'a mut dyn FnMut(&[u8]) -> bool,
         left_out: BTreeSet<Epoch>,
@@ -185,7 +185,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Most bytes that a filtered page reads, whatever it keeps of them.
+/// Limit on the bytes that a filtered page reads, whatever it includes.
 const FILTERED_BYTES: usize = 16 << 20;
 
 /// A page being filled.
@@ -193,18 +193,18 @@ struct Filling<'a> {
     limits: ScanLimits,
     wanted: Wanted<'a>,
     since: Seq,
-    /// What was collected up to here is left out.
+    /// Records collected up to here are left out.
     watermark: Ballot,
     damaged: Damaged,
-    /// Bytes of the records taken, and of all that were read.
+    /// Bytes of the records included, and of all records read.
     bytes: usize,
     read_bytes: usize,
-    /// Nothing after this digest and namespace is taken.
+    /// The page ends after this digest and namespace.
     until: Option<(Digest, NamespaceId)>,
     records: Vec<Packed>,
-    /// Of all that were read, unless every one is taken.
+    /// The sum of all records read, unless all are included.
     sum: Summed,
-    /// The last record looked at.
+    /// The last record examined.
     last: Option<Packed>,
     is_partial: bool,
 }
@@ -224,8 +224,8 @@ impl Filling<'_> {
         self.last = Some(packed);
     }
 
-    /// Whether the page is full before the record at a position. It never ends between two
-    /// keys of one digest, so that a cursor without its key skips none.
+    /// Whether the page is full before the record at a position. A page never ends between two keys
+    /// of one digest, so a cursor without a key skips none.
     fn ends_before(&self, next: &Position<'_>) -> bool {
         let place = (next.digest(), next.namespace());
         if self.until.is_some_and(|until| place > until) {
@@ -256,7 +256,7 @@ impl Filling<'_> {
 }
 
 impl PartitionTable {
-    /// A page of what was not collected.
+    /// A page of records that were not collected.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -271,10 +271,10 @@ impl PartitionTable {
         Ok(self.fill(partition, after.map(place), page)?.page)
     }
 
-    /// A page of what was not collected and can be read.
+    /// A page of readable records that were not collected.
     ///
     /// # Errors
-    /// None that damage causes.
+    /// None for damage.
     pub(crate) fn readable_page(
         &self,
         partition: Partition,
@@ -286,10 +286,9 @@ impl PartitionTable {
         self.fill(partition, after.map(place), page)
     }
 
-    /// A page of records with numbers above `since`. Of the slices that may hold such
-    /// records it has all. What was collected is there too: it hides what the slices that
-    /// the tail goes with have of the same keys.
-    ///
+    /// A page of records with numbers above `since`. Includes all records of slices that may hold
+    /// such records. Includes collected records, because they hide older versions in the slices
+    /// that are copied together with the tail.
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn tail(
@@ -331,7 +330,7 @@ impl PartitionTable {
         Ok(page.page(end == End::OfStretch).page)
     }
 
-    /// What the versions with these digests come to.
+    /// The sum of the versions with these digests.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -345,7 +344,7 @@ impl PartitionTable {
         let mut sum = RangeSum::default();
         let mut after: Option<Cursor> = None;
         loop {
-            // No key is empty: this is before all keys of the digest.
+            // Sorts before all keys of the digest, because no key is empty.
             let first = Position::new(&low, NamespaceId(0), b"");
             let start = after.as_ref().map_or(first, place);
             let page = Filling::new(ScanLimits::default(), watermark, Damaged::Refuse);
@@ -365,8 +364,9 @@ impl PartitionTable {
         }
     }
 
-    /// What the page after a position comes to if it ends with `until`, or with the partition; none if
-    /// that has more than `most` records, if two of them have one digest, or if not all can be read.
+    /// The sum of the page after a position, if it ends with `until` or with the partition. `None`
+    /// if that is more than `most` records, if two of them have the same digest, or if some cannot
+    /// be read.
     pub(crate) fn page_sum(
         &self,
         partition: Partition,
@@ -388,7 +388,8 @@ impl PartitionTable {
         (!summed.is_spoilt && summed.sum.count <= most as u64).then_some(summed.sum)
     }
 
-    /// A page of the values for which `keep` returns true, and the sum of all; none if two of all have one digest.
+    /// A page of the values for which `keep` returns true, and the sum of all records; `None` if
+    /// two of these have the same digest.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -428,7 +429,7 @@ impl PartitionTable {
         Ok(page.page(is_done))
     }
 
-    /// The page, and whether the partition ends with it.
+    /// Fills a page; returns it and whether the partition ends with it.
     fn filled<'a>(
         &self,
         partition: Partition,
@@ -442,15 +443,15 @@ impl PartitionTable {
             let mut taken = 0;
             let full = |_: &Packed| {
                 taken += 1;
-                // One more than the page takes: it says whether the page may end there.
+                // One record more than the page holds, to tell whether the page may end there.
                 taken > limit
             };
-            // All of the memtable is taken, also what is too old for the page: it hides
-            // what the slices hold of the same keys.
+            // Takes all of the memtable, even records that are too old for the page: they hide
+            // versions in the slices.
             let stretch = self.stretch(partition, from.as_ref(), |_| true, full);
             let end = merge(&stretch, from.as_ref(), &mut page)?;
             if end == End::Full {
-                // The cursor is that of the last record; whether more follow is not known.
+                // The cursor is that of the last record; there may be none after it.
                 return Ok((page, false));
             }
             last = stretch.last;
@@ -493,8 +494,8 @@ enum End {
     OfStretch,
 }
 
-/// Merges a stretch of the memtable with the slices beneath it, up to its last record or, if
-/// it reaches to the end, to the end.
+/// Merges a stretch of the memtable with the slices beneath it, up to the last record of the
+/// stretch, or to the end of the partition if the stretch reaches it.
 fn merge(
     stretch: &Stretch,
     from: Option<&Position<'_>>,
@@ -513,7 +514,7 @@ fn merge(
         let in_memtable = memtable.peek().map(|(_, packed)| packed.position());
         let position = next_sealed.as_ref().map(Packed::position);
         let next = in_memtable.into_iter().chain(position).min();
-        // The memtable may have more before it.
+        // The memtable may have more records before this one.
         let is_beyond = next
             .zip(stretch.last.as_ref())
             .is_some_and(|(next, last)| next > last.position());

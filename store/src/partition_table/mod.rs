@@ -4,20 +4,20 @@
 //! Invariants:
 //! * Only entries whose log batch has been synced are applied, in log order, by one
 //!   thread; so a reader sees durable data only.
-//! * A record of the memtable supersedes every version of its key in the slices: a read
-//!   that finds one is done.
+//! * A record of the memtable supersedes every version of its key in the slices, so a read that
+//!   finds one there is complete.
 //! * Among slices the highest ballot wins; their order does not matter.
 //! * Summaries and the byte count are updated under the same lock as every change.
 //!   `sealed` covers the slices alone, without superseded versions; `summary` covers all.
 //!   Both include collected records that are still stored; see [`collected`].
 //! * Slices of generations are separate (`generations`): they have no memtable and are in no sum,
 //!   no scan and no compaction. A generation has one slice in each partition where it has keys.
-//! * No lock is held while a file is read, but to publish slices to a partition whose
-//!   memtable already has records (a newcomer's). None is held across more than
-//!   [`RECORDS_PER_LOCK`] records, and none while records are unpacked.
+//! * No lock is held while a file is read, except to publish slices to a partition whose memtable
+//!   already has records (on a new replica). None is held across more than [`RECORDS_PER_LOCK`]
+//!   records, and none while records are unpacked.
 //!
-//! Memory of a record of the memtable beyond its packed bytes (44 bytes of head): 16 for the
-//! reference counts, about 8 of the allocator, about 35 for its slot.
+//! RAM per record of the memtable in addition to its packed bytes (a head of 44 bytes): 16 for the
+//! reference counts, about 8 for the allocator, about 35 for its slot.
 
 mod collected;
 mod figures;
@@ -46,9 +46,9 @@ use crate::segment::Slice;
 use crate::slice::Reading;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// Memory of a record beyond its packed bytes, estimated.
+/// Estimated memory of a record in addition to its packed bytes.
 const OVERHEAD_BYTES: u64 = 60;
-/// Records looked at under one lock.
+/// Limit on the records examined under one lock.
 const RECORDS_PER_LOCK: usize = 1024;
 
 /// The slices of a partition at one moment.
@@ -58,25 +58,25 @@ pub(crate) type Slices = Arc<[Arc<Slice>]>;
 struct Shard {
     memtable: Ordered,
     slices: Slices,
-    /// Those of generations.
+    /// Slices of generations.
     generations: Slices,
-    /// All newest versions, what was collected included.
+    /// The sum of all newest versions, collected ones included.
     summary: PartitionSummary,
-    /// What of it was collected; stale if that is to be counted again.
+    /// The sum of the collected ones among them; invalid while `is_uncounted`.
     hidden: PartitionSummary,
     is_uncounted: bool,
     sealed: PartitionSummary,
     facts: Facts,
-    /// Of the memtable.
+    /// Bytes of the memtable.
     bytes: u64,
-    /// The last drop.
+    /// The number of the last drop.
     dropped_at: Seq,
-    /// The last entry that was superseded before it came: while it is in the log, what
-    /// superseded it must not go.
+    /// The last entry that was superseded when it was applied. While it is in the log, the version
+    /// that superseded it must be kept.
     stale_at: Seq,
 }
 
-/// A partition: what it holds, and how reads of it went.
+/// A partition with its data and its read counters.
 #[derive(Debug, Default)]
 struct Place {
     shard: RwLock<Shard>,
@@ -91,24 +91,24 @@ pub(crate) struct PartitionTable {
     longest: AtomicUsize,
 }
 
-/// A stretch of a partition's memtable as it is under one lock.
+/// A stretch of a partition's memtable, read under one lock.
 pub(crate) struct Stretch {
     /// Records with their numbers, in ring order.
     pub(crate) records: Vec<(Seq, Packed)>,
-    /// The last record looked at, unless the end was reached.
+    /// The last record examined; `None` at the end.
     pub(crate) last: Option<Packed>,
     /// The slices beneath.
     pub(crate) slices: Slices,
 }
 
-/// What lies beneath the memtable at the place of one key.
+/// The versions of one key beneath the memtable.
 struct Beneath {
     slices: Slices,
-    /// The newest version there that can be read.
+    /// The newest readable version.
     sealed: Option<Packed>,
 }
 
-/// What a record adds to the memtable's memory, estimated, bytes.
+/// Estimated memory of a record in the memtable, bytes.
 pub(crate) fn cost(packed: &Packed) -> u64 {
     packed.bytes().len() as u64 + OVERHEAD_BYTES
 }
@@ -135,14 +135,14 @@ impl PartitionTable {
         }
     }
 
-    /// Memory of the memtable, estimated.
+    /// Estimated memory of the memtable.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Applies a durable record. Returns whether it is held now.
+    /// Applies a durable record. Returns whether it is the newest version now.
     ///
-    /// A sealed version that cannot be read gives way: what is known now is the new one.
+    /// An unreadable sealed version is superseded: the new record is what is known now.
     pub(crate) fn apply(&self, seq: Seq, packed: &Packed) -> bool {
         self.note_longest(packed.payload_len());
         if let Some(is_held) = self.apply_new(seq, packed) {
@@ -156,7 +156,8 @@ impl PartitionTable {
         }
     }
 
-    /// Applies a record of a key that no slice has, by their gates; `None` if one may have it.
+    /// Applies a record of a key that no slice has, according to the gates; `None` if a slice may
+    /// have it.
     fn apply_new(&self, seq: Seq, packed: &Packed) -> Option<bool> {
         let mut shard = self.place(&packed.position()).shard.write();
         let digest = packed.digest();
@@ -164,7 +165,7 @@ impl PartitionTable {
         (!may_be_sealed).then(|| self.upsert(&mut shard, seq, packed, None))
     }
 
-    /// What the slices hold of a record's key, unless the memtable has a version.
+    /// The slices' newest version of a record's key, unless the memtable has one.
     fn beneath(&self, packed: &Packed) -> Beneath {
         let position = packed.position();
         let shard = self.place(&position).shard.read();
@@ -179,8 +180,8 @@ impl PartitionTable {
         Beneath { slices, sealed }
     }
 
-    /// Applies a record; `None` if slices came or went since `beneath` was looked up: with
-    /// them the version that was in the memtable may have moved.
+    /// Applies a record; `None` if the slices have changed since `beneath` was looked up, because
+    /// the memtable's version may have moved to a slice.
     fn apply_above(&self, beneath: &Beneath, seq: Seq, packed: &Packed) -> Option<bool> {
         let mut shard = self.place(&packed.position()).shard.write();
         if !Arc::ptr_eq(&beneath.slices, &shard.slices) {
@@ -223,11 +224,10 @@ impl PartitionTable {
         true
     }
 
-    /// Removes all that a partition holds and says what that was.
+    /// Removes everything that a partition holds; returns its sum.
     ///
-    /// Entries are applied in log order, so all of the memtable is older than the drop; so
-    /// are the slices, but on recovery some may have come later: those that have the effect
-    /// of entries from `seq` on stay.
+    /// Entries are applied in log order, so the whole memtable is older than the drop. So are the
+    /// slices, except in recovery: slices with the effect of entries from `seq` on stay.
     pub(crate) fn drop_partition(&self, partition: Partition, seq: Seq) -> PartitionSummary {
         let Some(lock) = self.shard(partition) else {
             return PartitionSummary::default();
@@ -258,13 +258,13 @@ impl PartitionTable {
         };
         let dropped = std::mem::replace(&mut *shard, rest);
         drop(shard);
-        // The lock is free again before the records are.
+        // The lock is released before the records are freed.
         self.bytes.fetch_sub(dropped.bytes, Ordering::Relaxed);
         dropped.visible().unwrap_or(dropped.summary)
     }
 
-    /// The sum of all summaries: one lock after the other. Where it is to be counted first
-    /// what was collected, that is included.
+    /// The sum of all summaries, taking one lock after another. Includes collected records where
+    /// they have not been counted.
     pub(crate) fn total(&self) -> PartitionSummary {
         let mut total = PartitionSummary::default();
         for (_, place) in self.partitions.iter() {
@@ -280,7 +280,7 @@ impl PartitionTable {
         shard.map_or_else(Slices::default, |shard| Arc::clone(&shard.read().slices))
     }
 
-    /// The slices of a partition and what they come to.
+    /// The slices of a partition, and their sum.
     pub(crate) fn sealed(&self, partition: Partition) -> (Slices, PartitionSummary) {
         let shard = self.shard(partition);
         shard.map_or_else(Default::default, |shard| {
@@ -289,8 +289,8 @@ impl PartitionTable {
         })
     }
 
-    /// The slices of a partition, what they come to, and a number that all of the memtable's
-    /// records are above; at most `last`.
+    /// The slices of a partition, their sum, and a number below those of all records in the
+    /// memtable, at most `last`.
     pub(crate) fn sealed_through(
         &self,
         partition: Partition,
@@ -305,8 +305,8 @@ impl PartitionTable {
         (Arc::clone(&shard.slices), shard.sealed, through)
     }
 
-    /// Records of the memtable after a position that `wanted` accepts, until `full`, or until
-    /// [`RECORDS_PER_LOCK`] were looked at.
+    /// Records of the memtable after a position for which `wanted` is true, until `full` is true or
+    /// [`RECORDS_PER_LOCK`] records were examined.
     pub(crate) fn stretch(
         &self,
         partition: Partition,
@@ -342,18 +342,18 @@ impl PartitionTable {
         stretch
     }
 
-    /// The first slice of a partition of which something is damaged.
+    /// The first damaged slice of a partition.
     pub(crate) fn damage(&self, partition: Partition) -> Option<Arc<Slice>> {
         let slices = self.slices(partition);
         slices.iter().find(|slice| slice.is_damaged()).cloned()
     }
 
-    /// How reads went, summed over all partitions.
+    /// Read counters, summed over all partitions.
     pub(crate) fn read_counts(&self) -> [u64; reads::COUNTS] {
         reads::total(self.partitions.iter().map(|(_, place)| &place.counts))
     }
 
-    /// Every partition that anything was ever asked of, in the order of their numbers.
+    /// All partitions that were ever accessed, in numeric order.
     pub(crate) fn partitions(&self) -> Vec<Partition> {
         let places = self.partitions.iter();
         places.map(|(partition, _)| partition).collect()
@@ -366,7 +366,7 @@ impl PartitionTable {
             .partition_holding(position.namespace(), token)
     }
 
-    /// Where a key lies.
+    /// The partition that holds a key.
     fn place(&self, position: &Position<'_>) -> &Place {
         let token = Token(position.token);
         self.partitions.holding(position.namespace(), token)
@@ -393,7 +393,7 @@ impl PartitionSummary {
         self.fingerprint = self.fingerprint.wrapping_add(packed.fingerprint());
     }
 
-    /// Wraps: a difference of summaries is a summary, modulo 2^64 and 2^128.
+    /// Wraps: a difference of summaries is a summary modulo 2^64 and 2^128.
     pub(crate) fn remove(&mut self, packed: &Packed) {
         self.records = self.records.wrapping_sub(1);
         self.tombstones = self
@@ -420,10 +420,10 @@ impl PartitionSummary {
     }
 }
 
-/// The newest version of a key in some slices.
+/// The newest version of a key in these slices.
 ///
 /// # Errors
-/// [`StoreError::Damaged`]: one of them cannot tell.
+/// [`StoreError::Damaged`]: a damaged slice may have a newer one.
 pub(crate) fn newest_sealed(
     slices: &[Arc<Slice>],
     position: &Position<'_>,

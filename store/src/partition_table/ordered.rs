@@ -1,25 +1,25 @@
 //! An ordered map of packed records: two levels of sorted arrays.
 //!
-//! A leaf is a sorted array of up to [`LEAF_LEN`] slots of 32 bytes; the leaves are
-//! themselves in order. Tokens are hashes, so at both levels a token's place is interpolated
-//! from the first and the last one, which finds it within a few places; any distribution is
-//! answered correctly, a skewed one in logarithmic time.
+//! A leaf is a sorted array of up to [`LEAF_LEN`] slots of 32 bytes; the leaves are also in order.
+//! Tokens are hashes, so both levels interpolate a token's position between the first and the last
+//! one and search from there, usually over a few places. Any distribution gives correct results; a
+//! skewed one takes logarithmic time.
 //!
-//! Chosen over `BTreeMap`: its nodes are two thirds full (50 bytes a record instead of
-//! about 35) and it cannot replace a key in place, which is where the record's bytes are.
-//! Records are removed many at a time, when they have been flushed, which makes the map anew.
+//! Chosen over `BTreeMap`, whose nodes are two thirds full (50 bytes per record instead of about
+//! 35), and which cannot replace a key in place, although its key would hold the record's bytes.
+//! Records are removed in bulk after a flush, which rebuilds the map.
 
 use std::cmp::Ordering;
 
 use crate::Seq;
 use crate::packed::{Packed, Position};
 
-/// Most slots of a leaf.
+/// Capacity of a leaf, slots.
 const LEAF_LEN: usize = 128;
-/// By how many slots a leaf grows: it wastes half of that on average.
+/// Slots by which a leaf grows: it wastes half of them on average.
 const LEAF_GROWTH: usize = 16;
 
-/// A record, with what lookups and tails of transfers ask first.
+/// A record, with the fields that lookups and tails of transfers read first.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     token: u64,
@@ -36,7 +36,7 @@ impl Slot {
         }
     }
 
-    /// The bytes of the record are touched only when the tokens are equal.
+    /// Reads the record's bytes only if the tokens are equal.
     fn compare(&self, position: &Position<'_>) -> Ordering {
         self.token
             .cmp(&position.token)
@@ -96,14 +96,14 @@ impl Leaf {
     }
 }
 
-/// What became of a record that was offered to the map.
+/// The result of offering a record to the map.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Upsert {
-    /// Its key was not there.
+    /// The key was new.
     Inserted,
-    /// It superseded this one.
+    /// The record superseded this one.
     Replaced(Packed),
-    /// What is there is as new or newer; nothing was changed.
+    /// The map has the same or a newer version; nothing was changed.
     Stale,
 }
 
@@ -120,7 +120,7 @@ impl Ordered {
         leaf.find(position).ok().map(|at| &leaf.slots[at])
     }
 
-    /// Takes a record in unless one as new or newer is there.
+    /// Inserts a record, unless the same or a newer version is there.
     pub(crate) fn upsert(&mut self, seq: Seq, packed: &Packed) -> Upsert {
         let slot = Slot::new(seq, packed.clone());
         let position = packed.position();
@@ -142,7 +142,7 @@ impl Ordered {
         }
     }
 
-    /// Takes out all slots that `goes` says yes to, and gives them back. Linear.
+    /// Removes and returns all slots for which `goes` is true. Linear time.
     pub(crate) fn remove(&mut self, mut goes: impl FnMut(&Slot) -> bool) -> Vec<Slot> {
         let mut removed = Vec::new();
         for leaf in std::mem::take(&mut self.leaves) {
@@ -157,7 +157,7 @@ impl Ordered {
         removed
     }
 
-    /// Adds the slot that comes after all others.
+    /// Adds a slot that sorts after all others.
     fn append(&mut self, slot: Slot) {
         match self.leaves.last_mut() {
             Some(leaf) if leaf.slots.len() < LEAF_LEN => {
@@ -184,8 +184,7 @@ impl Ordered {
         rest.iter().flat_map(|leaf| leaf.slots.iter()).skip(at)
     }
 
-    /// The leaf that holds the position if any does: the last that does not start
-    /// after it.
+    /// The only leaf that may hold the position: the last one that does not start after it.
     fn leaf_of(&self, position: &Position<'_>) -> usize {
         let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) else {
             return 0;
@@ -201,7 +200,7 @@ impl Ordered {
         if leaf.slots.len() < LEAF_LEN {
             leaf.insert(at, slot);
         } else if is_last && at == LEAF_LEN {
-            // Records that come in ring order fill their leaves.
+            // Full leaves result if records arrive in ring order.
             self.append_leaf(slot);
         } else {
             let half = LEAF_LEN / 2;
@@ -224,7 +223,7 @@ impl Ordered {
     }
 }
 
-/// Where a token should be among `len` that are spread evenly from `first` to `last`.
+/// The expected index of a token among `len` tokens spread evenly from `first` to `last`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -242,8 +241,7 @@ fn place_of(token: u64, first: u64, last: u64, len: usize) -> usize {
     ((share * (len - 1) as f64) as usize).min(len - 1)
 }
 
-/// The first of `len` places that is not before what is sought, as `partition_point`, found
-/// by galloping from a guess.
+/// As `partition_point` on `len` places, but galloping from a guess.
 fn partition_point_near(len: usize, guess: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut from, mut to) = (0, len);
     let mut step = 1;
@@ -289,7 +287,7 @@ mod tests {
     use std::collections::BTreeMap;
     use torc_record::{Digest, Record};
 
-    /// A record whose place is chosen by the test, with keys that share digests.
+    /// A record with a token and digest chosen by the test, so that keys can share digests.
     fn placed(token: u64, low: u64, key: u8, time: u64) -> Record {
         let mut record = record(&[key], time, value(&[key; 3]));
         let mut digest = [0; 16];
@@ -317,7 +315,7 @@ mod tests {
         assert_eq!(held, expected);
     }
 
-    /// Places: spread over the ring, crowded at one spot, and colliding.
+    /// Positions: spread over the ring, crowded at one spot, and colliding.
     fn place() -> impl Strategy<Value = (u64, u64, u8)> {
         prop_oneof![
             (any::<u64>(), any::<u64>(), 0_u8..3),

@@ -17,7 +17,7 @@ use crate::partition::Facts;
 use crate::segment::Slice;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// What a compaction made of slices.
+/// The result of compacting slices.
 #[derive(Debug)]
 pub(crate) struct Compacted<'a> {
     pub(crate) partition: Partition,
@@ -26,14 +26,14 @@ pub(crate) struct Compacted<'a> {
     pub(crate) outputs: &'a [Arc<Slice>],
     /// Newest versions that were collected and are in no slice any more.
     pub(crate) dropped: &'a [Packed],
-    /// What all slices of the partition come to then.
+    /// The new sum of all slices of the partition.
     pub(crate) sealed: PartitionSummary,
-    /// What could not be read was left out: what it came to is not known.
+    /// Unreadable records were left out, so their sum is unknown.
     pub(crate) is_repair: bool,
 }
 
 impl PartitionTable {
-    /// Puts the slices in place that a manifest names, with what they come to. For opening.
+    /// Installs the slices of a manifest, with their sums, when the store opens.
     pub(crate) fn restore(
         &self,
         slices: Vec<Arc<Slice>>,
@@ -73,7 +73,7 @@ impl PartitionTable {
         }
     }
 
-    /// All slices of records that can change, and what those of each partition come to.
+    /// All slices of records that can change, and their sum for each partition.
     pub(crate) fn live(&self) -> Vec<(Partition, Slices, PartitionSummary)> {
         let live = self.partitions.iter().map(|(partition, place)| {
             let shard = place.shard.read();
@@ -88,8 +88,9 @@ impl PartitionTable {
         shard.is_none_or(|shard| shard.read().dropped_at > seq)
     }
 
-    /// Puts the slices of a flush in force and takes its records out of the memtable: those of
-    /// entries up to `through`. Those of `skipped` were collected and are in no slice. Nothing if the partition was dropped since.
+    /// Puts the slices of a flush in force, and removes its records from the memtable: those of
+    /// entries up to `through`. The records of `skipped` were collected and are in no slice. Does
+    /// nothing if the partition was dropped meanwhile.
     pub(crate) fn install_flushed(
         &self,
         partition: Partition,
@@ -120,13 +121,13 @@ impl PartitionTable {
             shard.slices = shard.slices.iter().chain(slices).cloned().collect();
         }
         drop(shard);
-        // The lock is free again before the records are.
+        // The lock is released before the records are freed.
         drop(removed);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
         true
     }
 
-    /// Puts what a compaction wrote in place of what it read, unless that is gone.
+    /// Replaces the inputs of a compaction by its outputs, unless the inputs are gone.
     pub(crate) fn install_compacted(&self, compacted: &Compacted<'_>) -> bool {
         let Some(lock) = self.shard(compacted.partition) else {
             return false;
@@ -144,7 +145,7 @@ impl PartitionTable {
         } else {
             shard.sealed = compacted.sealed;
             for packed in compacted.dropped {
-                // What the memtable supersedes was out of the sums already.
+                // A version that the memtable supersedes was not in the sums.
                 if shard.memtable.get(&packed.position()).is_none() {
                     shard.note_gone(packed);
                 }
@@ -154,13 +155,13 @@ impl PartitionTable {
         true
     }
 
-    /// Puts ingested slices in force, beneath the memtable; `sealed` is
-    /// what all slices come to then. What the memtable has that is no newer goes.
+    /// Puts ingested slices in force, beneath the memtable; `sealed` is the new sum of all slices.
+    /// Removes records from the memtable that are not newer.
     ///
-    /// Returns whether they are: not if the partition was dropped since entry `after`.
+    /// Returns false, and does nothing, if the partition was dropped since entry `after`.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a record that must be compared cannot be read: nothing was
+    /// [`StoreError::Damaged`] if a record needed for the comparison cannot be read: nothing was
     /// changed.
     pub(crate) fn install_ingested(
         &self,

@@ -1,8 +1,8 @@
 //! Single reads and batches of them.
 //!
-//! A get checks the memtable; then, slice by slice, the gate, the MPHF and the offset, and
-//! reads the record at that place, which may be of another key. The highest ballot is the
-//! answer.
+//! A get checks the memtable first. Then, slice by slice, it checks the gate, the MPHF and the
+//! offset, and reads the record at that place, which may belong to another key. The highest ballot
+//! wins.
 //!
 //! Callers that must not wait for the disk use the cached variants: they answer if all needed
 //! records are in the page cache.
@@ -20,8 +20,7 @@ use crate::packed::{Packed, Position};
 use crate::segment::Slice;
 use crate::slice::{Damage, Found, Reading, SliceView};
 
-/// How the reads of a partition went. One line of the cache, so that partitions do not wait
-/// for one another.
+/// Read counters of a partition. Each has its own cache line, so that partitions do not contend.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct ReadCounts {
@@ -35,7 +34,7 @@ pub(crate) struct ReadCounts {
 pub(super) const COUNTS: usize = 5;
 
 impl ReadCounts {
-    /// Does not count a get that will be asked again.
+    /// Does not count a get that the caller will repeat.
     fn forget_if(&self, is_waiting: bool) {
         if is_waiting {
             self.gets.fetch_sub(1, Ordering::Relaxed);
@@ -63,21 +62,21 @@ pub(super) fn total<'a>(counts: impl Iterator<Item = &'a ReadCounts>) -> [u64; C
     })
 }
 
-/// What was found of a key so far.
+/// The state of a get.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     newest: Option<Packed>,
-    /// The damaged place that may have held the highest ballot, and that ballot.
+    /// The damaged place that may have held the highest ballot, with that ballot.
     doubt: Option<(Ballot, StoreError)>,
     watermark: Ballot,
-    /// Where a key of a generation was looked for; none once a slice of it was asked.
+    /// Set for a key of a generation, until a slice of the generation was read.
     missing: Option<(Partition, NamespaceId)>,
-    /// A record that matters is not in the page cache.
+    /// Whether a needed record is not in the page cache.
     is_waiting: bool,
 }
 
 impl Answer {
-    /// From what the memtable has.
+    /// Starts with the memtable's version.
     fn above(newest: Option<Packed>, watermark: Ballot) -> Self {
         Self {
             newest,
@@ -86,7 +85,7 @@ impl Answer {
         }
     }
 
-    /// If the key is of a generation, none of whose slices was asked yet.
+    /// Notes that the key is of a generation, and no slice of it has been read.
     fn of_generation(&mut self, partition: impl Fn() -> Partition, position: &Position<'_>) {
         let namespace = position.namespace();
         self.missing = namespace.is_generation().then(|| (partition(), namespace));
@@ -111,10 +110,10 @@ impl Answer {
         }
     }
 
-    /// The newest version, also if it was collected.
+    /// The newest version, even if it was collected.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: what is damaged may have held a newer one.
+    /// [`StoreError::Damaged`]: a damaged place may have held a newer one.
     pub(super) fn newest(self) -> Result<Option<Packed>, StoreError> {
         if let Some((partition, generation)) = self.missing {
             return Err(StoreError::NotHeld {
@@ -139,12 +138,12 @@ impl Answer {
         Ok(newest.filter(|one| !one.is_collected(watermark)))
     }
 
-    /// As `visible`; none if a record that matters is not in the page cache.
+    /// As `visible`; `None` if a needed record is not in the page cache.
     fn cached(self) -> Option<Result<Option<Packed>, StoreError>> {
         (!self.is_waiting).then(|| self.visible())
     }
 
-    /// Takes what a slice found into account.
+    /// Takes a slice's result into account.
     fn judge(
         &mut self,
         slice: &Slice,
@@ -189,7 +188,7 @@ impl Answer {
         if slice.is_vouched(&position.digest()) {
             return;
         }
-        // Remembered also if it does not matter for this key.
+        // Recorded even if it does not matter for this key.
         let error = slice.note_damage(what);
         let highest = slice.highest();
         if self.doubt.as_ref().is_none_or(|(held, _)| *held < highest) {
@@ -201,20 +200,19 @@ impl Answer {
 /// The version with the highest ballot among those that can be read.
 pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Position<'_>) -> Option<Packed> {
     let mut answer = Answer::default();
-    // The damage is remembered, and reported to whoever reads the key.
+    // The damage is recorded, and a get of the key reports it.
     answer.ask_all(slices, position, Reading::Wait, None);
     answer.newest
 }
 
-/// Whether something of the slices is known to be damaged: then a version of the memtable
-/// need not be the newest.
+/// Whether a slice is known to be damaged: then the memtable's version need not be the newest.
 fn is_damaged(slices: &[Arc<Slice>]) -> bool {
     slices.iter().any(|slice| slice.is_damaged())
 }
 
 /// A read of a batch between its stages.
 struct Pending<'a> {
-    /// Its place in the question.
+    /// Its index in the request.
     index: usize,
     position: Position<'a>,
     digest: Digest,
@@ -237,7 +235,7 @@ impl PartitionTable {
         self.answer(position, Reading::Wait).visible()
     }
 
-    /// As [`PartitionTable::packed`]; none if it is not in the page cache.
+    /// As [`PartitionTable::packed`]; `None` if a needed record is not in the page cache.
     pub(crate) fn packed_cached(
         &self,
         position: &Position<'_>,
@@ -266,9 +264,8 @@ impl PartitionTable {
         answer
     }
 
-    /// Answers many reads, in the order in which they were asked. Works partition by
-    /// partition, stage by stage, and asks for what the next stage reads while it works on
-    /// this one, so that the waits for memory overlap.
+    /// Answers many reads in request order. Works partition by partition in stages, and prefetches
+    /// what the next stage reads, so that the waits for memory overlap.
     pub(crate) fn packed_batch(
         &self,
         reads: &[(NamespaceId, Digest, &[u8])],
@@ -277,7 +274,7 @@ impl PartitionTable {
         answers.into_iter().map(Answer::visible)
     }
 
-    /// As [`PartitionTable::packed_batch`]; none for those that are not in the page cache.
+    /// As [`PartitionTable::packed_batch`]; `None` for records that are not in the page cache.
     pub(crate) fn packed_batch_cached(
         &self,
         reads: &[(NamespaceId, Digest, &[u8])],
@@ -308,7 +305,7 @@ impl PartitionTable {
         answers
     }
 
-    /// Answers what the memtable holds; the rest, sorted by partition, is to be looked up.
+    /// Answers from the memtable; returns the rest, sorted by partition.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a batch has fewer than 2^32 reads"
@@ -358,7 +355,7 @@ impl PartitionTable {
         pending
     }
 
-    /// Asks the gates, then the functions of those that said perhaps, then the offsets.
+    /// Checks the gates, then the MPHFs of the gates' positives, then the offsets.
     fn ask_gates(&self, pending: &[Pending<'_>], answers: &mut [Answer]) -> Vec<Candidate> {
         let mut candidates = Vec::with_capacity(pending.len());
         for (at, one) in pending.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where the scratch store lies: sled, guarded, or memory.
+//! The storage of the scratch store: sled, guarded, or memory.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,19 +9,19 @@ use std::time::Duration;
 use super::Pairs;
 
 const CACHE_BYTES: u64 = 8 << 20;
-/// What is kept in memory when there is no disk for it.
+/// Limit on the bytes kept in memory if the disk is unusable.
 const MEMORY_BYTES: usize = 16 << 20;
-/// Damaged files have been seen to keep sled busy for ever.
+/// sled can hang forever on damaged files.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directories set aside that are kept for a look at them.
+/// Number of broken directories kept for inspection.
 const BROKEN_KEPT: u64 = 3;
 
-/// Why a call into sled did not do what it should.
+/// Why a call to sled failed.
 pub(super) type Trouble = String;
 
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// Nothing was ever put: sled, which takes 28 MiB once it is open, is not needed yet.
+    /// Nothing was stored yet, so sled, which takes 28 MiB once open, is not opened.
     Empty(PathBuf),
     Sled(sled::Db),
     Memory(Memory),
@@ -34,7 +34,7 @@ pub(super) struct Memory {
 }
 
 impl Backing {
-    /// What a directory holds, which is opened only if it exists.
+    /// The content of a directory; sled is opened only if the directory exists.
     pub(super) fn of(dir: &Path) -> Result<Self, Trouble> {
         if dir.exists() {
             Self::open(dir)
@@ -43,7 +43,7 @@ impl Backing {
         }
     }
 
-    /// Opens sled in a directory, in a thread that is left behind if it does not return.
+    /// Opens sled in a directory, on a thread that is abandoned if it does not return.
     pub(super) fn open(dir: &Path) -> Result<Self, Trouble> {
         let (done, opened) = mpsc::channel();
         let path = dir.to_owned();
@@ -54,7 +54,7 @@ impl Backing {
                 .cache_capacity(CACHE_BYTES)
                 .flush_every_ms(None);
             let opened = guarded(|| config.open());
-            // Nobody waits any more if it took too long.
+            // Fails if opening took too long and the receiver is gone.
             let _ = done.send(opened);
         });
         spawned.map_err(|error| error.to_string())?;
@@ -128,7 +128,7 @@ impl Backing {
         }
     }
 
-    /// Lets go of files that are in order.
+    /// Closes undamaged files.
     pub(super) fn close(self) -> Result<(), Trouble> {
         guarded(|| {
             drop(self);
@@ -136,8 +136,8 @@ impl Backing {
         })
     }
 
-    /// Lets go of files that are not. Dropping sled flushes, which may panic or hang; what
-    /// it has in memory is left behind instead.
+    /// Abandons damaged files. Dropping sled flushes, which may panic or hang, so its memory is
+    /// leaked instead.
     pub(super) fn abandon(self) {
         if let Self::Sled(db) = self {
             std::mem::forget(db);
@@ -149,7 +149,7 @@ impl Memory {
     fn put(&mut self, tree: &str, key: &[u8], value: &[u8]) {
         self.bytes += key.len() + value.len();
         if self.bytes > MEMORY_BYTES {
-            // What is kept is small; whoever fills this is better off starting over.
+            // The content should be small, so overflow clears all of it.
             *self = Self::default();
         }
         let tree = self.trees.entry(tree.to_owned()).or_default();
@@ -157,7 +157,7 @@ impl Memory {
     }
 }
 
-/// Calls into sled; errors and panics are both trouble.
+/// Calls sled; turns errors and panics into `Trouble`.
 fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(done) => done.map_err(|error| error.to_string()),
@@ -165,12 +165,12 @@ fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Trouble> {
     }
 }
 
-/// Whether the files are fine and somebody else's. sled tells it in words only.
+/// Whether another process uses the files. sled reports that only in its message.
 pub(super) fn is_in_use(trouble: &str) -> bool {
     trouble.contains("could not acquire lock")
 }
 
-/// Renames a directory that cannot be used, and removes older ones of its kind.
+/// Renames an unusable directory, and removes older ones of that kind.
 pub(super) fn set_aside(dir: &Path) -> std::io::Result<PathBuf> {
     let name = dir
         .file_name()

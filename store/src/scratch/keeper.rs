@@ -13,7 +13,7 @@ use super::backing::{Backing, Memory, Trouble, is_in_use, set_aside};
 
 const WRITE_OUT_EVERY: Duration = Duration::from_secs(1);
 
-/// What callers ask for.
+/// A request of a caller.
 #[derive(Debug)]
 pub(super) enum Request {
     Put {
@@ -54,7 +54,7 @@ impl Keeper {
         Self { dir, losses }
     }
 
-    /// Serves until the last caller has gone or one asks to close.
+    /// Serves requests until the last caller is gone or one asks to close.
     pub(super) fn run(&self, inbox: &Receiver<Request>) {
         let mut backing = match Backing::of(&self.dir) {
             Ok(backing) => backing,
@@ -121,7 +121,7 @@ impl Keeper {
         }
     }
 
-    /// Does something, if need be a second time on a fresh start.
+    /// Runs `call`; after a failure, starts over and runs it once more.
     fn attempt<T: Default>(
         &self,
         backing: &mut Backing,
@@ -137,7 +137,7 @@ impl Keeper {
         call(backing).unwrap_or_default()
     }
 
-    /// Sets the directory aside and starts a fresh one, or none.
+    /// Sets the directory aside and starts a new one, or none.
     fn start_over(&self, trouble: &str) -> Backing {
         self.losses.fetch_add(1, Ordering::Relaxed);
         let memory_only = |why: &str| {
@@ -161,7 +161,7 @@ impl Keeper {
     }
 }
 
-/// Whoever has gone needs no answer.
+/// Fails if the caller is gone and needs no answer.
 fn answer<T>(done: oneshot::Sender<T>, answer: T) {
     drop(done.send(answer));
 }

@@ -1,4 +1,4 @@
-//! Opening a segment that the manifest names.
+//! Opens a segment that the manifest names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::{Seq, StoreError};
 /// A page of memory.
 const FIRST_READ_LEN: u64 = 4096;
 
-/// Opens a segment: reads and checks the indexes of the slices that count.
-/// Damage within a slice is the slice's, not an error.
+/// Opens a segment: reads and checks the indexes of the live slices. Damage within a slice is
+/// recorded there, and is not an error.
 ///
 /// # Errors
-/// [`StoreError::Io`], [`StoreError::NewerFormat`], and [`StoreError::Corrupt`] if nobody
-/// can tell any more which slices the segment held.
+/// [`StoreError::Io`], [`StoreError::NewerFormat`], and [`StoreError::Corrupt`] if it is impossible
+/// to determine which slices the segment held.
 pub(crate) fn open_segment(
     dir: &Directory,
     file: &SegmentFile,
@@ -39,7 +39,7 @@ pub(crate) fn open_segment(
     open_slices(reader, path, file, is_live, partitions)
 }
 
-/// Opens a file of slices that no store has written.
+/// Opens a file of slices that was not written by a store.
 ///
 /// # Errors
 /// As [`open_segment`].
@@ -117,7 +117,7 @@ fn open_slices(
     Ok(slices.collect())
 }
 
-/// A header that is damaged is no harm: the manifest knows all that it says.
+/// A damaged header is harmless, because the manifest has all of its content.
 fn check_header(
     reader: &dyn FsFile,
     file: &SegmentFile,
@@ -176,7 +176,7 @@ fn rows(
     Err(StoreError::corrupt(path, file.table_at, damage))
 }
 
-/// A slice whose index is sound.
+/// A slice with a valid index.
 struct Checked {
     header: SliceHeader,
     heads: Heads,
@@ -185,10 +185,10 @@ struct Checked {
 }
 
 fn check_slice(reader: &dyn FsFile, row: &Row, partitions: Partitions) -> Result<Checked, Damage> {
-    // Most indexes are short: one read for each.
+    // Most indexes are short, so one read suffices.
     let first = row.len.min(FIRST_READ_LEN) as usize;
     let index = read_file(reader, row.at, first);
-    // Perhaps what cannot be read is none of it.
+    // The unreadable bytes may be outside the index.
     let index = index.or_else(|_| read_file(reader, row.at, SLICE_HEADER_LEN));
     let mut index = index?;
     let header = SliceHeader::decode(&index)?;

@@ -23,13 +23,13 @@ use crate::slice::{
 };
 use crate::{Seq, StoreError};
 
-/// A segment as the manifest names it, but for which of its slices count.
+/// A segment as named by the manifest, without its live rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
     pub(crate) number: u64,
     pub(crate) len: u64,
     pub(crate) table_at: u64,
-    /// The slices may have the effect of entries up to this one. A drop with a higher number
+    /// The slices may have the effects of entries up to this one. A drop with a higher number
     /// empties them.
     pub(crate) after: Seq,
     pub(crate) rows: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     reader: Arc<dyn FsFile>,
     index: IndexMemory,
-    /// Of slices of which anything was noted, by their rows. Nearly always nothing.
+    /// Notes on slices, by row. Nearly always empty.
     notes: RwLock<BTreeMap<u32, Notes>>,
 }
 
@@ -53,7 +53,7 @@ impl Segment {
         reader: Arc<dyn FsFile>,
         index: IndexMemory,
     ) -> Self {
-        // Gets land anywhere: reading ahead would read a hundred records for one.
+        // Gets read random places: reading ahead would fetch a hundred records for one.
         reader.expect_random_reads();
         Self {
             file,
@@ -65,31 +65,31 @@ impl Segment {
     }
 }
 
-/// What lookups read of the indexes of a segment's slices: the blocks of all gates, each from
-/// a cache line on, then the MPHFs and offsets without gaps.
+/// The parts of the indexes that lookups read: the blocks of all gates, each aligned to a cache
+/// line, then the MPHFs and offsets without gaps.
 #[derive(Debug)]
 pub(super) struct IndexMemory {
     bytes: Vec<u8>,
-    /// Bytes before the first cache line that starts within `bytes`.
+    /// Bytes before the first cache line boundary in `bytes`.
     pad: usize,
-    /// Bytes of the gates, those between them included.
+    /// Bytes of the gates, with the gaps between them.
     gates: usize,
 }
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where the parts of an index are in its segment's memory.
+/// The place of an index in its segment's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IndexPlace {
-    /// The cache line at which the gate begins.
+    /// The cache line at which its gate begins.
     gate_line: u32,
-    /// Behind the gates.
+    /// Offset of its MPHF after the gates.
     lookup_at: u32,
 }
 
 impl IndexMemory {
-    /// Copies the indexes together. Returns where each is.
+    /// Copies the indexes into one allocation. Returns the place of each.
     pub(super) fn of<'a>(
         parts: impl Iterator<Item = IndexParts<'a>> + Clone,
     ) -> (Self, Vec<Result<IndexPlace, Damage>>) {
@@ -131,16 +131,16 @@ impl IndexMemory {
     }
 }
 
-/// What is known of a slice without a look at its index.
+/// The facts about a slice that need no access to its index.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) header: SliceHeader,
     pub(super) heads: Heads,
-    /// Where its index is in the segment's memory.
+    /// The place of its index in the segment's memory.
     pub(super) place: IndexPlace,
 }
 
-/// What is left of a slice of which nothing can be read.
+/// The known facts about an unreadable slice.
 #[derive(Debug)]
 struct Broken {
     what: Damage,
@@ -156,22 +156,23 @@ pub(crate) struct Slice {
     pub(crate) segment: Arc<Segment>,
     pub(crate) row: u32,
     at: u64,
-    /// What is known of it, or why nothing is.
+    /// Its content, or why it is unreadable.
     content: Result<Content, Box<Broken>>,
-    /// A record of it was found damaged, or all of it is.
+    /// Whether a record or the whole slice was found damaged.
     is_damaged: AtomicBool,
 }
 
-/// What was noted of a slice since it was opened.
+/// Notes on a slice since it was opened.
 #[derive(Debug, Default)]
 struct Notes {
-    /// Somebody says that nothing in it is missed: see `repair.rs`.
+    /// The whole slice was vouched for: see `repair.rs`.
     whole: bool,
-    /// The same of some of its slots.
+    /// Slots that were vouched for.
     slots: BTreeSet<u32>,
-    /// Nothing is left in it of what a collection up to here drops, as far as it may go.
+    /// The slice contains no record that a collection up to here may drop, as far as dropping is
+    /// allowed.
     swept: Ballot,
-    /// It was looked at whether it can do without what is damaged, and it cannot.
+    /// A compaction cannot leave out its damaged records yet.
     is_waiting: bool,
 }
 
@@ -199,13 +200,13 @@ impl Slice {
         }
     }
 
-    /// Memory of a slice beyond its gate, MPHF and offsets: itself with its counts of
-    /// references, and the list of its partition's slices, which is a reference to it and two
-    /// counts, each as the allocator rounds it.
+    /// RAM of a slice in addition to its gate, MPHF and offsets: the slice with its reference
+    /// counts, and the list of its partition's slices, which is a reference to it and two counts,
+    /// each as rounded by the allocator.
     pub(crate) const OVERHEAD_BYTES: usize =
         allocated(size_of::<Self>() + COUNTS) + allocated(size_of::<Arc<Self>>() + COUNTS);
 
-    /// The number of its segment and its row there: no two slices share them.
+    /// The number of its segment and its row there, which identify a slice.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.segment.file.number, self.row)
     }
@@ -225,7 +226,8 @@ impl Slice {
         }
     }
 
-    /// Whether its records are of this generation; also if only its table says that they are of one.
+    /// Whether its records are of this generation. Also true if only its table shows that they are
+    /// of some generation.
     pub(crate) fn may_be_of(&self, generation: NamespaceId) -> bool {
         match &self.content {
             Ok(content) => content.header.generation() == Some(generation),
@@ -241,7 +243,7 @@ impl Slice {
         }
     }
 
-    /// What its header says; none if that is damaged.
+    /// Its header; `None` if that is damaged.
     pub(crate) fn header(&self) -> Option<&SliceHeader> {
         self.content.as_ref().ok().map(|content| &content.header)
     }
@@ -261,7 +263,7 @@ impl Slice {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Up to `len` of its bytes from `at` on, as they are in the file; none at the end.
+    /// Up to `len` of its bytes from `at` on, as in the file; empty at the end.
     ///
     /// # Errors
     /// The disk cannot read them.
@@ -271,7 +273,7 @@ impl Slice {
         read_file(&*self.segment.reader, self.at.saturating_add(at), len)
     }
 
-    /// Says that all of it will be read soon.
+    /// Hints that all of it will be read soon.
     pub(crate) fn will_need(&self) {
         self.segment.reader.will_need(self.at, self.len());
     }
@@ -301,10 +303,10 @@ impl Slice {
         Ok(SliceView::new(header, content.heads, parts, rest))
     }
 
-    /// Gives the records of a slice whose index is damaged, in the order of their slots.
+    /// Passes the records of a slice with a damaged index to `take`, in slot order.
     ///
     /// # Errors
-    /// Not all of them are there; what was given until then means nothing.
+    /// Some records are missing; discard those passed so far.
     pub(crate) fn salvage(&self, take: impl FnMut(PackedRef<'_>)) -> Result<(), Damage> {
         let all = Rest::File {
             file: &*self.segment.reader,
@@ -326,7 +328,7 @@ impl Slice {
         }
     }
 
-    /// No record of it has a higher ballot.
+    /// The highest ballot of its records.
     pub(crate) fn highest(&self) -> Ballot {
         match &self.content {
             Ok(content) => content.header.highest(),
@@ -334,18 +336,18 @@ impl Slice {
         }
     }
 
-    /// Whether it may hold a digest; false is certain.
+    /// Whether it may hold a digest; `false` is certain.
     pub(crate) fn may_hold(&self, digest: &Digest) -> bool {
         let gate = self.view().map(|view| view.gate());
         gate.ok().is_none_or(|gate| gate.may_contain(digest))
     }
 
-    /// Whether it holds anything that a collection may drop, or may.
+    /// Whether it may hold anything that a collection can drop.
     pub(crate) fn may_be_collected(&self) -> bool {
         self.header().is_none_or(|header| header.collectable() > 0)
     }
 
-    /// Somebody vouches for a slot, or for all of a slice that cannot be read.
+    /// Vouches for a slot, or for a whole unreadable slice.
     pub(crate) fn vouch(&self, slot: Option<u32>) {
         self.note(|notes| {
             match slot {
@@ -369,7 +371,7 @@ impl Slice {
         self.noted(|notes| slot.map_or(notes.whole, |slot| notes.slots.contains(&slot)))
     }
 
-    /// Whether somebody vouches for the place of a digest.
+    /// Whether the place of a digest was vouched for.
     pub(crate) fn is_vouched(&self, digest: &Digest) -> bool {
         let slot = match self.view() {
             Ok(view) => view.mphf().map(|mphf| mphf.slot(digest) as u32),
@@ -378,7 +380,7 @@ impl Slice {
         self.is_vouched_slot(slot)
     }
 
-    /// Up to which watermark it was swept.
+    /// The watermark up to which it was swept.
     pub(crate) fn swept(&self) -> Ballot {
         self.noted(|notes| notes.swept)
     }
@@ -387,8 +389,8 @@ impl Slice {
         self.note(|notes| notes.swept = watermark);
     }
 
-    /// Whether nobody has vouched for anything since it was found that a compaction cannot do
-    /// without what is damaged.
+    /// Whether a compaction was found to need its damaged records, and nothing was vouched for
+    /// since.
     pub(crate) fn is_waiting(&self) -> bool {
         self.noted(|notes| notes.is_waiting)
     }
@@ -397,7 +399,7 @@ impl Slice {
         self.note(|notes| notes.is_waiting = is_waiting);
     }
 
-    /// Remembers that something of it is damaged, and says so once.
+    /// Records that it is damaged, and logs that once.
     pub(crate) fn note_damage(&self, what: Damage) -> StoreError {
         if !self.is_damaged.swap(true, Ordering::Relaxed) {
             tracing::error!(
@@ -417,15 +419,15 @@ impl Slice {
     }
 }
 
-/// Two counts of references before what is shared.
+/// Two reference counts precede shared data.
 const COUNTS: usize = 2 * size_of::<usize>();
 
-/// Bytes that mimalloc takes for so many: up to 128 a multiple of 16, above that one of an
-/// eighth of the power of two above them.
+/// Bytes that mimalloc allocates for a size: multiples of 16 up to 128; above that, multiples of an
+/// eighth of the next power of two.
 const fn allocated(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     bytes.next_multiple_of(if step < 16 { 16 } else { step })
 }
 
-/// With 244 keys a slice, as a million keys have, no more than 0.79 bytes a key.
+/// With 244 keys per slice, as for a million keys, at most 0.79 bytes per key.
 const _: () = assert!(Slice::OVERHEAD_BYTES <= 192);

@@ -12,15 +12,15 @@ use crate::slice::{Damage, Reader, SLICE_HEADER_LEN, SliceHeader};
 
 const ROW_LEN: usize = 40;
 
-/// Where a slice lies.
+/// The place of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) partition: Partition,
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// Also in the header of the slice, which may be damaged when this is asked for.
+    /// Also in the slice's header, which may be damaged.
     pub(crate) highest: Ballot,
-    /// As well: whether its records are of a generation.
+    /// Also in the header: whether its records are of a generation.
     pub(crate) is_generation: bool,
 }
 
@@ -40,10 +40,10 @@ pub(crate) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// Reads the table of a segment, whose bytes from its place to the end of the file these are.
+/// Reads the table of a segment from the bytes between its offset and the end of the file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with it.
 pub(super) fn decode(
     bytes: &[u8],
     number: u64,
@@ -87,13 +87,13 @@ pub(super) fn decode(
     }
 }
 
-/// Bytes of a table.
+/// Length of a table, bytes.
 pub(super) const fn len_of(rows: u32) -> usize {
     FRAME_LEN + rows as usize * ROW_LEN
 }
 
-/// The table made anew from the slices themselves, in the order in which they lie. The reader
-/// has the file up to the table.
+/// Rebuilds the table from the slices themselves, in the order of their offsets. The reader has the
+/// file up to the table.
 pub(super) fn walk(mut file: Reader<'_>, partitions: Partitions) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut at = HEADER_LEN as u64;
@@ -109,7 +109,7 @@ pub(super) fn walk(mut file: Reader<'_>, partitions: Partitions) -> Vec<Row> {
                 });
                 at = align(at + header.len());
             }
-            // The room of a slice that was never received whole; its start was cleared.
+            // The space of a slice that was never received completely; its start was cleared.
             None => at += SLICE_ALIGN,
         }
     }
@@ -210,7 +210,7 @@ mod tests {
         assert!(decode(&encode(&overlapping, 7), 7, 1088, partitions()).is_err());
     }
 
-    /// A file of some slices with gaps of these many steps before them.
+    /// A file of slices, with gaps of this many steps before them.
     fn file(keys_and_gaps: &[(u64, u64)]) -> (Vec<u8>, Vec<Row>) {
         let mut bytes = vec![0; HEADER_LEN];
         let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! Writing a segment, slice after slice.
+//! Writes a segment, slice after slice.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -21,29 +21,29 @@ use crate::fs::FsFile;
 use crate::slice::{BuiltSlice, Heads, IndexParts, SliceHeader};
 use crate::{Seq, StoreError};
 
-/// Bytes gathered before they are written.
+/// Bytes that are gathered for one write.
 const BUFFER_LEN: usize = 256 << 10;
-/// Bytes between syncs: what a sync of the log may find before it in the disk's queue.
+/// Bytes between syncs: a sync of the log may find this much ahead of it in the disk's queue.
 const SYNC_BYTES: u64 = 4 << 20;
-/// After each sync the disk belongs to the log for as long as it took, at most so long: what
-/// is written in the background takes half of the disk at any speed.
+/// After each sync the writer rests for as long as the sync took, up to this time. So background
+/// writes take at most half of the disk, whatever its speed.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// The most bytes per second that a segment is written with.
+/// The rate limit of a segment's writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateLimit {
-    /// Bounds the CPU time too.
+    /// Also limits the CPU time.
     pub(crate) bytes_per_s: u64,
 }
 
-/// A segment being written. It counts only once the manifest names it.
+/// A segment being written. It takes effect only once the manifest names it.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     number: u64,
     path: PathBuf,
     file: Arc<dyn FsFile>,
     buffer: Vec<u8>,
-    /// Where the buffer goes.
+    /// File offset of the buffer.
     at: u64,
     synced_to: u64,
     rows: Vec<Row>,
@@ -52,7 +52,7 @@ pub(crate) struct SegmentWriter {
     started: Instant,
 }
 
-/// A segment that is whole and durable but for its name in the directory.
+/// A complete and durable segment. Only its name in the directory may not be durable yet.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// In the order in which they were written.
@@ -60,7 +60,7 @@ pub(crate) struct Written {
     pub(crate) file: SegmentFile,
 }
 
-/// A slice that lies in a segment.
+/// A slice in a segment.
 pub(crate) struct Placed<'a> {
     pub(crate) at: u64,
     pub(crate) header: SliceHeader,
@@ -68,8 +68,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) index: &'a [u8],
 }
 
-/// Writes the table behind the slices, which are in the order of their places, and syncs the
-/// file.
+/// Writes the table after the slices, which are in the order of their offsets, and syncs the file.
 ///
 /// # Errors
 /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
@@ -104,7 +103,7 @@ pub(crate) fn complete_segment(
         after,
         rows: rows.len() as u32,
     };
-    // The headers are kept in a handier form.
+    // The headers are kept in a more compact form.
     let lookups = placed
         .iter()
         .map(|one| IndexParts::of(&one.header, one.index).unwrap_or_default());
@@ -144,7 +143,7 @@ impl SegmentWriter {
         rate_limit: RateLimit,
     ) -> Result<Self, StoreError> {
         let path = dir.segment_path(number);
-        // Left by an attempt that failed; no manifest names it.
+        // A failed attempt may have left one, which no manifest names.
         dir.remove(&path)?;
         let file = dir.create(&path);
         let header = Header {
@@ -173,7 +172,7 @@ impl SegmentWriter {
         self.at + self.buffer.len() as u64
     }
 
-    /// Adds a slice that was just made.
+    /// Adds a new slice.
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
@@ -184,7 +183,7 @@ impl SegmentWriter {
         self.end(at, header, std::mem::take(&mut built.index))
     }
 
-    /// Adds the bytes of a slice as they are, which the caller has checked.
+    /// Adds the bytes of a slice unchanged; the caller has checked them.
     ///
     /// # Errors
     /// As [`SegmentWriter::push`].
@@ -222,7 +221,7 @@ impl SegmentWriter {
         self.rest()
     }
 
-    /// Completes the segment, whose slices have effects of entries up to `after`.
+    /// Completes the segment, whose slices have the effects of entries up to `after`.
     ///
     /// # Errors
     /// As [`SegmentWriter::push`].
@@ -268,7 +267,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Leaves the disk to the log after each sync, and keeps to the rate limit.
+    /// Leaves the disk to the log after each sync, and obeys the rate limit.
     fn rest(&mut self) -> Result<(), StoreError> {
         if self.at - self.synced_to < SYNC_BYTES {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Making a slice.
+//! Builds a slice.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -17,7 +17,7 @@ use crate::format::{ballot_bytes, draw_salt};
 use crate::packed::PackedRef;
 use crate::{PartitionSummary, StoreError};
 
-/// What a slice is made of.
+/// The input of a slice.
 pub(crate) struct SliceInput<'a> {
     pub(crate) partition: Partition,
     pub(crate) partitions: Partitions,
@@ -27,11 +27,11 @@ pub(crate) struct SliceInput<'a> {
     pub(crate) digests: Vec<Digest>,
     pub(crate) layer: u8,
     pub(crate) salt: u32,
-    /// Share of strangers that the gate lets through.
+    /// False positive rate of its gate.
     pub(crate) gate_rate: f64,
 }
 
-/// Sizes of gates, remembered: the solver takes longer than filling a small gate.
+/// A cache of gate sizes: computing one takes longer than filling a small gate.
 #[derive(Debug, Default)]
 pub(crate) struct GateRates(HashMap<(usize, u64), torc_index::gate::sizing::GateSize>);
 
@@ -50,10 +50,10 @@ impl GateRates {
     }
 }
 
-/// A slice whose index is made and whose records are still where they were.
+/// A slice with its index, and references to its records.
 pub(crate) struct BuiltSlice<'a> {
     pub(crate) header: SliceHeader,
-    /// Header, gate, MPHF and offsets: what stays in memory.
+    /// Header, gate, MPHF and offsets, which stay in memory.
     pub(crate) index: Vec<u8>,
     order: Vec<u8>,
     /// In the order of slots.
@@ -88,10 +88,10 @@ impl<'a> SliceInput<'a> {
         layers
     }
 
-    /// Makes the index. About 0.2 us a record.
+    /// Builds the index. Takes about 0.2 us per record.
     ///
     /// # Errors
-    /// [`StoreError::Unflushable`]: there are too many records.
+    /// [`StoreError::Unflushable`] if there are too many records.
     pub(crate) fn build(self, gates: &mut GateRates) -> Result<BuiltSlice<'a>, StoreError> {
         let keys = self.records.len();
         let mphf = Mphf::build(&self.digests, u64::from(self.salt)).map_err(unbuildable)?;
@@ -146,7 +146,7 @@ impl<'a> SliceInput<'a> {
     }
 }
 
-/// What the records of a slice come to.
+/// Sums over the records of a slice.
 #[derive(Debug, Default)]
 struct Sums {
     held: PartitionSummary,
@@ -154,9 +154,9 @@ struct Sums {
     highest_time: HybridTime,
     /// Bytes of the longest key and value together.
     longest: usize,
-    /// How many a collection may drop.
+    /// Number of records that a collection may drop.
     collectable: u32,
-    /// Of which generation they are, if they are of one.
+    /// The generation of the records, if they are of one.
     generation: Option<NamespaceId>,
 }
 
@@ -188,7 +188,7 @@ impl Sums {
 }
 
 impl BuiltSlice<'_> {
-    /// Gives the bytes of the slice from its start to its end, in pieces.
+    /// Passes the bytes of the slice to `put`, from start to end, in pieces.
     ///
     /// # Errors
     /// Those of `put`.
@@ -218,10 +218,10 @@ impl BuiltSlice<'_> {
 
 const PIECE_LEN: usize = 64 << 10;
 
-/// Slices of this layer may hold what belongs in higher ones: they are not compacted.
+/// Slices of this layer may hold records of higher layers: they are not compacted.
 pub(crate) const LAST_LAYER: u8 = u8::MAX;
 
-/// Nothing that the write path lets in comes here.
+/// The write path prevents this.
 fn unbuildable(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unflushable {
         why: why.to_string().into(),

@@ -1,4 +1,4 @@
-//! The records of a slice in ring order, from a position on.
+//! Iterates over the records of a slice in ring order, from a position on.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -10,7 +10,7 @@ use super::view::NO_ORDER;
 use super::{Damage, SliceView, order};
 use crate::packed::{Packed, Position};
 
-/// An iterator over a slice. What cannot be read is told, and the next follows.
+/// An iterator over a slice. It reports an unreadable place, then continues with the next.
 #[derive(Debug)]
 pub(crate) struct OrderedRecords<'a> {
     view: SliceView<'a>,
@@ -22,27 +22,27 @@ pub(crate) struct OrderedRecords<'a> {
 /// The slots of a slice in ring order.
 #[derive(Debug)]
 enum Order {
-    /// As the slice has them, checked.
+    /// The slice's own order, checked.
     Kept(Vec<u8>),
-    /// Made anew: those that can be read, then the others.
+    /// Rebuilt: the readable slots in ring order, then the others.
     Sorted(Vec<u32>),
 }
 
-/// A place that cannot be read.
+/// An unreadable place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) what: Damage,
-    /// Its slot, if at least that is known.
+    /// Its slot, if known.
     pub(crate) slot: Option<u32>,
-    /// Whether it comes at its place in ring order.
+    /// Whether it is reported at its place in ring order.
     pub(crate) in_order: bool,
 }
 
 impl<'a> OrderedRecords<'a> {
-    /// From the first record after a position on, or from the first of all.
+    /// Starts at the first record after a position, or at the first of all.
     ///
     /// # Errors
-    /// What is damaged.
+    /// The damage.
     pub(crate) fn after(
         view: SliceView<'a>,
         position: Option<&Position<'_>>,
@@ -50,8 +50,8 @@ impl<'a> OrderedRecords<'a> {
         Ok(Self::from(view, Order::Kept(view.order()?), position))
     }
 
-    /// As [`OrderedRecords::after`], but without the order if that is damaged: reads all of
-    /// the slice then.
+    /// As [`OrderedRecords::after`], but works without the order if that is damaged, by reading the
+    /// whole slice.
     pub(crate) fn readable(view: SliceView<'a>, position: Option<&Position<'_>>) -> Self {
         let order = view.order();
         let order = order.map_or_else(|_| Order::Sorted(sort(view)), Order::Kept);
@@ -71,13 +71,12 @@ impl<'a> OrderedRecords<'a> {
         records
     }
 
-    /// The first place such that whatever can be read before it is not after the position.
+    /// The first place before which no readable record is after the position.
     fn first_after(&self, position: &Position<'_>) -> usize {
         let (mut from, mut to) = (0, self.view.keys());
         while from < to {
             let middle = from.midpoint(to);
-            // Places that cannot be read are passed over: they are met again by whoever
-            // goes on from the answer.
+            // Skips unreadable places: iteration from the result meets them again.
             let at = |place| {
                 self.view
                     .record(self.slot(place)? as usize, Reading::Wait)
@@ -102,7 +101,7 @@ impl<'a> OrderedRecords<'a> {
     }
 }
 
-/// The slots of what can be read, in ring order, then the others.
+/// The readable slots in ring order, then the others.
 fn sort(view: SliceView<'_>) -> Vec<u32> {
     let mut reader = view.reader();
     let mut slots: Vec<_> = (0..view.keys())

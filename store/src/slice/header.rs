@@ -17,7 +17,7 @@
 //! | 56 | 4 | tombstones among the keys |
 //! | 60 | 4 | id of the generation that all records are of; zero if they are of none |
 //! | 64 | 8 | bytes of keys and values |
-//! | 72 | 16 | fingerprint: sum of the records' |
+//! | 72 | 16 | fingerprint: sum of the records' fingerprints |
 //! | 88 | 8 | highest hybrid time |
 //! | 96 | 4 | CRC32C of the order |
 //! | 100 | 4 | CRC32C of the header without these 4 bytes, the gate, the MPHF and the offsets |
@@ -48,12 +48,12 @@ const LONGEST_AT: usize = 123;
 const COLLECTABLE_AT: usize = 124;
 const MAX_PAYLOAD_LEN: usize = MAX_KEY_LEN + MAX_VALUE_LEN;
 const MAX_KEYS: u32 = 1 << 30;
-/// In place of a number of tombstones.
+/// Stored in place of the number of tombstones.
 const GENERATION: u32 = u32::MAX;
 const IMPOSSIBLE: Damage = "the header of a slice is impossible";
 
-/// What a slice says of itself. Of every slice one is kept in memory: its fields are no wider
-/// than they must be, and what follows from others is none.
+/// The header of a slice. Memory holds one for every slice, so its fields are as narrow as
+/// possible, and none repeats what follows from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SliceHeader {
     pub(crate) partition: Partition,
@@ -65,31 +65,32 @@ pub(crate) struct SliceHeader {
     pub(crate) records_len: u64,
     pub(crate) contents: Contents,
     pub(crate) highest_time: HybridTime,
-    /// No record has a higher ballot: damage below a higher one means nothing.
+    /// The highest ballot of its records: damage cannot affect a key with a higher one.
     pub(crate) highest: [u8; BALLOT_LEN],
-    /// Tombstones, and values that expire; of a slice of a generation, which has neither, its id.
+    /// Number of tombstones and expiring values; for a slice of a generation, which has neither,
+    /// its id.
     pub(super) collectable: u32,
     pub(crate) order_crc: u32,
-    /// A slice holds a digest once. Of several keys with one digest, which only a caller with
-    /// a wrong digest can make, the first is in a slice of layer 0, the next in one of layer 1,
-    /// and so on. Slices of one layer are compacted together.
+    /// A slice holds each digest once. Several keys can have one digest only if a caller supplied a
+    /// wrong digest. The first such key is in a slice of layer 0, the next in one of layer 1, and
+    /// so on. Slices of one layer are compacted together.
     pub(crate) layer: u8,
 }
 
-/// What the records of one slice come to, whatever other slices hold.
+/// The sum of a slice's records, whatever other slices hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contents {
     keys: NonZeroU32,
-    /// [`GENERATION`]: it is of a generation, and has none.
+    /// [`GENERATION`] for a slice of a generation, which has no tombstones.
     tombstones: u32,
     payload_bytes: u64,
-    /// Its lower half, and its upper one.
+    /// Lower half, upper half.
     fingerprint: [u64; 2],
 }
 
 impl Contents {
     /// # Errors
-    /// No slice can hold that.
+    /// No slice can hold such a sum.
     pub(super) fn of(
         held: &PartitionSummary,
         generation: Option<NamespaceId>,
@@ -135,7 +136,7 @@ impl SliceHeader {
         }
     }
 
-    /// The generation that all records are of, if they are of one.
+    /// The generation of all its records, if they are of one.
     pub(crate) fn generation(&self) -> Option<NamespaceId> {
         self.is_generation()
             .then_some(NamespaceId(self.collectable))
@@ -153,7 +154,7 @@ impl SliceHeader {
         }
     }
 
-    /// Tombstones, and values that expire.
+    /// Number of tombstones and expiring values.
     pub(crate) const fn collectable(&self) -> u32 {
         if self.is_generation() {
             0
@@ -179,12 +180,12 @@ impl SliceHeader {
             + self.offsets_len as usize
     }
 
-    /// Gate, MPHF and offsets: what stays in memory.
+    /// Gate, MPHF and offsets, which stay in memory.
     pub(crate) fn lookup_len(&self) -> usize {
         self.index_len() - SLICE_HEADER_LEN
     }
 
-    /// Where the records start.
+    /// Offset of the records.
     pub(crate) fn records_at(&self) -> usize {
         self.index_len() + self.order_len()
     }
@@ -232,11 +233,11 @@ impl SliceHeader {
         out
     }
 
-    /// Reads a header whose lengths fit each other. Its checksum is that of the whole
+    /// Reads a header, and checks that its lengths are consistent. Its checksum covers the whole
     /// index: see [`SliceHeader::fits`].
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let bytes: &[u8; SLICE_HEADER_LEN] = bytes
             .first_chunk()
@@ -285,7 +286,7 @@ impl SliceHeader {
         Ok(header)
     }
 
-    /// Whether an index, header included, is as it was written.
+    /// Whether an index, header included, is as written, by its checksum.
     pub(crate) fn fits(&self, index: &[u8]) -> bool {
         let Some((header, parts)) = index.split_first_chunk::<SLICE_HEADER_LEN>() else {
             return false;

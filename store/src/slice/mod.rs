@@ -1,7 +1,8 @@
 //! A slice: the sealed records of one partition with their index, in one run of bytes.
 //!
-//! It names no file and no position, so it can be copied to another segment or another node
-//! byte for byte. All numbers are little-endian; the header's fields are in [`header`].
+//! It contains no file name and no offset in a file, so it can be copied to another segment or
+//! another node byte for byte. All numbers are little-endian; the header's fields are in
+//! [`header`].
 //!
 //! | part | holds |
 //! |---|---|
@@ -13,18 +14,17 @@
 //! | records | in the order of their slots: CRC32C (4 bytes), packed record |
 //! | digest | 32 bytes of BLAKE3 of everything before |
 //!
-//! The first four parts are the *index*: they are read once, checked, and kept in memory,
-//! so that an index page that rots later cannot turn a key that is there into one that is
-//! absent. The rest is read from the file when it is asked for; each record is checked, and
-//! only then believed.
+//! The first four parts are the *index*: they are read once, checked, and kept in memory, so an
+//! index page that rots later cannot make an existing key look absent. The rest is read from the
+//! file on demand, and each record is checked before use.
 //!
 //! Invariants:
 //! * A slice holds each digest once, and at least one. Further keys of a digest are in slices
 //!   of higher layers, see [`SliceHeader::layer`].
 //! * The checksum of a record continues from the slice's salt plus its slot: a record that is
 //!   whole but in the wrong place fails.
-//! * A view over any bytes answers or says what is wrong; it never panics and allocates
-//!   nothing but the record it returns.
+//! * A view over any bytes returns data or reports damage; it never panics, and allocates nothing
+//!   but the record that it returns.
 
 mod builder;
 mod cursor;
@@ -55,8 +55,8 @@ fn record_crc(salt: u32, slot: usize, packed: &[u8]) -> u32 {
     crc32c::crc32c_append(salt.wrapping_add(slot as u32), packed)
 }
 
-/// What is wrong with a slice.
+/// The problem with a slice.
 pub(crate) type Damage = &'static str;
 
-/// A record copied out of a slice, and checked.
+/// A checked copy of a record.
 pub(crate) type Checked = Result<Packed, Damage>;

@@ -1,18 +1,18 @@
 //! The slots of a slice in ring order: a permutation, packed.
 //!
-//! Gets never look at it; scans, compactions and comparisons do.
+//! Gets never read it; scans, compactions and comparisons do.
 
 /// Bits of an entry.
 const fn width(keys: usize) -> u32 {
     usize::BITS - keys.saturating_sub(1).leading_zeros()
 }
 
-/// Bytes of the order of so many keys.
+/// Length of the order of this many keys, bytes.
 pub(super) const fn order_len(keys: usize) -> usize {
     (keys * width(keys) as usize).div_ceil(8)
 }
 
-/// Packs slots, all below their number.
+/// Packs slots, each less than their number.
 pub(super) fn pack(slots: &[u32]) -> Vec<u8> {
     let width = width(slots.len());
     let mut out = Vec::with_capacity(order_len(slots.len()));
@@ -32,7 +32,7 @@ pub(super) fn pack(slots: &[u32]) -> Vec<u8> {
     out
 }
 
-/// The slot of a place in ring order; `None` if the bytes are too few or say one that is not.
+/// The slot at a place in ring order; `None` if the bytes are too short or contain an invalid slot.
 pub(super) fn slot_at(order: &[u8], keys: usize, place: usize) -> Option<usize> {
     let width = width(keys) as usize;
     let at = place * width;

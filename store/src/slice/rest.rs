@@ -1,9 +1,9 @@
-//! Reading what follows the index of a slice, from memory or from the file.
+//! Reads the part of a slice after its index, from memory or from the file.
 //!
-//! A get reads one record, with one read. Whoever reads many in about the order in which they
-//! lie has a [`Reader`], which reads them by blocks.
+//! A get reads one record, with one read. A [`Reader`] reads many records in roughly stored order,
+//! by blocks.
 //!
-//! Bytes that the disk cannot give are damage of what lies there, and of nothing else.
+//! Bytes that the disk cannot read damage only the records that they belong to.
 
 use std::ops::Range;
 
@@ -15,19 +15,18 @@ use crate::fs::FsFile;
 const CUT_OFF: Damage = "a slice is cut off";
 const READ_ERROR: Damage = "the disk reports an error";
 
-/// What a reader of many records reads at once.
+/// Bytes that a reader of many records reads at a time.
 const BLOCK_LEN: u64 = 32 << 10;
-/// Ring order leads through the slots with leaps of some hundred: so many blocks hold what
-/// is leapt over.
+/// Ring order jumps over several hundred slots at a time; this many blocks cover such jumps.
 const BLOCKS: usize = 8;
 
-/// The bytes of a slice behind its index.
+/// The bytes of a slice after its index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rest<'a> {
     Memory(&'a [u8]),
     File {
         file: &'a dyn FsFile,
-        /// Where they start in the file.
+        /// Their offset in the file.
         at: u64,
         len: u64,
     },
@@ -37,7 +36,7 @@ pub(crate) enum Rest<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     Wait,
-    /// It does without what is not in the page cache.
+    /// Fails if the bytes are not in the page cache.
     CachedOnly,
 }
 
@@ -49,7 +48,7 @@ pub(crate) enum Unread {
 }
 
 impl Unread {
-    /// What is damaged, for a reader who waits.
+    /// The damage, for a reader that waits.
     fn damage(self) -> Damage {
         match self {
             Self::Damaged(what) => what,
@@ -87,10 +86,10 @@ impl Rest<'_> {
         }
     }
 
-    /// A copy of some bytes, no more than there are.
+    /// A copy of `len` bytes from `from` on, no more than exist.
     ///
     /// # Errors
-    /// There are fewer, or they cannot be read.
+    /// There are fewer bytes, or they are unreadable.
     pub(crate) fn copy(&self, from: u64, len: usize) -> Result<Vec<u8>, Damage> {
         if len as u64 > self.len().saturating_sub(from) {
             return Err(CUT_OFF);
@@ -101,7 +100,7 @@ impl Rest<'_> {
         Ok(bytes)
     }
 
-    /// What follows the first `len` bytes.
+    /// The part after the first `len` bytes.
     pub(crate) fn behind(self, len: u64) -> Self {
         match self {
             Self::Memory(bytes) => {
@@ -138,24 +137,24 @@ fn fill(file: &dyn FsFile, buf: &mut [u8], at: u64, how: Reading) -> Result<(), 
     Ok(())
 }
 
-/// So many bytes of a file, which the caller has bounded.
+/// Reads `len` bytes of a file; the caller has bounded `len`.
 ///
 /// # Errors
-/// They cannot be read.
+/// They are unreadable.
 pub(crate) fn read_file(file: &dyn FsFile, at: u64, len: usize) -> Result<Vec<u8>, Damage> {
     let mut bytes = vec![0; len];
     fill(file, &mut bytes, at, Reading::Wait).map_err(Unread::damage)?;
     Ok(bytes)
 }
 
-/// Reads by blocks and keeps the last ones: 256 KiB.
+/// Reads by blocks, and keeps the last ones: 256 KiB.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: Rest<'a>,
     blocks: Vec<Block>,
-    /// Counts uses of blocks.
+    /// Counts uses of blocks, to find the least recently used one.
     clock: u64,
-    /// The last bytes that were asked for.
+    /// The bytes returned last.
     asked: Vec<u8>,
 }
 
@@ -163,7 +162,7 @@ pub(crate) struct Reader<'a> {
 struct Block {
     number: u64,
     last_used: u64,
-    /// None if not all of them can be read.
+    /// Empty if some of them are unreadable.
     bytes: Vec<u8>,
 }
 
@@ -181,10 +180,10 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// The bytes of a range, whose length the caller has bounded.
+    /// The bytes of a range; the caller has bounded its length.
     ///
     /// # Errors
-    /// Some of them cannot be read.
+    /// Some of them are unreadable.
     pub(crate) fn bytes(&mut self, range: Range<u64>) -> Result<&[u8], Damage> {
         let len = range.end.checked_sub(range.start).ok_or(CUT_OFF)?;
         if range.end > self.rest.len() {
@@ -206,7 +205,7 @@ impl<'a> Reader<'a> {
             asked.extend_from_slice(piece);
             at += piece.len() as u64;
         }
-        // Too long for a block, or beside something that cannot be read.
+        // The range is longer than a block, or its block has unreadable bytes.
         let is_whole = asked.len() as u64 == len;
         asked.resize(to_usize(len), 0);
         self.asked = asked;
@@ -226,7 +225,7 @@ impl<'a> Reader<'a> {
         &block.bytes
     }
 
-    /// Reads a block in place of the one that was not used for the longest time.
+    /// Reads a block in place of the least recently used one.
     fn load(&mut self, number: u64) -> usize {
         let place = if self.blocks.len() < BLOCKS {
             self.blocks.push(Block {
@@ -275,7 +274,7 @@ mod tests {
         let bad = 5 * BLOCK_LEN + 1000..5 * BLOCK_LEN + 1512;
         fs.break_sectors(path, bad.start + at..bad.end + at);
         let mut reader = Reader::new(rest);
-        // There and back, in strides that no block is a multiple of.
+        // Forwards and backwards, with a stride that does not divide the block length.
         let starts: Vec<u64> = (0..len).step_by(701).collect();
         for from in starts.iter().chain(starts.iter().rev()).copied() {
             for range in [0, 1, 500, 40_000].map(|more| from..len.min(from + more)) {

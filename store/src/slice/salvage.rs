@@ -1,8 +1,8 @@
 //! The records of a slice whose index is damaged.
 //!
-//! They lie without gaps in the order of their slots, each with its length, and with a
-//! checksum that says which slot is meant: their index is not needed to find them. If all of
-//! them are whole and come to what the header says, nothing was lost.
+//! The records are stored without gaps in slot order, each with its length and a checksum that
+//! depends on its slot. So they can be found without the index. If all of them are intact and their
+//! sum equals the header's, nothing was lost.
 
 use super::header::{SLICE_HEADER_LEN, SliceHeader};
 use super::rest::{Reader, Rest};
@@ -11,11 +11,11 @@ use super::{Damage, RECORD_CRC_LEN};
 use crate::PartitionSummary;
 use crate::packed::{HEAD_LEN, Packed, PackedRef};
 
-/// Gives the records of a slice, all bytes of which these are, in the order of their slots.
-/// Reads them once.
+/// Passes the records of a slice, given all its bytes, to `take` in slot order. Reads the bytes
+/// once.
 ///
 /// # Errors
-/// Not all of them are there; what was given until then means nothing.
+/// Some records are missing; discard those passed so far.
 pub(crate) fn salvage(
     all: Rest<'_>,
     mut take: impl FnMut(PackedRef<'_>),

@@ -1,4 +1,4 @@
-//! Reading a slice.
+//! Reads a slice.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -17,8 +17,7 @@ use super::{Checked, Damage, RECORD_CRC_LEN, order, record_crc};
 use crate::Cursor;
 use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef};
 
-/// A slice in two parts: its index, checked and in memory, and the rest, as it is in the
-/// file.
+/// A slice in two parts: its index, checked and in memory, and the rest, as in the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SliceView<'a> {
     header: &'a SliceHeader,
@@ -30,22 +29,22 @@ pub(crate) struct SliceView<'a> {
     rest: Rest<'a>,
 }
 
-/// What the heads of a slice's gate, MPHF and offsets say, so that a get reads none of them.
+/// The heads of a slice's gate, MPHF and offsets, so that a get need not read them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads {
     probes: u8,
     mphf: MphfHead,
-    /// Of an offset.
+    /// Low bits of an offset.
     low_bits: u8,
     /// Of the records.
     pub(crate) longest: SizeClass,
 }
 
 impl Heads {
-    /// Reads the heads of an index; checks that all its parts can be read.
+    /// Reads the heads of an index, and checks that all its parts are readable.
     ///
     /// # Errors
-    /// One of them cannot.
+    /// One of them is not.
     pub(crate) fn read(header: &SliceHeader, index: &[u8]) -> Result<Self, Damage> {
         let lookup = index.get(SLICE_HEADER_LEN..).ok_or(NO_INDEX)?;
         let gate_end = header.gate_len as usize;
@@ -68,7 +67,7 @@ impl Heads {
     }
 }
 
-/// What of an index lookups read.
+/// The parts of an index that lookups read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IndexParts<'a> {
     /// Blocks of the gate.
@@ -78,7 +77,7 @@ pub(crate) struct IndexParts<'a> {
 }
 
 impl<'a> IndexParts<'a> {
-    /// Those of a whole index; none if it is shorter than its header says.
+    /// The parts of a whole index; `None` if it is shorter than its header says.
     pub(crate) fn of(header: &SliceHeader, index: &'a [u8]) -> Option<Self> {
         let parts = index.get(SLICE_HEADER_LEN..header.index_len())?;
         let (gate, lookup) = parts.split_at_checked(header.gate_len as usize)?;
@@ -90,28 +89,28 @@ impl<'a> IndexParts<'a> {
     }
 }
 
-/// What a slice says of a digest.
+/// What a slice holds for a digest.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Its gate has never seen it.
+    /// Its gate excludes the digest.
     GateNegative,
-    /// The record in its slot, which may be that of another key.
+    /// The record in its slot, which may have another key.
     Record(Packed),
-    /// The record in its slot is damaged: nobody knows whether the key is there.
+    /// The record in its slot is damaged, so the key may or may not exist.
     Damaged(Damage),
-    /// The record is not in the page cache, and the caller does not wait.
+    /// The record is not in the page cache, and the caller must not wait.
     NotCached,
 }
 
-/// Records up to so many bytes are read without asking for memory.
+/// Records of up to this length are read without an allocation.
 const SHORT_LEN: usize = 1024;
 
 const NO_INDEX: Damage = "the index of a slice is damaged";
 pub(super) const NO_ORDER: Damage = "the order of a slice is damaged";
 
 impl<'a> SliceView<'a> {
-    /// `heads` were read from the index, `parts` are [those](Self::parts) of it; `rest` is
-    /// what follows it.
+    /// `heads` were read from the index, `parts` are [its parts](Self::parts), and `rest` follows
+    /// it.
     pub(crate) fn new(
         header: &'a SliceHeader,
         heads: Heads,
@@ -127,10 +126,10 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// A view of a whole slice whose index is checked here, the rest is not.
+    /// A view of a whole slice. Checks its index, not the rest.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     pub(crate) fn of(header: &'a SliceHeader, bytes: &'a [u8]) -> Result<Self, Damage> {
         let (index, rest) = bytes
             .split_at_checked(header.index_len())
@@ -138,10 +137,10 @@ impl<'a> SliceView<'a> {
         Self::behind(header, index, Rest::Memory(rest))
     }
 
-    /// A view of a slice whose index, header included, is checked here.
+    /// A view of a slice. Checks its index, header included.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     pub(crate) fn behind(
         header: &'a SliceHeader,
         index: &'a [u8],
@@ -176,10 +175,9 @@ impl<'a> SliceView<'a> {
         Offsets::view_again(offsets, self.keys(), self.heads.low_bits)
     }
 
-    /// Asks the gate, then reads the record in the digest's slot.
+    /// Checks the gate, then reads the record in the digest's slot.
     pub(crate) fn find(&self, digest: &Digest, how: Reading) -> Found {
-        // The function's seed is loaded while the gate is: most who ask know that the key is
-        // there.
+        // Loads the MPHF's seed together with the gate, because most gets are for existing keys.
         if let Some(mphf) = self.mphf() {
             mphf.prefetch(digest);
         }
@@ -190,7 +188,7 @@ impl<'a> SliceView<'a> {
         slot.map_or(Found::Damaged(NO_INDEX), |slot| self.find_at(slot, how))
     }
 
-    /// What is in a slot.
+    /// The content of a slot.
     pub(crate) fn find_at(&self, slot: usize, how: Reading) -> Found {
         match self.record(slot, how) {
             Ok(packed) => Found::Record(packed),
@@ -199,7 +197,7 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// Where the record of a slot, with its checksum, lies among the bytes after the index.
+    /// The range of a slot's record with its checksum, among the bytes after the index.
     pub(crate) fn range(&self, slot: usize) -> Option<Range<u64>> {
         let offsets = self.offsets()?;
         let start = offsets.get(slot)?;
@@ -215,14 +213,14 @@ impl<'a> SliceView<'a> {
             .then(|| records_at + start..records_at + end)
     }
 
-    /// Asks the processor for the parts of the index that the lookup of a slot needs.
+    /// Prefetches the parts of the index for the lookup of a slot.
     pub(crate) fn prefetch_offset(&self, slot: usize) {
         if let Some(offsets) = self.offsets() {
             offsets.prefetch(slot);
         }
     }
 
-    /// The record of a slot, checked. One read.
+    /// The checked record of a slot. One read.
     pub(crate) fn record(&self, slot: usize, how: Reading) -> Result<Packed, Unread> {
         let range = self.range(slot).ok_or(NO_INDEX)?;
         let len = (range.end - range.start) as usize;
@@ -237,7 +235,7 @@ impl<'a> SliceView<'a> {
         Ok(self.checked(slot, bytes)?.to_packed())
     }
 
-    /// The key that a slot claims to hold, if its record can be parsed; nothing is checked.
+    /// The key that a slot claims to hold, if its record can be parsed. Unchecked.
     pub(crate) fn claimed_key(&self, slot: usize) -> Option<Cursor> {
         let range = self.range(slot)?;
         let bytes = self
@@ -253,10 +251,10 @@ impl<'a> SliceView<'a> {
         Reader::new(self.rest)
     }
 
-    /// The record of a slot, checked, read by a reader of the slice.
+    /// The checked record of a slot, read with a reader of the slice.
     ///
     /// # Errors
-    /// What is damaged.
+    /// The damage.
     pub(crate) fn record_by(&self, reader: &mut Reader<'_>, slot: usize) -> Checked {
         let range = self.range(slot).ok_or(NO_INDEX)?;
         Ok(self.checked(slot, reader.bytes(range)?)?.to_packed())
@@ -266,10 +264,10 @@ impl<'a> SliceView<'a> {
         checked(self.header.salt, slot, bytes)
     }
 
-    /// The order, checked: see [`order::slot_at`].
+    /// The checked order: see [`order::slot_at`].
     ///
     /// # Errors
-    /// It is not as it was written.
+    /// It is not as written.
     pub(super) fn order(&self) -> Result<Vec<u8>, Damage> {
         let len = self.header.order_len();
         if len as u64 > self.rest.len() {
@@ -284,10 +282,10 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// Whether the digest at the end of a whole slice is that of its bytes.
+    /// Checks the digest at the end of a whole slice.
     ///
     /// # Errors
-    /// It is not.
+    /// It does not match the bytes.
     pub(crate) fn digest_fits(bytes: &[u8]) -> Result<(), Damage> {
         let (content, digest) = bytes
             .split_last_chunk::<SLICE_DIGEST_LEN>()
@@ -299,12 +297,12 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// Whether every record is as it was written, and every key where lookups find it:
-    /// `digest_of` says what the digest of a key must be, if it can. Reads everything once, in
-    /// the order in which it lies: 0.2 us a record, half of it for `digest_of`.
+    /// Checks that every record is as written, and that lookups find every key. `digest_of` gives
+    /// the correct digest of a key, if it can. Reads everything once in stored order: 0.2 us per
+    /// record, half of it for `digest_of`.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The problem.
     pub(crate) fn verify(
         &self,
         digest_of: impl Fn(NamespaceId, &[u8]) -> Option<Digest>,
@@ -314,7 +312,7 @@ impl<'a> SliceView<'a> {
         let partitions = self.header.partitions;
         let mut held = crate::PartitionSummary::default();
         let (mut highest, mut collectable) = (Ballot::default(), 0);
-        // The header's number of keys was bounded, but the bytes bound it better.
+        // The header's number of keys is bounded, but the length is a tighter bound.
         let most = self.rest.len() as usize / HEAD_LEN;
         let mut digests = Vec::with_capacity(self.keys().min(most));
         let mut reader = self.reader();
@@ -360,8 +358,7 @@ impl<'a> SliceView<'a> {
         self.verify_order(&digests)
     }
 
-    /// Whether the order leads through all slots in ring order; `digests` are those of the
-    /// slots.
+    /// Checks that the order is a permutation in ring order; `digests` are those of the slots.
     fn verify_order(&self, digests: &[Digest]) -> Result<(), Damage> {
         let order = self.order()?;
         let mut before: Option<Digest> = None;
@@ -377,7 +374,7 @@ impl<'a> SliceView<'a> {
     }
 }
 
-/// The record of a slot whose bytes, with its checksum, these are.
+/// The record of a slot from its bytes, which include the checksum.
 pub(super) fn checked(salt: u32, slot: usize, bytes: &[u8]) -> Result<PackedRef<'_>, Damage> {
     let (crc, bytes) = bytes
         .split_first_chunk::<RECORD_CRC_LEN>()

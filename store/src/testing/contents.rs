@@ -1,4 +1,4 @@
-//! What the disk of a [`CrashFs`](super::CrashFs) holds, and what a crash leaves of it.
+//! The disk of a [`CrashFs`](super::CrashFs), and what a crash leaves of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Change {
         }
     }
 
-    /// As `apply`, but of a write perhaps only some sectors, or the start.
+    /// As `apply`, but may apply only some sectors or a prefix of a write.
     pub(super) fn apply_torn(&self, file: &mut Vec<u8>, dice: &mut Dice) {
         let Self::Write { offset, bytes } = self else {
             return self.apply(file);
@@ -128,7 +128,7 @@ impl NameChange {
     }
 }
 
-/// Splitmix64: a seed gives the same crash again.
+/// Splitmix64: a seed reproduces a crash.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {

@@ -1,15 +1,14 @@
-//! A file system in memory that can crash at every call and lose what was not synced.
+//! An in-memory file system that can crash at every call and lose everything that was not synced.
 //!
-//! It is as unkind as POSIX allows. After a crash, of everything since the last sync of
-//! a file or directory any part may be there: none of it, all of it, or some calls and
-//! not others, and of one write some sectors or a prefix that ends anywhere. A rename is
-//! atomic, and what was renamed may be durable while its creation under the old name was
-//! not. When only the process dies everything is still visible, and still as unsynced as
-//! before. After a failed sync, what it should have made durable is visible and never
-//! becomes durable.
+//! It is as unkind as POSIX allows. After a crash, any part of what happened since the last sync of
+//! a file or directory may remain: nothing, everything, or some calls and not others; of one write,
+//! some sectors or a prefix of any length. A rename is atomic, and a renamed file may be durable
+//! although its creation under the old name was not. If only the process dies, everything is still
+//! visible, and still as unsynced as before. After a failed sync, the data that it should have made
+//! durable stays visible and never becomes durable.
 //!
-//! Kinder than a real disk in two ways: directories are durable when made, and what was
-//! synced never rots ([`CrashFs::put_file`] is there to damage it).
+//! It is kinder than a real disk in two ways: directories are durable when created, and synced data
+//! never rots ([`CrashFs::put_file`] can damage it).
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +22,7 @@ use super::file::{CrashDir, CrashFile, CrashLock};
 use super::state::{Fault, Hook, State};
 use crate::fs::{Fs, FsDir, FsFile, FsLock};
 
-/// A call that changes something, and at which a crash or a fault can be placed.
+/// A call that changes something, at which a test can place a crash or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// [`Fs::create`].
@@ -44,18 +43,18 @@ pub enum Call {
     Sync,
 }
 
-/// What of the unsynced survives a crash.
+/// The part of unsynced changes that survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survives {
-    /// None of it: the power failed before the cache was written.
+    /// Nothing: the power failed before the cache was written.
     Nothing,
-    /// All of it: the process died, the machine did not. A later crash may still lose it.
+    /// Everything: the process died, the machine did not. A later crash may still lose it.
     Everything,
-    /// Some of it, drawn from this seed.
+    /// Some of it, chosen by this seed.
     Some(u64),
 }
 
-/// A file system in memory. Clones are the same one.
+/// An in-memory file system. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct CrashFs {
     pub(super) state: Arc<Mutex<State>>,
@@ -68,8 +67,8 @@ impl CrashFs {
         Self::default()
     }
 
-    /// Crashes at the `call`-th changing call from now on, counted from 1: that call is
-    /// under way when it happens, and every later one fails.
+    /// Crashes during the `call`-th changing call from now on, counted from 1; every later call
+    /// fails.
     pub fn crash_at(&self, call: u64) {
         let mut state = self.state.lock();
         state.crash_at = Some(state.calls + call);
@@ -92,7 +91,7 @@ impl CrashFs {
         self.state.lock().calls
     }
 
-    /// What a machine finds that starts after a crash at this moment. `self` is unchanged.
+    /// The file system that a machine finds after a crash now. `self` is unchanged.
     #[must_use]
     pub fn image(&self, survives: Survives) -> Self {
         let state = self.state.lock();
@@ -106,8 +105,8 @@ impl CrashFs {
         }
     }
 
-    /// Makes the next such call on a path that contains `path_contains` fail. A failing
-    /// write writes half.
+    /// Makes the next such call on a path that contains `path_contains` fail. A failing write
+    /// writes half of its bytes.
     pub fn fail_next(&self, call: Call, path_contains: &str, error: io::ErrorKind) {
         self.state.lock().faults.push(Fault {
             call,
@@ -116,8 +115,8 @@ impl CrashFs {
         });
     }
 
-    /// Does something right before a call on a path that contains `path_contains`, in the
-    /// thread that makes the call; `after` such calls are let pass first.
+    /// Runs `hook` right before a call on a path that contains `path_contains`, on the calling
+    /// thread, after letting `after` such calls pass.
     pub fn before(
         &self,
         call: Call,
@@ -133,19 +132,19 @@ impl CrashFs {
         });
     }
 
-    /// Whether every fault and every hook that was asked for has happened.
+    /// Whether every requested fault and hook has happened.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         let state = self.state.lock();
         state.faults.is_empty() && state.hooks.is_empty()
     }
 
-    /// Bounds the bytes of all files together; `None` for no bound.
+    /// Limits the total bytes of all files; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
     }
 
-    /// Bytes of all files together.
+    /// Total bytes of all files.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().used()
@@ -157,7 +156,7 @@ impl CrashFs {
         self.state.lock().names.keys().cloned().collect()
     }
 
-    /// The contents of a file, as a reader sees them.
+    /// The content of a file, as a reader sees it.
     #[must_use]
     pub fn file(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state.lock();
@@ -165,7 +164,7 @@ impl CrashFs {
         Some(state.inodes[*inode].bytes.clone())
     }
 
-    /// Puts a durable file in place, for instance one with a bit flipped.
+    /// Stores a durable file, for example one with a flipped bit.
     pub fn put_file(&self, path: &Path, bytes: &[u8]) {
         let mut state = self.state.lock();
         let inode = state.inodes.len();
@@ -178,7 +177,7 @@ impl CrashFs {
         state.durable_names.insert(path.to_owned(), inode);
     }
 
-    /// Changes the bytes of a file where they are, under those who have it open too.
+    /// Changes the bytes of a file in place, also for those who have it open.
     pub fn rot(&self, path: &Path, change: impl FnOnce(&mut [u8])) {
         let mut state = self.state.lock();
         if let Some(inode) = state.names.get(path).copied() {
@@ -188,7 +187,7 @@ impl CrashFs {
         }
     }
 
-    /// From now on reads of a file that touch these bytes fail.
+    /// Makes reads of these bytes of a file fail from now on.
     pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) {
         let mut state = self.state.lock();
         if let Some(inode) = state.names.get(path).copied() {
@@ -196,12 +195,12 @@ impl CrashFs {
         }
     }
 
-    /// Whether the page cache has nothing: then whoever must not wait gets no bytes.
+    /// Sets whether the page cache is empty: then a reader that must not wait gets no bytes.
     pub fn set_cold(&self, is_cold: bool) {
         self.state.lock().is_cold = is_cold;
     }
 
-    /// Removes a file durably, if it is there.
+    /// Durably removes a file, if it exists.
     pub fn remove_file(&self, path: &Path) {
         let mut state = self.state.lock();
         state.names.remove(path);
@@ -211,7 +210,7 @@ impl CrashFs {
     /// Makes creations, renames and removals in a directory durable.
     ///
     /// # Errors
-    /// Those that were asked for.
+    /// The injected faults.
     pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.begin(Call::SyncDir, dir)?;
         state.fault(Call::SyncDir, dir)?;
@@ -227,17 +226,17 @@ impl CrashFs {
         Ok(())
     }
 
-    /// Bounds the descriptors that can still be opened; `None` for no bound.
+    /// Limits the descriptors that can still be opened; `None` for no limit.
     pub fn set_free_descriptors(&self, free: Option<usize>) {
         self.state.lock().free_descriptors = free;
     }
 
-    /// The next so many descriptors that are closed are taken by others at once.
+    /// Lets other processes take the next `next` descriptors as soon as they are closed.
     pub fn steal_descriptors(&self, next: usize) {
         self.state.lock().stolen_descriptors = next;
     }
 
-    /// Runs the hooks of a call without holding the state, then begins the call.
+    /// Runs the hooks of a call without holding the state's lock, then begins the call.
     pub(super) fn begin(&self, call: Call, path: &Path) -> io::Result<MutexGuard<'_, State>> {
         let name = path.to_string_lossy();
         let mut due = Vec::new();

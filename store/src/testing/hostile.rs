@@ -1,8 +1,8 @@
-//! What fuzzers are given: decoders that must take any bytes, and whole bytes to start from.
+//! Entry points for fuzzers: decoders that must accept any bytes, and valid bytes to start from.
 //!
-//! Each decoder also tries the bytes with their checksums made right, so that a fuzzer
-//! reaches what lies behind them. None may panic, loop for ever, or allocate by a length that
-//! the bytes only claim.
+//! Each decoder also tries the bytes with corrected checksums, so that a fuzzer reaches the code
+//! behind them. No decoder may panic, loop forever, or allocate by a length that the bytes only
+//! claim.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ const PARTITIONS: Partitions = match Partitions::new(16) {
     Ok(partitions) => partitions,
     Err(_) => Partitions::DEFAULT,
 };
-/// Records that lie in order are read up to so many.
+/// Limit on the records read in ring order.
 const MOST_RECORDS: usize = 10_000;
 
-/// Reads bytes as a slice in every way; gives its records if all of it is right.
+/// Reads bytes as a slice in every way; returns the number of its records if all of it is valid.
 ///
 /// # Panics
-/// If what is right in one way is wrong in another.
+/// If the bytes are valid in one way and invalid in another.
 #[expect(clippy::must_use_candidate, reason = "that it returns is the answer")]
 pub fn read_slice(bytes: &[u8]) -> Option<u64> {
     let records = read_one(bytes);
@@ -95,7 +95,7 @@ fn asked(bytes: &[u8]) -> impl Iterator<Item = Digest> {
     ])
 }
 
-/// The same bytes with the checksums of index and order, and the digest, made right.
+/// The same bytes with corrected checksums of index and order, and a corrected digest.
 fn forge_slice(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut forged = bytes.to_vec();
     let header = SliceHeader::decode(&forged).ok()?;
@@ -111,11 +111,11 @@ fn forge_slice(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(forged)
 }
 
-/// Replays bytes as the only segment of a log, and as the body of a batch; gives how many
-/// entries they have.
+/// Replays bytes as the only segment of a log, and as the body of a batch; returns the number of
+/// entries.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problem with them.
 pub fn read_log(bytes: &[u8]) -> Result<u64, StoreError> {
     let mut body = bytes;
     while !body.is_empty() && Entry::take(&mut body).is_ok() {}
@@ -166,10 +166,10 @@ fn records(keys: u64) -> Vec<Packed> {
     packed
 }
 
-/// A whole slice of so many records, of partition 5 of 16; the same bytes each time.
+/// A valid slice of `keys` records, in partition 5 of 16; always the same bytes.
 ///
 /// # Errors
-/// [`StoreError::Unflushable`] for none.
+/// [`StoreError::Unflushable`] for no keys.
 pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
     let records = records(keys);
     let input = SliceInput {
@@ -189,7 +189,7 @@ pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-/// A whole segment of the log with so many batches; the same bytes each time.
+/// A valid log segment with `batches` batches; always the same bytes.
 #[must_use]
 pub fn sample_log(batches: u64) -> Vec<u8> {
     let header = Header {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn huge_numbers_in_a_header_are_refused_or_bounded() {
         let good = sample_slice(5).unwrap();
-        // Every field of four and of eight bytes.
+        // Every field of four or eight bytes.
         for at in (8..104).step_by(4) {
             for number in [
                 u64::MAX,
@@ -301,7 +301,7 @@ mod tests {
                 let at = at.index(bytes.len() - 8);
                 bytes[at..at + len.min(8)].copy_from_slice(&number.to_le_bytes()[..len.min(8)]);
             }
-            // The length stays what the header says, so that more is reached.
+            // The length stays as in the header, to reach more code.
             let len = bytes.len() as u64;
             bytes[8..16].copy_from_slice(&len.to_le_bytes());
             read_slice(&bytes);
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Header, order and records were compared by hand with the tables of the document, their
+    /// Header, order and records were compared by hand with the tables of the document, and their
     /// checksums with a second implementation of CRC32C.
     #[test]
     fn the_bytes_of_a_slice_do_not_change() {

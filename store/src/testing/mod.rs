@@ -1,6 +1,6 @@
-//! Stand-ins for the disk, for tests of this crate and of those above it.
+//! Substitutes for the disk, for tests of this crate and of those above it.
 //!
-//! Compiled with the feature `testing` only.
+//! Compiled only with the feature `testing`.
 
 #![expect(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -15,8 +15,8 @@ pub use hostile::{read_log, read_slice, sample_log, sample_slice};
 
 use crate::compaction::{Zeal, how_many};
 
-/// How many slices of these lengths, which ascend, a compaction merges, beginning with the
-/// smallest, when `most` may stay and the node is busy or idle.
+/// The number of slices of these ascending lengths that a compaction merges, smallest first, if
+/// `most` may stay and the node is busy or idle.
 #[must_use]
 pub fn compacted(lens: &[u64], most: usize, is_idle: bool) -> usize {
     let zeal = if is_idle { Zeal::Idle } else { Zeal::Busy };

@@ -22,15 +22,15 @@ pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) hooks: Vec<Hook>,
     pub(super) capacity: Option<u64>,
-    /// Bytes of files that cannot be read.
+    /// Unreadable bytes of files.
     pub(super) bad_sectors: Vec<(usize, Range<u64>)>,
-    /// Whether the page cache has nothing.
+    /// Whether the page cache is empty.
     pub(super) is_cold: bool,
     pub(super) free_descriptors: Option<usize>,
     pub(super) stolen_descriptors: usize,
 }
 
-/// What a test does before a call.
+/// An action of a test before a call.
 pub(super) struct Hook {
     pub(super) call: Call,
     pub(super) path_contains: String,
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// # Errors
-    /// Some of these bytes of a file cannot be read.
+    /// Some of these bytes are unreadable.
     pub(super) fn check_sectors(&self, inode: usize, bytes: Range<u64>) -> io::Result<()> {
         let meets = |(file, bad): &(usize, Range<u64>)| {
             *file == inode && bad.start < bytes.end && bytes.start < bad.end
@@ -71,7 +71,7 @@ impl State {
         Ok(())
     }
 
-    /// As found by another process on the same machine.
+    /// The state that another process on the same machine finds.
     pub(super) fn visible(&self) -> Self {
         Self {
             inodes: self.inodes.clone(),
@@ -83,8 +83,7 @@ impl State {
         }
     }
 
-    /// As found after a restart of the machine; the dice draw what survives of the
-    /// unsynced.
+    /// The state after a restart of the machine; `dice` choose which unsynced changes survive.
     pub(super) fn image(&self, mut dice: Option<Dice>) -> Self {
         let mut names = self.durable_names.clone();
         for change in &self.pending {
@@ -102,7 +101,7 @@ impl State {
         }
     }
 
-    /// Counts a call that was just recorded; the crash comes while it is under way.
+    /// Counts a call that was just recorded, and crashes during it if requested.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.calls += 1;
         self.crashed |= self.crash_at == Some(self.calls);

@@ -1,4 +1,4 @@
-//! What the tests of the store share: records by number, and a model of the store.
+//! Helpers shared by the store's tests: records by number, and a model of the store.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -80,7 +80,7 @@ pub(crate) fn get(store: &Store, key: u64) -> Result<Option<Record>, StoreError>
     )
 }
 
-/// Scrubs a partition; gives what was lost.
+/// Scrubs a partition; returns the lost places.
 pub(crate) fn lost(store: &Store, partition: Partition) -> Vec<Unreadable> {
     let report = store.scrub(partition, Some(&CLUSTER), u64::MAX).unwrap();
     report.unreadable
@@ -120,7 +120,7 @@ pub(crate) fn reserve_ceiling(store: &Store, time: HybridTime) -> Result<(), Sto
     outcome.recv().unwrap()
 }
 
-/// What a store should hold.
+/// The expected content of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) records: BTreeMap<Cursor, (Seq, Record)>,
@@ -151,7 +151,7 @@ impl Model {
         self.facts.entry(partition).or_default().1 = Ballot::default();
     }
 
-    /// Changes of a partition. What was collected is gone for good: nothing at or below a
+    /// Applies changes of a partition. Collected records are gone for good: nothing at or below a
     /// watermark is ever written again, see [`Model::is_writable`].
     pub(crate) fn apply(&mut self, partition: Partition, batch: &PartitionBatch) {
         if batch.wipe {
@@ -197,7 +197,7 @@ impl Model {
         differs.or_else(|| (ceiling != self.ceiling).then(|| format!("ceiling {ceiling:?}")))
     }
 
-    /// Sums of the whole and of the part up to the middle record.
+    /// Compares the sums of the whole partition and of the part up to the middle record.
     fn sums_differ(store: &Store, partition: Partition, all: &[&Record]) -> Option<String> {
         let middle = all
             .get(all.len() / 2)
@@ -219,7 +219,7 @@ impl Model {
             .or_else(|| Self::filtered_pages_differ(store, partition, all))
     }
 
-    /// Pages of the values of even length, and the sums of all records of those pages.
+    /// Compares pages of the values with even lengths, and the sums of all records of these pages.
     fn filtered_pages_differ(
         store: &Store,
         partition: Partition,
@@ -234,7 +234,7 @@ impl Model {
         loop {
             let mut keep = |value: &[u8]| is_kept(value);
             let page = store.scan_filtered(partition, after.as_ref(), limits, &mut keep);
-            // Two keys have one digest.
+            // Two keys have the same digest.
             let page = page.unwrap()?;
             let next = page.page.next.as_ref();
             let until = next.map(|next| (next.digest, next.namespace));
@@ -258,7 +258,7 @@ impl Model {
         (!fits).then(|| format!("filtered {partition}: {kept:?}, not {expected:?}"))
     }
 
-    /// Sums of the page of all, of those up to the middle record and of those after it.
+    /// Compares the sums of all records, of those up to the middle one, and of those after it.
     fn page_sums_differ(store: &Store, partition: Partition, all: &[&Record]) -> Option<String> {
         let middle = all.get(all.len() / 2).map(|one| Cursor::of(one));
         let place = |one: &Record| (one.digest, one.namespace);
@@ -280,24 +280,24 @@ impl Model {
             };
             let found = (sums(here.len()), here.len().checked_sub(1).and_then(sums));
             let expected = (Some((expected.count, expected.sum)), None);
-            // What is kept does not look at keys.
+            // The kept sum does not distinguish keys.
             let is_kept = after.is_none() && until.is_none();
             let fits = found == expected || (has_twins && (is_kept || found.0.is_none()));
             (!fits).then(|| format!("page sum of {partition}: {found:?}, not {expected:?}"))
         })
     }
 
-    /// Reads everything back in every way there is and compares.
+    /// Reads everything back in every way, and compares.
     ///
     /// # Panics
-    /// If the store holds anything else.
+    /// If the store has any other content.
     pub(crate) fn check(&self, store: &Store, place: &str) {
         if let Some(difference) = self.difference(store) {
             panic!("{place}: {difference}");
         }
     }
 
-    /// How the store differs from this, if it does.
+    /// How the store differs from this model, if it does.
     pub(crate) fn difference(&self, store: &Store) -> Option<String> {
         let expect = |what: String, found: &dyn Debug, expected: &dyn Debug| {
             let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
@@ -337,7 +337,7 @@ impl Model {
                 )
             })
             .or_else(|| {
-                // What was flushed since may come whole, but nothing else.
+                // Slices flushed since then may come as a whole, but nothing else.
                 let watermark = self.watermark(partition);
                 let mut found = scan_all(store, partition, self.middle());
                 found.retain(|one| !one.state.is_collected(one.ballot, watermark));
@@ -397,7 +397,7 @@ impl Model {
     }
 }
 
-/// What a record adds to a fingerprint, written down a second time from FORMAT.md.
+/// A record's contribution to a fingerprint, implemented a second time from FORMAT.md.
 pub(crate) fn fingerprint_of(record: &Record) -> u128 {
     let mix = |word: u64| {
         let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -423,7 +423,7 @@ pub(crate) fn fingerprint_of(record: &Record) -> u128 {
     high << 64 | low
 }
 
-/// All records of a partition after a number, by small pages.
+/// All records of a partition after a number, read in small pages.
 pub(crate) fn scan_all(store: &Store, partition: Partition, since: Seq) -> Vec<Record> {
     let limits = ScanLimits {
         records: 3,
@@ -449,14 +449,14 @@ pub(crate) fn scan_all(store: &Store, partition: Partition, since: Seq) -> Vec<R
     }
 }
 
-/// The sum of all fingerprints: what two stores are compared by.
+/// The sum of all fingerprints, for comparing two stores.
 pub(crate) fn fingerprint(store: &Store) -> u128 {
     partitions().iter().fold(0, |sum, partition| {
         sum.wrapping_add(store.summary(partition).fingerprint)
     })
 }
 
-/// Compares what a store says of each partition with a count of what a scan gives.
+/// Compares the store's summary of each partition with the result of a scan.
 ///
 /// # Panics
 /// If they differ.
@@ -473,8 +473,8 @@ pub(crate) fn check_summaries(store: &Store, place: &str) {
     }
 }
 
-/// Tests that open a store for every flipped bit flip one of so many, coprime to 8, so that
-/// all places in a byte are met; `TORC_FLIP_STEP=1` for all.
+/// Tests that open a store for every flipped bit flip only one in this many, which is coprime to 8,
+/// so that all bit positions occur; `TORC_FLIP_STEP=1` flips all.
 pub(crate) fn flip_step() -> usize {
     let step = std::env::var("TORC_FLIP_STEP");
     step.map_or(5, |step| step.parse().unwrap())

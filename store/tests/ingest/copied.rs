@@ -1,4 +1,4 @@
-//! What a copy holds: all that the sender had, whatever either side did before.
+//! The content of a copy: everything that the sender had, whatever either side did before.
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
@@ -83,7 +83,7 @@ fn what_is_copied_stays_readable_while_the_sender_writes_flushes_compacts_and_dr
 fn what_is_too_large_to_be_kept_in_memory_is_verified_from_the_file() {
     let (from, _) = open(&CrashFs::new()).unwrap();
     let keys: Vec<u64> = keys_of(HOME).take(120).collect();
-    // Two slices of 6 MB, of which an ingest keeps one.
+    // Two slices of 6 MB, of which an ingest keeps one in memory.
     for half in keys.chunks(60) {
         let value = |key: &u64| vec![*key as u8; 100_000];
         write_all(&from, half.iter().map(|key| put(*key, 10, value(key))));
@@ -95,7 +95,7 @@ fn what_is_too_large_to_be_kept_in_memory_is_verified_from_the_file() {
     block_on(prepare(&to, HOME, &sealed).unwrap().publish()).unwrap();
     assert_eq!(scan_all(&to, HOME, Seq(0)), scan_all(&from, HOME, Seq(0)));
     let mut bytes = bytes_of(&sealed);
-    // In the one that is not kept.
+    // In the slice that is not kept in memory.
     let at = bytes.len() - 1_000_000;
     bytes[at] ^= 1;
     let (to, _) = open(&CrashFs::new()).unwrap();
@@ -202,7 +202,7 @@ proptest! {
                 }
             }
             taken.last_seq = to.last_seq().0;
-            // A tail by numbers is another test's: numbers here are not the model's.
+            // Another test covers tails by number: numbers here differ from the model's.
             let expected: Vec<_> = taken.records.values().map(|(_, one)| one.clone()).collect();
             prop_assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
             check_summaries(&to, "after a step");

@@ -1,4 +1,4 @@
-//! Ingest on a disk that is full, fails, or loses what was not synced.
+//! Ingest on a disk that is full, fails, or loses unsynced data.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ fn an_ingest_outlives_neither_its_store_nor_a_restart() {
     assert_eq!(to.summary(HOME), from.summary(HOME));
 }
 
-/// What a receiver does: the calls at which it crashes are those of all of this.
+/// The whole work of a receiver, in which the crashes occur.
 fn receive_all(to: &Store, from: &Store, reached: &mut usize) -> Result<(), StoreError> {
     let keys: Vec<u64> = keys_of(HOME).take(12).collect();
     for (key, time) in keys.iter().zip([5, 100, 15, 35]) {
@@ -100,7 +100,7 @@ fn receive_all(to: &Store, from: &Store, reached: &mut usize) -> Result<(), Stor
 #[test]
 fn a_crash_at_any_call_of_the_receiver_leaves_the_old_or_the_new() {
     let (_, from) = sender();
-    // What is held when each point was reached.
+    // The content at each point.
     let expected: Vec<u128> = {
         let (to, _) = open(&CrashFs::new()).unwrap();
         let keys: Vec<u64> = keys_of(HOME).take(12).collect();
@@ -138,7 +138,8 @@ fn a_crash_at_any_call_of_the_receiver_leaves_the_old_or_the_new() {
         fs.crash_at(call);
         let mut reached = 0;
         if let Ok((to, _)) = open(&fs) {
-            // Whether the crash was met or only slowed something down, it is one.
+            // The crash may not have been reached, or may only have delayed something; both are
+            // allowed.
             let _ = receive_all(&to, &from, &mut reached);
         }
         for survives in [

@@ -1,4 +1,4 @@
-//! Slices that are copied from one store to another, byte for byte.
+//! Slices copied from one store to another, byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -36,7 +36,7 @@ fn bytes_of(sealed: &SealedPartition) -> Vec<u8> {
     for slice in &sealed.slices {
         let mut at = 0;
         loop {
-            // No round number: chunks lie across every border.
+            // An odd length, so that chunks cross every border.
             let chunk = slice.read(at, 333).unwrap();
             if chunk.is_empty() {
                 break;
@@ -48,7 +48,7 @@ fn bytes_of(sealed: &SealedPartition) -> Vec<u8> {
     bytes
 }
 
-/// All that comes before publishing.
+/// Everything up to publishing.
 fn prepare(to: &Store, home: Partition, sealed: &SealedPartition) -> Result<Ingest, StoreError> {
     let mut ingest = to.ingest(home, &infos(sealed))?;
     for chunk in bytes_of(sealed).chunks(250) {
@@ -63,7 +63,7 @@ fn copy_sealed(from: &Store, to: &Store, home: Partition) -> Result<Seq, StoreEr
     block_on(prepare(to, home, &sealed)?.publish())
 }
 
-/// Slices, then what came after them.
+/// Copies slices, then later records.
 fn copy(from: &Store, to: &Store, home: Partition) -> Result<(), StoreError> {
     let sealed = from.sealed(home)?;
     block_on(prepare(to, home, &sealed)?.publish())?;
@@ -83,7 +83,7 @@ fn write_all(store: &Store, records: impl IntoIterator<Item = Record>) {
     }
 }
 
-/// A store with three slices of the partition and something on top.
+/// A store with three slices of the partition, and newer records in its memtable.
 fn sender() -> (CrashFs, Store) {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();

@@ -47,15 +47,15 @@ fn a_drop_while_an_ingest_is_published_wins_and_one_before_does_not_concern_it()
     }
 }
 
-/// Runs `during` on the receiver while it flushes or compacts, right before a call, and an ingest
-/// with it.
+/// Runs `during` on the receiver right before a call of a flush or compaction, together with an
+/// ingest.
 fn ingest_during(is_compaction: bool, call: Call, file: &str, nth: usize) -> bool {
     let (_, from) = sender();
     let fs = CrashFs::new();
     let (to, _) = open(&fs).unwrap();
     let keys: Vec<u64> = keys_of(HOME).take(12).collect();
-    // Older, equal and newer versions of what is ingested. Of the six older ones at most four
-    // give way to equal ones.
+    // Older, equal and newer versions of ingested records. At most four of the six older ones are
+    // replaced by equal ones.
     let mut model = Model::default();
     let sent: Vec<Record> = scan_all(&from, HOME, Seq(0))
         .into_iter()
@@ -97,7 +97,7 @@ fn ingest_during(is_compaction: bool, call: Call, file: &str, nth: usize) -> boo
     };
     let (later, postponed) = std::sync::mpsc::channel();
     fs.before(call, file, nth, move || {
-        // Who holds the manifest, or writes the log, cannot wait for an ingest.
+        // The holder of the manifest and the log's thread cannot wait for an ingest.
         if std::thread::current().name() == Some("torc-commit") {
             later.send(ingest_now).unwrap();
         } else {

@@ -1,4 +1,4 @@
-//! What is damaged, was not announced or does not belong is refused.
+//! Slices that are damaged, unannounced or of another partition are refused.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn nor_does_a_slice_pass_that_was_damaged_before_its_digest_was_made() {
             matches!(refused, Err(StoreError::BadIngest { .. })),
             "bit {bit}"
         );
-        // In pieces it is not kept but read again from the file.
+        // A slice in pieces is not kept in memory, but read again from the file.
         let mut ingest = to.ingest(HOME, &[info]).unwrap();
         let (start, rest) = bad.split_at(content_len / 2);
         ingest.write(Bytes::copy_from_slice(start)).unwrap();

@@ -1,4 +1,4 @@
-//! Ingests that share a segment: none harms another.
+//! Ingests that share a segment do not affect each other.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,11 @@
-//! A manifest in words, read by FORMAT.md and not by the code that writes it, and how to forge one.
+//! Describes a manifest in words, by FORMAT.md and without the code that writes it; also forges
+//! one.
 
 use std::fmt::Write as _;
 
 const HEADER_LEN: usize = 64;
 const FRAME_LEN: usize = 32;
-/// Of the body: the first log, the highest time.
+/// The fixed part of the body: the first log segment, and the highest time.
 const FIXED_LEN: usize = 16;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -23,7 +24,7 @@ pub(crate) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// What a manifest says, a line for each entry.
+/// The content of a manifest, one line per entry.
 pub(crate) fn say(bytes: &[u8]) -> String {
     let body = &bytes[HEADER_LEN + FRAME_LEN..];
     let mut said = format!(
@@ -71,7 +72,7 @@ pub(crate) fn say(bytes: &[u8]) -> String {
     said
 }
 
-/// Appends an entry and makes the checksums right.
+/// Appends an entry and corrects the checksums.
 pub(crate) fn forge(manifest: &[u8], kind: u32) -> Vec<u8> {
     let mut bytes = manifest.to_vec();
     bytes.extend_from_slice(&kind.to_le_bytes());

@@ -1,6 +1,6 @@
-//! Golden scripts of the store: what its manifest says and what its slices hold, step by step, on
-//! a disk that crashes where the script says. `world.rs` has the commands. `UPDATE_GOLDENFILES=1`
-//! writes the answers anew.
+//! Golden scripts of the store: the content of its manifest and its slices, step by step, on a disk
+//! that crashes where the script says. `world.rs` has the commands. `UPDATE_GOLDENFILES=1` rewrites
+//! the expected output.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use world::World;
 
-/// Runs every script of a directory, and then says which failed.
+/// Runs every script of a directory, then reports those that failed.
 fn run_all(directory: &str) -> std::io::Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let entries = std::fs::read_dir(here.join(directory))?.map(|entry| Ok(entry?.path()));
@@ -28,7 +28,7 @@ fn run_all(directory: &str) -> std::io::Result<()> {
         match std::panic::catch_unwind(run) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => failed.push(format!("{}: {error}", script.display())),
-            // The difference was printed.
+            // The difference has been printed.
             Err(_) => failed.push(script.display().to_string()),
         }
     }

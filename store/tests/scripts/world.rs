@@ -2,16 +2,16 @@
 //!
 //! | command | does |
 //! |---|---|
-//! | `open`, `close` | opens the store, and says what it found; closes it |
+//! | `open`, `close` | opens the store and prints what it found; closes it |
 //! | `put k=a 10`, `delete k 20` | a durable write of this version |
-//! | `get k`, `trace k` | the record; where it was looked for |
+//! | `get k`, `trace k` | the record; where it was looked up |
 //! | `drop k`, `purge k 20` | drops the partition of k; collects in it up to a version |
-//! | `flush`, `compact` | now, and says what it did |
-//! | `manifest`, `files` | what the manifest says; all files but the log's |
-//! | `stop before=rename MANIFEST` | the machine stops at the next such call, or `after=2` more of them |
-//! | `crash nothing`, `crash everything` | it stops now, if it has not; so much of the unsynced survives |
-//! | `flip MANIFEST 600`, `cut MANIFEST 80`, `remove MANIFEST` | damages a file: a bit, the end, all |
-//! | `forge 9` | adds an entry of this kind to the manifest, with right checksums |
+//! | `flush`, `compact` | runs now, and prints the report |
+//! | `manifest`, `files` | the content of the manifest; all files except the log's |
+//! | `stop before=rename MANIFEST` | the machine stops at the next such call, or after `after=2` more of them |
+//! | `crash nothing`, `crash everything` | it stops now, if it has not; this much of the unsynced data survives |
+//! | `flip MANIFEST 600`, `cut MANIFEST 80`, `remove MANIFEST` | damages a file: a bit, the end, the whole file |
+//! | `forge 9` | adds an entry of this kind to the manifest, with correct checksums |
 //! | `choose busy 5 5 6 100` | which slices of these lengths are compacted; `most=8` may stay |
 
 use std::error::Error;

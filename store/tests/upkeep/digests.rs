@@ -1,5 +1,5 @@
-//! Keys that share a digest, which only a caller with a wrong one can make: they harm nothing
-//! else, and none of them is lost.
+//! Keys that share a digest, which only a caller with a wrong digest can cause: they affect nothing
+//! else, and none is lost.
 
 use std::ops::RangeInclusive;
 
@@ -23,13 +23,13 @@ fn write(store: &Store, model: &mut Model, record: Record) {
     block_on(store.write(record)).unwrap();
 }
 
-/// Flushes rounds of records; in each partition some, in that of key 1 several of one digest.
+/// Flushes rounds of records: some in each partition, and several with one digest in that of key 1.
 fn fill(store: &Store, model: &mut Model, rounds: RangeInclusive<u64>) {
     for round in rounds {
         for key in 0..40 {
             write(store, model, put(key, round, format!("{key} of {round}")));
         }
-        // Each round has other keys of the digest.
+        // Each round has different keys of the digest.
         for key in (0..5).filter(|key| (key + round) % 3 > 0) {
             write(store, model, foreign(key, round, "foreign"));
         }
@@ -88,7 +88,7 @@ fn an_idle_node_compacts_them_once() {
         std::thread::yield_now();
     }
     let compactions = store.stats().compactions;
-    // A flush makes the thread look again.
+    // A flush makes the thread check again.
     write(&store, &mut model, tombstone(1, 9));
     block_on(store.flush()).unwrap();
     model.check(&store, "compacted by itself");
@@ -105,7 +105,7 @@ fn no_page_ends_between_two_keys_of_a_digest() {
     let (store, _) = open(&fs).unwrap();
     let mut model = Model::default();
     fill(&store, &mut model, 1..=2);
-    // Some of them in the memtable.
+    // Some of them are in the memtable.
     for key in [0, 3] {
         write(&store, &mut model, foreign(key, 9, "newer"));
     }
@@ -124,7 +124,7 @@ fn no_page_ends_between_two_keys_of_a_digest() {
         loop {
             let page = store.scan(home, after.as_ref(), limits).unwrap();
             found.extend(page.records);
-            // Behind every key of the digest, as those say who know no key.
+            // After every key of the digest, as callers ask that do not know the key.
             after = page.next.map(|next| Cursor {
                 key: Key::new(vec![u8::MAX; 1024]).unwrap(),
                 ..next

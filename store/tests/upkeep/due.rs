@@ -1,4 +1,4 @@
-//! When flushes and compactions happen by themselves.
+//! When flushes and compactions run automatically.
 
 use crate::common::{block_on, get, open, partition_of, put};
 use crate::{open_with, write};
@@ -28,7 +28,7 @@ fn flushes_happen_by_themselves_when_the_memtable_is_half_full_and_not_more_ofte
         key += 1;
         write(&store, key, 10).unwrap();
     }
-    // About 210 bytes a record of the memtable: 50,000 bytes are 235 of them.
+    // About 210 bytes per record of the memtable: 50,000 bytes are 235 of them.
     assert!(key > 600, "three halves of the memtable, not {key} records");
     assert_eq!(store.stats().flush_waits, 0, "the other half was enough");
 }

@@ -1,4 +1,4 @@
-//! Flushes and compactions that find no space.
+//! Flushes and compactions without disk space.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,5 @@
-//! Flushes and compactions: what goes on meanwhile, what happens by itself, and who waits for whom.
+//! Flushes and compactions: what continues meanwhile, what runs automatically, and what waits for
+//! what.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -35,7 +36,7 @@ fn segments(fs: &CrashFs) -> Vec<PathBuf> {
     files
 }
 
-/// A store whose every partition has several slices, and what it holds.
+/// A store with several slices in each partition, and its expected content.
 fn with_slices(fs: &CrashFs, rounds: u64) -> (Store, Model) {
     let (store, _) = open(fs).unwrap();
     let mut model = Model::default();

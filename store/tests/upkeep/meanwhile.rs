@@ -1,4 +1,4 @@
-//! Writes, drops and a close while a flush or compaction is under way.
+//! Writes, drops and a close during a flush or compaction.
 
 use crate::common::{DIR, Model, block_on, fingerprint, get, open, partition_of, put, tombstone};
 use crate::{segments, with_slices, write};
@@ -6,7 +6,7 @@ use torc_record::Record;
 use torc_store::StoreError;
 use torc_store::testing::{Call, CrashFs, Survives};
 
-/// What happens to `key-3`, its partition and others while something is under way.
+/// Changes of `key-3`, its partition and others during a flush or compaction.
 fn disturbance() -> (Vec<Record>, Vec<Record>) {
     let during = vec![
         put(3, 50, b"newer, then dropped"),
@@ -18,8 +18,8 @@ fn disturbance() -> (Vec<Record>, Vec<Record>) {
     (during, after_drop)
 }
 
-/// Runs steps while a flush or compaction is under way, right before its `nth` call of this kind,
-/// and checks that what is found after a crash is what the store held.
+/// Runs steps right before the `nth` call of this kind in a flush or compaction, and checks that
+/// the content after a crash is what the store held.
 fn write_during(is_compaction: bool, call: Call, file: &str, nth: usize) -> bool {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
@@ -63,7 +63,7 @@ fn write_during(is_compaction: bool, call: Call, file: &str, nth: usize) -> bool
     };
     let (later, postponed) = std::sync::mpsc::channel();
     fs.before(call, file, nth, move || {
-        // The thread that writes the log cannot wait for itself.
+        // The log's thread cannot wait for itself.
         if std::thread::current().name() == Some("torc-commit") {
             later.send(disturb).unwrap();
         } else {
@@ -118,7 +118,7 @@ fn what_is_written_and_dropped_while_a_flush_or_compaction_is_under_way_survives
         ] {
             let times = (0..20).take_while(|nth| write_during(is_compaction, call, file, *nth));
             let times = times.count();
-            // A compaction removes no log.
+            // A compaction removes no log segments.
             let happens = !is_compaction || file != "log-";
             assert_eq!(
                 times > 0,

@@ -1,4 +1,4 @@
-//! Memory that a flush has freed goes back to the system.
+//! A flush returns the freed memory to the system.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What a flush leaves, and how it is read.
+//! The result of a flush, and reads of it.
 
 use crate::common::{block_on, fingerprint, get, open, put};
 use crate::{segments, with_slices, write};

@@ -15,7 +15,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "torc.selector" . }}
 {{- end }}
 
-{{- /* As many as `kubectl scale` said. There is nothing to look up where no cluster is asked: then those of the values. */ -}}
+{{- /* The number set by `kubectl scale`; without a cluster to ask (helm template), the value. */ -}}
 {{- define "torc.replicaCount" -}}
 {{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "torc.name" .) -}}
 {{- if $running }}{{ $running.spec.replicas }}{{ else }}{{ .Values.replicaCount }}{{ end -}}

@@ -55,7 +55,7 @@ impl Coordinator {
         if !op.own.is_answered {
             Self::answer(&mut op, outcome, out);
         }
-        // Who was asked and is late may be behind.
+        // Replicas that have not answered yet may have an older version.
         if !everybody && op.own.quorum != Quorum::One {
             let pause = self.options.eventual.resend_ms;
             self.rest(now, op, pause);
@@ -123,7 +123,7 @@ impl Coordinator {
         if matches!(op.request, Request::HandOver(_)) {
             return Self::answer(&mut op, Outcome::Refused, out);
         }
-        // One that may hold it, but not vouch for it, names its own ballot.
+        // A replica that may hold the record but cannot vouch for it sends the record's own ballot.
         if op.own.record.as_ref().map(|record| record.ballot) != Some(highest) {
             is_not_in_doubt(&mut op, from);
         }
@@ -141,7 +141,7 @@ impl Coordinator {
         }
     }
 
-    /// The replica did nothing this time.
+    /// The replica did nothing with this request.
     pub(super) fn on_declined(
         &mut self,
         now: Now,
@@ -150,7 +150,7 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         is_not_in_doubt(&mut op, from);
-        // What was sent again may be stored although the first copy was not.
+        // A resent message may have been stored although its first copy was not.
         let is_open = op.own.is_answered || op.own.resends > 0 || op.own.may_be_stored();
         let is_over = !is_open && self.lacks_space_for(&op);
         match &mut op.own.step {
@@ -159,7 +159,7 @@ impl Coordinator {
                 if !mute.contains(&from) {
                     mute.push(from);
                 }
-                // Where one was asked, another one may know.
+                // If only one replica was asked, another one may know.
                 let asks_one = op.own.quorum == Quorum::One && op.request == Request::Get;
                 if asks_one && op.own.resends == 0 && !op.own.is_answered {
                     return self.on_eventual_wake(now, op, out);
@@ -184,12 +184,12 @@ impl Coordinator {
         }
     }
 
-    /// Sends the newest version to those who need it.
+    /// Sends the newest version to the replicas that need it.
     pub(super) fn bring_together(&mut self, op: &mut EventualOp, out: &mut Vec<Intent>) {
         let Step::Reading { read, mute } = &mut op.own.step else {
             return self.end_unanswered(op, out);
         };
-        // Who has no say is told only what a majority of them knows (R9).
+        // A replica without a say may only get what a majority knows (R9).
         let is_majority = read.is_majority() || self.mutations.has(Mutation::MinorityRepairs);
         let mute: &[NodeId] = if is_majority { mute } else { &[] };
         for (to, envelope) in read.repairs(&op.at, mute, op.own.closes) {

@@ -12,7 +12,7 @@ impl Coordinator {
         out.push(Intent::Done { op, outcome });
     }
 
-    /// The deadline is over, or no quorum is possible any more.
+    /// The deadline has passed, or no quorum is possible any more.
     pub(super) fn end_unanswered(&mut self, op: &EventualOp, out: &mut Vec<Intent>) {
         let forgets = self.mutations.has(Mutation::EventualLostIsUnavailable);
         let outcome = if op.own.may_be_stored() && !forgets {
@@ -36,7 +36,7 @@ impl Coordinator {
         !write.can_spare(self.full(config))
     }
 
-    /// The time is over: keep hints for replicas that have not confirmed.
+    /// The time is up: keeps hints for replicas that have not confirmed.
     pub(super) fn end(&mut self, op: &EventualOp, out: &mut Vec<Intent>) {
         self.lingering.remove(&op.id);
         let (Step::Writing { write, .. }, Some(record)) = (&op.own.step, &op.own.record) else {
@@ -83,7 +83,7 @@ impl Coordinator {
         self.put_back(op);
     }
 
-    /// Abandons an operation. A write that it may have sent lingers as if it had been answered.
+    /// Abandons an operation. A write that may have been sent lingers as if it had been answered.
     pub(in super::super) fn abandon_eventual(
         &mut self,
         now: Now,

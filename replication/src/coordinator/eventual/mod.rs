@@ -13,8 +13,8 @@
 //! Invariant: if a replica may hold a write's version, the outcome is unknown, never
 //! unavailable.
 //!
-//! * `quorum`: a read and a write. `rounds`: questions. `answers`: answers of replicas.
-//!   `ends`: outcomes and hints.
+//! * `quorum`: a read and a write. `rounds`: requests. `answers`: answers of replicas. `ends`:
+//!   outcomes and hints.
 
 mod answers;
 mod ends;
@@ -37,14 +37,14 @@ pub struct EventualOptions {
     pub resend_ms: u64,
     /// How long a reconciliation waits for all replicas before a majority suffices.
     pub reconcile_ms: u64,
-    /// How long an answered write waits for replicas that have not confirmed.
+    /// How long a write that was answered waits for replicas that have not confirmed.
     pub linger_ms: u64,
-    /// Most answered writes that wait; beyond, the oldest stop waiting.
+    /// Limit on such waiting writes; beyond it, the oldest stop waiting.
     pub lingering: usize,
 }
 
 impl EventualOptions {
-    /// The settings of nodes.
+    /// The default settings of nodes.
     pub const DEFAULT: Self = Self {
         resend_ms: 50,
         reconcile_ms: 500,
@@ -53,10 +53,10 @@ impl EventualOptions {
     };
 }
 
-/// The step of an operation.
+/// The state of an operation.
 #[derive(Debug, Default)]
 pub(super) enum Step {
-    /// For the clock or the topology.
+    /// Waits for the clock or the topology.
     #[default]
     Waiting,
     Reading {
@@ -74,7 +74,7 @@ pub(super) enum Step {
 
 pub(super) type EventualOp = Op<Eventual>;
 
-/// What an operation of an `eventual` namespace keeps.
+/// State of an operation in an `eventual` namespace.
 #[derive(Debug)]
 pub(super) struct Eventual {
     pub(super) quorum: Quorum,
@@ -204,7 +204,7 @@ const fn asks_first(op: &EventualOp) -> bool {
     tells && op.own.existed.is_none()
 }
 
-/// What a reader at `unix_ms` sees.
+/// What a reader whose clock is at `unix_ms` sees.
 fn outcome_of(content: &Content, version: Ballot, unix_ms: u64) -> Outcome {
     match content {
         Content::Value {

@@ -14,7 +14,7 @@ use torc_ring::NodeId;
 
 use crate::{Config, Content, Envelope, Held, Locator, Message, Mutation, Mutations, Tag, Votes};
 
-/// Below every written version.
+/// Lower than any written version.
 const LOWEST: Ballot = Ballot {
     epoch: Epoch(0),
     time: HybridTime(1),
@@ -34,8 +34,7 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Whether these members of a set suffice. Excluded members neither count nor are
-    /// waited for.
+    /// Whether these members of a set suffice. Excluded members are neither counted nor required.
     fn is_met(self, votes: Votes, set: Votes, excluded: Votes, mutations: Mutations) -> bool {
         let count = votes.intersection(set).without(excluded).count();
         match self {
@@ -47,8 +46,8 @@ impl Quorum {
     }
 }
 
-/// A running write. Ask for [`sends`](Self::sends), take the answers, and at the
-/// deadline keep a [`Hint`](crate::Hint) for each of [`missing`](Self::missing).
+/// A running write. Send [`sends`](Self::sends), pass in the answers, and at the deadline keep a
+/// [`Hint`](crate::Hint) for each of [`missing`](Self::missing).
 #[derive(Debug, Clone)]
 pub struct EventualWrite {
     config: Arc<Config>,
@@ -82,8 +81,7 @@ impl EventualWrite {
         }
     }
 
-    /// One message to each replica that has not answered, of both sets while the partition
-    /// moves.
+    /// One message to each replica that has not answered, in both sets while the partition moves.
     #[must_use]
     pub fn sends(&self) -> Vec<(NodeId, Envelope)> {
         let message = || Message::Store {
@@ -111,7 +109,7 @@ impl EventualWrite {
         self.is_met(self.config.acceptors().without(self.refused))
     }
 
-    /// Whether the write can succeed without these members.
+    /// Whether the write can still succeed without these members.
     pub(super) fn can_spare(&self, votes: Votes) -> bool {
         self.is_met(self.config.acceptors().without(votes))
     }
@@ -139,14 +137,14 @@ pub struct EventualRead {
     config: Arc<Config>,
     quorum: Quorum,
     mutations: Mutations,
-    /// The asked replicas.
+    /// The requested replicas.
     wanted: Votes,
     answers: Vec<(NodeId, Held)>,
     answered: Votes,
 }
 
 impl EventualRead {
-    /// A read that waits for this many replicas of the set that reads.
+    /// A read that waits for this many replicas of the set that serves reads.
     #[must_use]
     pub fn new(config: Arc<Config>, quorum: Quorum, mutations: Mutations) -> Self {
         let wanted = config.readers().without(config.excluded);
@@ -286,7 +284,8 @@ impl EventualRead {
         if is_absent && others.is_empty() {
             return Vec::new();
         }
-        // Who cannot read what is nowhere else is given a tombstone as old as can be.
+        // If no replica holds the record, those whose own copy is unreadable get a tombstone with the
+        // lowest possible ballot.
         let ballot = if is_absent {
             newest.collected.max(LOWEST)
         } else {
@@ -298,7 +297,7 @@ impl EventualRead {
         let to: Vec<_> = self.behind().chain(others.iter().copied()).collect();
         for (node, held) in &mut self.answers {
             if to.contains(node) {
-                // What it has collected, and up to where it is closed, stays its own.
+                // Its own watermarks stay: what it has collected, and up to where it is closed.
                 *held = Held {
                     collected: held.collected,
                     collecting: held.collecting,

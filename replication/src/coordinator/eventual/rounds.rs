@@ -1,4 +1,4 @@
-//! Asks replicas, by the newest configuration.
+//! Sends requests to replicas in the newest configuration.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::{EventualOp, EventualRead, EventualWrite, Quorum, Step, asks_first, i
 use crate::{Config, Message, Mutation, Now, Tag, Votes};
 
 impl Coordinator {
-    /// Asks all replicas of the newest configuration, or waits for its requirements.
+    /// Asks all replicas of the newest configuration, or waits until the clock and the topology
+    /// allow it.
     pub(in super::super) fn begin_round(
         &mut self,
         now: Now,
@@ -42,7 +43,7 @@ impl Coordinator {
         if op.request == (Request::Reconcile { rewrite: true }) {
             op.own.closes = self.ballot_at(config, op.time);
         } else if op.own.closes > Ballot::default() {
-            // It may have been of an earlier epoch.
+            // It may be from an earlier epoch.
             op.own.closes = self.ballot_at(config, op.own.closes.time);
         }
         let config = Arc::clone(config);
@@ -97,7 +98,7 @@ impl Coordinator {
         }
     }
 
-    /// Asks replicas that have not answered in this round.
+    /// Asks the replicas that have not answered in this round.
     pub(super) fn ask(&self, op: &mut EventualOp, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return;
@@ -110,7 +111,8 @@ impl Coordinator {
             (Step::Writing { write, in_doubt }, _) => {
                 for (to, envelope) in write.sends() {
                     if let Some(index) = config.index(to) {
-                        // Its next answer may be to this message, and tell nothing of the last.
+                        // The replica's next answer may be to this message, and prove nothing about
+                        // the earlier one.
                         op.own.maybe_stored |= in_doubt.contains(index);
                         in_doubt.insert(index);
                     }
@@ -123,7 +125,7 @@ impl Coordinator {
                 let all: Vec<_> = read.missing().collect();
                 let near = all.iter().find(|node| Some(**node) == self.options.near);
                 let first = near.or(all.first()).copied();
-                // One replica is asked at first where one is enough.
+                // If one answer is enough, asks one replica first.
                 let to = match first {
                     Some(first) if one && op.own.resends == 0 => vec![first],
                     _ => all,

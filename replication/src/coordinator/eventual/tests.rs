@@ -142,7 +142,7 @@ fn a_repaired_replica_is_closed_where_it_was_and_the_latest_time_counts() {
     assert_eq!(read.collecting().unix_ms(), 90);
 }
 
-/// What a coordinator is told, and what it wants done.
+/// A coordinator and its intents.
 struct Bench {
     coordinator: Coordinator,
     ms: u64,
@@ -204,7 +204,7 @@ impl Bench {
         std::mem::take(&mut self.out)
     }
 
-    /// Whom something was sent to, and the last message.
+    /// The receivers of the messages sent, and the last message.
     fn sent(&mut self) -> (Vec<NodeId>, Envelope) {
         let mut last = None;
         let mut to = Vec::new();

@@ -1,9 +1,9 @@
-//! Gets that come together, with what the replica on this node holds.
+//! Gets that start together, with the records of the local replica.
 
 use super::*;
 
 impl Scene {
-    /// Starts operations on the key that came together.
+    /// Starts operations on the key that arrived together.
     fn together(&mut self, operations: Vec<(u64, Request, Option<Held>)>) {
         let operations = operations.into_iter().map(|(id, request, held)| {
             let operation = Operation {
@@ -20,7 +20,7 @@ impl Scene {
         self.keep_reserving();
     }
 
-    /// Two gets that know a value of the replica here.
+    /// Two gets that know the local replica's value.
     fn two_gets() -> Self {
         let mut scene = Self::new(Some(A));
         scene.begin(9, put(b"makes the clock ready"));
@@ -32,7 +32,7 @@ impl Scene {
         scene
     }
 
-    /// The claims that were sent since the last look: to whom, and how many.
+    /// The claims sent since the last call: the receiver, the tag, and the number.
     fn claims(&mut self) -> Vec<(NodeId, Tag, usize)> {
         let sent = self.sent().into_iter();
         let claims = sent.filter_map(|(to, message)| match message {

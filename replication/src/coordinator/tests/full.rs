@@ -6,7 +6,7 @@ fn full(tag: Tag) -> Message {
     Message::Abstain { tag, is_full: true }
 }
 
-/// A blind put has met two full replicas, and its caller has gone.
+/// A blind put has met two full replicas, and its caller is gone.
 fn met_full() -> Scene {
     let mut scene = Scene::new(None);
     scene.begin(1, put(b"v"));

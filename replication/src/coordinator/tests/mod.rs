@@ -1,4 +1,4 @@
-//! Operations on registers, played by hand.
+//! Operations on registers, step by step.
 
 mod confirms;
 mod full;
@@ -16,7 +16,7 @@ const B: NodeId = NodeId(2);
 const C: NodeId = NodeId(3);
 const EPOCH: Epoch = Epoch(3);
 
-/// A coordinator on none of three replicas, or on one of them.
+/// A coordinator on a node with or without one of the three replicas.
 struct Scene {
     coordinator: Coordinator,
     ms: u64,
@@ -88,14 +88,14 @@ impl Scene {
         scene
     }
 
-    /// With one get under way.
+    /// A scene with one get under way.
     fn get(near: Option<NodeId>) -> Self {
         let mut scene = Self::new(near);
         scene.begin(1, Request::Get);
         scene
     }
 
-    /// Starts an operation on the key; the disk keeps up with the clock.
+    /// Starts an operation on the key; clock reservations become durable at once.
     fn begin(&mut self, id: u64, request: Request) {
         let operation = Operation {
             partition: Partition(0),
@@ -117,7 +117,7 @@ impl Scene {
         }
     }
 
-    /// The disk is well, although nobody answers.
+    /// Makes clock reservations durable, although no replica answers.
     fn keep_reserving(&mut self) {
         let reserve = |intent: &mut Intent| matches!(intent, Intent::Reserve(_));
         let wanted: Vec<_> = self.said.extract_if(.., reserve).collect();
@@ -129,7 +129,7 @@ impl Scene {
         }
     }
 
-    /// What was sent since the last look.
+    /// The messages sent since the last call.
     fn sent(&mut self) -> Vec<(NodeId, Message)> {
         let is_send = |intent: &mut Intent| matches!(intent, Intent::Send { .. });
         let sent = self.said.extract_if(.., is_send);
@@ -140,7 +140,7 @@ impl Scene {
         sent.collect()
     }
 
-    /// How many operations were answered since the last look, and how.
+    /// The operations answered since the last call, with their outcomes.
     fn answers(&mut self) -> Vec<(u64, Outcome)> {
         let is_done = |intent: &mut Intent| matches!(intent, Intent::Done { .. });
         let done = self.said.extract_if(.., is_done);
@@ -151,7 +151,7 @@ impl Scene {
         done.collect()
     }
 
-    /// Who was asked since the last look, and whether for the value.
+    /// The nodes asked since the last call, and whether for the value.
     fn asked(&mut self) -> Vec<(NodeId, bool)> {
         let asked = self.sent().into_iter();
         let asked = asked.filter_map(|(to, message)| match message {
@@ -161,7 +161,7 @@ impl Scene {
         asked.collect()
     }
 
-    /// The versions that replicas were told to accept since the last look, each once.
+    /// The versions that replicas were asked to accept since the last call, each once.
     fn accepts(&mut self) -> Vec<(torc_record::Record, Option<Ballot>)> {
         let mut accepts = Vec::new();
         for (_, message) in self.sent() {
@@ -174,7 +174,7 @@ impl Scene {
         accepts
     }
 
-    /// How many were asked to promise since the last look.
+    /// The number of promises requested since the last call.
     fn prepares(&mut self) -> usize {
         let is_prepare =
             |(_, message): &(NodeId, Message)| matches!(message, Message::Prepare { .. });
@@ -191,7 +191,7 @@ impl Scene {
         }
     }
 
-    /// A replica answers the present round of an operation.
+    /// Delivers a replica's answer to the present round of an operation.
     fn hear(&mut self, from: NodeId, id: u64, message: impl FnOnce(Tag) -> Message) {
         let envelope = Envelope {
             partition: Partition(0),
@@ -212,7 +212,7 @@ impl Scene {
         self.hear_recall(from, id, held, Recall::Unsure);
     }
 
-    /// Promises, and says what became of what the operation sent.
+    /// Delivers a promise with a replica's memory of the operation's versions.
     fn hear_recall(&mut self, from: NodeId, id: u64, held: Held, recall: Recall) {
         self.hear(from, id, |tag| Message::Promised { tag, held, recall });
     }

@@ -1,4 +1,4 @@
-//! Writes whose time counts. The scripts in `tests/scripts/registers` have the others.
+//! Writes that depend on time. The scripts in `tests/scripts/registers` cover the others.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn higher(ballot: Ballot) -> Ballot {
     }
 }
 
-/// The version of the one accept that was sent.
+/// The version in the only accept that was sent.
 fn accepted(scene: &mut Scene) -> Ballot {
     let accepts = scene.accepts();
     let [(record, _)] = &accepts[..] else {
@@ -29,8 +29,8 @@ fn written(scene: &mut Scene) -> Vec<(u64, Ballot)> {
     versions.collect()
 }
 
-/// A blind put that one replica has accepted and two have refused, and that asks now what
-/// is there.
+/// A blind put that one replica has accepted and two have refused, and that now asks for the
+/// present version.
 fn refused() -> (Scene, Ballot) {
     let mut scene = Scene::new(None);
     scene.begin(1, put(b"v"));
@@ -71,7 +71,7 @@ fn versions_are_distinct_even_if_the_clock_waits_for_its_disk() {
     scene.begin(3, put(b"three"));
     scene.begin(4, put(b"four"));
     scene.sent();
-    // Beyond what is reserved.
+    // Beyond the reserved readings.
     scene.ms += 5_000;
     let now = scene.now();
     let message = Message::Accepted { tag: scene.tag(1) };

@@ -1,11 +1,11 @@
-// The console: asks for JSON, listens to the stream, shows both. It changes nothing.
+// The console: fetches JSON, listens to the stream, and shows both. It changes nothing.
 
 import { Chart, angleOf, bar, bytes, clock, count, drawRing, h, micros, percent, rate, show, spark, span } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 const LOST_AFTER_MS = 10_000;
 const HOT_EVERY_MS = 5000;
-const ERRORS = "Requests that nodes answered with an error; clients repeat many of them elsewhere by themselves, as during a join";
+const ERRORS = "Requests that nodes answered with an error. Clients retry many of them at other nodes automatically, for example during a join";
 const state = { now: null, ring: null, history: [], everyMs: 5000, found: null, nodes: [], zones: [] };
 
 const colour = (node) => `n${Math.max(0, state.nodes.indexOf(node)) % 10}`;
@@ -18,7 +18,7 @@ async function ask(path) {
   return answer.json();
 }
 
-// A column: its name, what it means, how a row fills it, whether it is a number.
+// A column has a name, a help text, a function from row to content, and a flag for numbers.
 function table(id, columns, rows, label) {
   const head = h("tr", {}, columns.map((it) => h("th", { scope: "col", title: it.help, class: it.num ? "num" : "" }, it.name)));
   const body = rows.map((row) => h("tr", {}, columns.map((it, i) => h(i ? "td" : "th", { scope: i ? null : "row", class: `${it.num ? "num" : ""} ${it.kind ?? ""}`.trim() }, it.of(row)))));
@@ -26,22 +26,22 @@ function table(id, columns, rows, label) {
   show($(id).tBodies[0], body.length ? body : [h("tr", {}, h("td", { colspan: columns.length }, label))]);
 }
 
-// What needs attention, the worst first.
+// Problems, worst first.
 
 function attention({ status }) {
   const list = [];
   const add = (how, text) => list.push(h("li", { class: how }, text));
-  if (status.without_quorum) add("bad", `${count(status.without_quorum)} partitions have no quorum: their keys cannot be read or written now.`);
+  if (status.without_quorum) add("bad", `${count(status.without_quorum)} partitions have no quorum: their keys cannot be read or written.`);
   if (status.under_replicated) add("", `${count(status.under_replicated)} of ${count(status.partitions)} partitions lack a replica: restart the nodes that are down, or replace them.`);
-  if (!status.topology_leader) add("", "The topology group has no leader: joins and leaves wait for one.");
+  if (!status.topology_leader) add("", "The topology group has no leader: joins and leaves must wait.");
   for (const node of status.nodes) {
     const who = `Node ${node.id}`;
     if (!node.reachable) add("bad", `${who} does not answer: ${node.problem}`);
     else if (!node.ready && node.state === "active") add("", `${who} is not ready: ${node.problem}`);
-    if (node.disk_full) add("bad", `${who}: its disk is full. It refuses writes until there is space.`);
-    if (node.damaged_slices) add("", `${who}: ${count(node.damaged_slices)} slices are damaged. Check its disk.`);
+    if (node.disk_full) add("bad", `${who}: the disk is full. The node refuses writes until there is space.`);
+    if (node.damaged_slices) add("", `${who}: ${count(node.damaged_slices)} slices are damaged. Check the disk.`);
     const days = node.certificate_ends_at_ms ? (node.certificate_ends_at_ms - state.now.at_ms) / 86.4e6 : Infinity;
-    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: its certificate has expired.` : `${who}: its certificate expires in ${Math.floor(days)} days. Replace its files.`);
+    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: the certificate has expired.` : `${who}: the certificate expires in ${Math.floor(days)} days. Replace its files.`);
     if (node.exposed?.length) add("", `${who} serves ${node.exposed.join(", ")} to other machines without TLS.`);
   }
   show($("attention").firstElementChild, list);
@@ -58,17 +58,17 @@ function summary({ status, samples }) {
   show($("summary"),
     tile("Nodes ready", "Nodes that serve their partitions", `${ready} of ${status.nodes.length}`, "", ready === status.nodes.length ? "good" : "bad"),
     tile("Requests", "Gets, writes, batches, scans and commands of Redis clients, over the last five seconds", requests === null ? "–" : rate(requests)),
-    tile("Get, 99 %", "99 of 100 gets took at most so long; up to twice too high", micros(last?.get_p99_us)),
-    tile("Write, 99 %", "99 of 100 puts and deletes took at most so long; up to twice too high", micros(last?.write_p99_us)),
+    tile("Get, 99 %", "99 of 100 gets took at most this long; the figure may be up to twice too high", micros(last?.get_p99_us)),
+    tile("Write, 99 %", "99 of 100 puts and deletes took at most this long; the figure may be up to twice too high", micros(last?.write_p99_us)),
     tile("Errors", ERRORS, last ? rate(last.faults_per_s) : "–", "", last?.faults_per_s ? "warn" : ""),
-    tile("Records", "Records at all nodes: a key counts once for each of its replicas", count(sum("records")), "with replicas"),
-    tile("Data", "Bytes of keys and values at all nodes", bytes(sum("payload_bytes")), "with replicas"),
-    tile("Index", "RAM of the indexes for each sealed key", keys ? `${((8 * sum("index_bytes")) / keys).toFixed(1)}` : "–", keys ? "bits per sealed key" : "nothing sealed yet"));
+    tile("Records", "Records on all nodes: a key counts once for each of its replicas", count(sum("records")), "with replicas"),
+    tile("Data", "Bytes of keys and values on all nodes", bytes(sum("payload_bytes")), "with replicas"),
+    tile("Index", "RAM of the indexes per sealed key", keys ? `${((8 * sum("index_bytes")) / keys).toFixed(1)}` : "–", keys ? "bits per sealed key" : "nothing sealed yet"));
 }
 
 const perSecond = (it) => it.gets_per_s + it.writes_per_s + it.batches_per_s + it.scans_per_s + it.redis_per_s;
 
-/// The newest sample that all nodes have delivered.
+/// The newest complete sample: one that all nodes have delivered.
 const wholeSample = (samples) => samples.at(samples.length > 1 && state.now.at_ms - samples.at(-1).from_ms < 2 * state.everyMs - 2000 ? -2 : -1);
 
 function ring() {
@@ -80,16 +80,16 @@ function ring() {
   const all = ring.nodes.reduce((sum, it) => sum + it.replicas, 0) || 1;
   table("shares", [
     { name: "node", of: (it) => [swatch(colour(it.id)), `${it.id}`] },
-    { name: "zone", help: "Failure domain: replicas of a partition lie in distinct zones where there are enough", of: (it) => [state.zones.length > 1 ? swatch(zone(it.zone)) : null, it.zone] },
+    { name: "zone", help: "Failure domain: replicas of a partition are in distinct zones if there are enough zones", of: (it) => [state.zones.length > 1 ? swatch(zone(it.zone)) : null, it.zone] },
     { name: "state", of: (it) => it.state },
-    { name: "share", help: "Of all replicas of partitions", num: true, of: (it) => percent(it.replicas / all) },
-    { name: "partitions", help: "Partitions that it holds a replica of", num: true, of: (it) => count(it.replicas) },
-    { name: "leads", help: "Partitions whose operations it coordinates", num: true, of: (it) => count(it.leads) },
-    { name: "weight", help: "Its share of the load; 100 % is normal", num: true, of: (it) => `${it.weight_percent} %` },
+    { name: "share", help: "Share of all replicas of partitions", num: true, of: (it) => percent(it.replicas / all) },
+    { name: "partitions", help: "Partitions that the node has a replica of", num: true, of: (it) => count(it.replicas) },
+    { name: "leads", help: "Partitions that the node leads: it coordinates their operations", num: true, of: (it) => count(it.leads) },
+    { name: "weight", help: "Share of the load relative to a normal node", num: true, of: (it) => `${it.weight_percent} %` },
   ], ring.nodes, "no nodes");
-  const legend = [h("li", {}, "Outer ring: the node that a partition's replicas begin at."), h("li", {}, swatch("heat"), "Inner ring: accesses now, darker is busier.")];
+  const legend = [h("li", {}, "Outer ring: the node with the first replica of each partition."), h("li", {}, swatch("heat"), "Inner ring: current accesses, darker is busier.")];
   if (state.zones.length > 1) legend.push(h("li", {}, "Thin ring: zones."));
-  if (ring.moving.length) legend.push(h("li", {}, `Ticks outside: ${count(ring.moving.length)} partitions that move, in the colour of the node that gets them.`));
+  if (ring.moving.length) legend.push(h("li", {}, `Ticks outside: ${count(ring.moving.length)} moving partitions, in the colour of the receiving node.`));
   show($("ring-legend"), legend);
 }
 
@@ -105,13 +105,13 @@ function change({ status, pace }) {
   }
   const share = it.partitions_total ? it.partitions_done / it.partitions_total : 0;
   show($("change"),
-    h("p", {}, h("b", {}, name(it)), it.aborted ? ", going back" : "", ` · ${percent(share)}`),
+    h("p", {}, h("b", {}, name(it)), it.aborted ? ", being undone" : "", ` · ${percent(share)}`),
     h("progress", { max: it.partitions_total, value: it.partitions_done, "aria-label": `${name(it)}: partitions moved` }),
     h("dl", { class: "facts" },
       fact("partitions", `${count(it.partitions_done)} of ${count(it.partitions_total)}, ${count(it.partitions_active)} under way`),
       fact("data", `${bytes(it.bytes_moved)} of ${bytes(Math.max(it.bytes_planned, it.bytes_moved))}, ${count(it.records_moved)} records`, "Keys and values"),
-      fact("rate", `${bytes(pace.bytes_per_s)}/s since it began, ${span(pace.elapsed_s)} ago`),
-      fact("left", pace.left_s === null ? "not known yet" : span(pace.left_s), "At this rate; the slower of bytes and partitions decides")),
+      fact("rate", `${bytes(pace.bytes_per_s)}/s since the start, ${span(pace.elapsed_s)} ago`),
+      fact("left", pace.left_s === null ? "not known yet" : span(pace.left_s), "At this rate, by the slower of bytes and partitions")),
     ended);
 }
 
@@ -125,29 +125,29 @@ function nodes({ status, nodes: loads, at_ms }) {
   table("nodes", [
     { name: "node", of: (it) => [swatch(colour(it.id)), `${it.id}${it.id === status.answered_by ? " (this)" : ""}`] },
     { name: "state", of: (it) => h("span", { class: CONDITIONS[condition(it)] }, condition(it)) },
-    { name: "role", help: "In the topology group, which agrees on the members; no request waits for it", of: (it) => (it.id === status.topology_leader ? "leader" : it.voter ? "voter" : "learner") },
+    { name: "role", help: "Role in the topology group, which agrees on the members; no request waits for it", of: (it) => (it.id === status.topology_leader ? "leader" : it.voter ? "voter" : "learner") },
     { name: "zone", of: (it) => it.zone },
     { name: "address", of: (it) => it.address },
     { name: "release", of: (it) => it.release },
     { name: "requests", num: true, of: of((it, l) => (l ? rate(perSecond(l)) : "–")) },
-    { name: "get 99 %", help: "99 of 100 gets took at most so long", num: true, of: of((it, l) => micros(l?.get_p99_us)) },
-    { name: "write 99 %", help: "99 of 100 puts and deletes took at most so long", num: true, of: of((it, l) => micros(l?.write_p99_us)) },
+    { name: "get 99 %", help: "99 of 100 gets took at most this long", num: true, of: of((it, l) => micros(l?.get_p99_us)) },
+    { name: "write 99 %", help: "99 of 100 puts and deletes took at most this long", num: true, of: of((it, l) => micros(l?.write_p99_us)) },
     { name: "records", num: true, of: of((it) => count(it.records)) },
     { name: "data", help: "Bytes of keys and values", num: true, of: of((it) => bytes(it.payload_bytes)) },
     { name: "disk free", num: true, of: of((it) => (it.free_bytes === null ? "–" : bytes(it.free_bytes))) },
-    { name: "links", help: "Streams to the other nodes", of: of((it) => (it.out_of_reach.length ? h("span", { class: "bad" }, `out of reach: ${it.out_of_reach.join(", ")}`) : h("span", { class: "good" }, "all well"))) },
-    { name: "certificate", help: "When it ends", of: of((it) => (it.certificate_ends_at_ms ? new Date(it.certificate_ends_at_ms).toISOString().slice(0, 10) : "no TLS")) },
-    { name: "clock", help: "Beside the clock of the node that answers, with the time that asking took", num: true, of: of((it) => (it.clock_ms ? `${skew(it) > 0 ? "+" : ""}${skew(it).toFixed(2)} s` : "–")) },
+    { name: "links", help: "Streams to the other nodes", of: of((it) => (it.out_of_reach.length ? h("span", { class: "bad" }, `out of reach: ${it.out_of_reach.join(", ")}`) : h("span", { class: "good" }, "all connected"))) },
+    { name: "certificate", help: "When it expires", of: of((it) => (it.certificate_ends_at_ms ? new Date(it.certificate_ends_at_ms).toISOString().slice(0, 10) : "no TLS")) },
+    { name: "clock", help: "Difference from the clock of the answering node, including the time of the request", num: true, of: of((it) => (it.clock_ms ? `${skew(it) > 0 ? "+" : ""}${skew(it).toFixed(2)} s` : "–")) },
     { name: "up", num: true, of: of((it) => span(it.uptime_ms / 1000)) },
   ], status.nodes, "no nodes");
 }
 
 const PARTS = [
-  ["hash functions", "mphf_bytes", "Minimal perfect hash functions: which slot a key has"],
-  ["Bloom gates", "gate_bytes", "Say which keys are not there, so that nothing is read for them"],
-  ["offsets", "offset_bytes", "Where the record of each slot lies"],
-  ["headers", "header_bytes", "Of slices"],
-  ["memtable", "memtable_bytes", "Recent records, until they are flushed to slices"],
+  ["hash functions", "mphf_bytes", "Minimal perfect hash functions: the slot of each key"],
+  ["Bloom gates", "gate_bytes", "Exclude absent keys, so that nothing is read for them"],
+  ["offsets", "offset_bytes", "The position of each slot's record"],
+  ["headers", "header_bytes", "Headers of slices"],
+  ["memtable", "memtable_bytes", "Recent records that are not flushed to slices yet"],
 ];
 
 function memory({ status }) {
@@ -163,28 +163,28 @@ function memory({ status }) {
     ...PARTS.map(([name, field, help]) => ({ name, help, num: true, of: (it) => (field === "memtable_bytes" ? [bytes(it[field]), h("small", {}, `of ${bytes(it.memtable_limit_bytes)}`)] : bits(it, field)) })),
     { name: "index", help: "All but the memtable", num: true, of: (it) => bits(it, "index_bytes") },
     { name: "process", help: "Resident memory", num: true, of: (it) => bytes(it.rss_bytes) },
-    { name: "slices", help: "In all; of the partition with the most", num: true, of: (it) => [count(it.slices), h("small", {}, `${it.most_slices} at most`)] },
+    { name: "slices", help: "Total, and the maximum per partition", num: true, of: (it) => [count(it.slices), h("small", {}, `${it.most_slices} at most`)] },
     { name: "on disk", help: "Slices, and the commit log", num: true, of: (it) => [bytes(it.slice_bytes), h("small", {}, `log ${bytes(it.log_bytes)}`)] },
-    { name: "flushes", help: "Memtable to slices, since it started", num: true, of: (it) => count(it.flushes) },
-    { name: "compactions", help: "Several slices to one, since it started", num: true, of: (it) => count(it.compactions) },
-  ], up, "no node answers");
+    { name: "flushes", help: "Flushes of the memtable to slices since the start", num: true, of: (it) => count(it.flushes) },
+    { name: "compactions", help: "Compactions of several slices into one since the start", num: true, of: (it) => count(it.compactions) },
+  ], up, "no node is responding");
 }
 
-/// Hidden where there are neither.
+/// Hidden if there are no generations and no backup is running.
 function generations({ status }) {
   const all = status.generations;
   const writing = status.nodes.filter((it) => it.backing_up).map((it) => it.id);
   $("generations-card").hidden = !all.length && !writing.length;
-  const waits = (it) => [it.not_ready.length ? `fetched by ${it.not_ready.join(", ")}` : "", it.unheard.length ? `not known to ${it.unheard.join(", ")}` : ""].filter((text) => text).join("; ");
+  const waits = (it) => [it.not_ready.length ? `being fetched by ${it.not_ready.join(", ")}` : "", it.unheard.length ? `not known to ${it.unheard.join(", ")}` : ""].filter((text) => text).join("; ");
   table("generations", [
     { name: "namespace", of: (it) => it.namespace },
     { name: "generation", num: true, of: (it) => `${it.number}` },
-    { name: "state", help: "Gets are answered from the current one", of: (it) => h("span", { class: it.state === "current" ? "good" : "" }, it.state.replace("_", " ")) },
+    { name: "state", help: "Gets read the current generation", of: (it) => h("span", { class: it.state === "current" ? "good" : "" }, it.state.replace("_", " ")) },
     { name: "records", num: true, of: (it) => count(it.records) },
     { name: "data", help: "Bytes of keys and values", num: true, of: (it) => bytes(it.payload_bytes) },
-    { name: "waits for", help: "Nodes that still fetch it, or may answer from an older one", of: (it) => waits(it) || "nobody" },
+    { name: "waits for", help: "Nodes that are still fetching it, or may answer from an older one", of: (it) => waits(it) || "none" },
   ], all, "no generations");
-  show($("backups"), writing.length ? `A backup is running on node ${writing.join(", ")}.` : "No backup is written now.");
+  show($("backups"), writing.length ? `A backup is running on node ${writing.join(", ")}.` : "No backup is running.");
 }
 
 function heat({ heat, status }) {
@@ -194,37 +194,37 @@ function heat({ heat, status }) {
     { name: heat.length === status.partitions || !heat.length ? "partition" : "part of the ring", num: true, of: (it) => count(it.part) },
     { name: "accesses", num: true, of: (it) => rate(it.value) },
     { name: "of all", num: true, of: (it) => percent(it.value / all) },
-    { name: "beside the mean", help: "How much busier than the average of all partitions", num: true, of: (it) => `${((it.value * heat.length) / all).toFixed(1)} ×` },
-  ], busiest, "no accesses now");
-  show($("heat-note"), `${rate(all)} accesses in all. Gets, puts and deletes; what was 15 s ago counts half.`);
+    { name: "relative to mean", help: "Accesses relative to the mean of all partitions", num: true, of: (it) => `${((it.value * heat.length) / all).toFixed(1)} ×` },
+  ], busiest, "no current accesses");
+  show($("heat-note"), `${rate(all)} accesses in total: gets, puts and deletes. An access 15 s ago counts half.`);
 }
 
 function hot(answer) {
   const name = (it) => (it.key !== null ? it.key : it.key_base64 !== null ? `base64 ${it.key_base64}` : `digest ${it.digest}`);
   table("hot", [
     { name: "key", kind: "key mono", of: name },
-    { name: "accesses", help: "The true number is never higher, and lower by more than the figure in brackets only with the probability that is told below", num: true, of: (it) => `${count(it.estimate)} (−${count(Math.min(it.estimate, answer.error_bound))})` },
+    { name: "accesses", help: "The true number is never higher. It is lower by more than the figure in brackets only with the probability stated below", num: true, of: (it) => `${count(it.estimate)} (−${count(Math.min(it.estimate, answer.error_bound))})` },
     { name: "of all", num: true, of: (it) => percent(it.share) },
-    { name: "at nodes", of: (it) => it.nodes.map((of) => of.node).join(", ") },
-    { name: "course", help: "Accesses over the window, each row by its own scale", of: (it) => { const course = answer.history?.keys[answer.keys.indexOf(it)]; return course ? spark(course) : null; } },
-    { name: "new", help: "It was not hot in the window before", of: (it) => (it.new ? "new" : "") },
+    { name: "nodes", of: (it) => it.nodes.map((of) => of.node).join(", ") },
+    { name: "over time", help: "Accesses over the window; each row has its own scale", of: (it) => { const course = answer.history?.keys[answer.keys.indexOf(it)]; return course ? spark(course) : null; } },
+    { name: "new", help: "Not hot in the previous window", of: (it) => (it.new ? "new" : "") },
   ], answer.keys, "no accesses in this window");
   const missing = answer.nodes.filter((it) => it.problem).map((it) => it.node);
-  show($("hot-note"), !answer.accesses ? "No accesses in this window." : `${count(answer.accesses)} accesses to the namespace. A count is never too low, and too high by more than ${count(answer.error_bound)} with a probability of at most ${(100 * answer.delta).toFixed(1)} %. Every key with ${count(answer.complete_from)} accesses or more is found.${missing.length ? ` Without node ${missing.join(", ")}.` : ""}`);
+  show($("hot-note"), !answer.accesses ? "No accesses in this window." : `${count(answer.accesses)} accesses to the namespace. A count is never too low; it is too high by more than ${count(answer.error_bound)} with a probability of at most ${(100 * answer.delta).toFixed(1)} %. Every key with at least ${count(answer.complete_from)} accesses is listed.${missing.length ? ` Node ${missing.join(", ")} is missing.` : ""}`);
 }
 
 const charts = [
   new Chart($("rates"), "Requests", [
     { name: "gets", field: "gets_per_s" }, { name: "writes", field: "writes_per_s", help: "Puts and deletes" },
-    { name: "batches", field: "batches_per_s", help: "Of gets or of puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "Redis", field: "redis_per_s", help: "Commands of Redis clients; not in the times below" }, { name: "errors", field: "faults_per_s", help: ERRORS },
+    { name: "batches", field: "batches_per_s", help: "Batches of gets or puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "Redis", field: "redis_per_s", help: "Commands of Redis clients; not included in the times below" }, { name: "errors", field: "faults_per_s", help: ERRORS },
   ], rate, false),
-  ...[["gets", "get", "Gets took"], ["writes", "write", "Writes took"]].map(([id, kind, title]) => new Chart($(id), title, [
-    { name: "half at most", field: `${kind}_p50_us`, help: "The median" }, { name: "99 %", field: `${kind}_p99_us` }, { name: "99.9 %", field: `${kind}_p999_us` },
+  ...[["gets", "get", "Time of gets"], ["writes", "write", "Time of writes"]].map(([id, kind, title]) => new Chart($(id), title, [
+    { name: "50 %", field: `${kind}_p50_us`, help: "The median" }, { name: "99 %", field: `${kind}_p99_us` }, { name: "99.9 %", field: `${kind}_p999_us` },
   ], micros, true)),
 ];
 
 function drawHistory() {
-  // The newest may lack what some nodes have not delivered yet.
+  // The newest sample may still lack the counts of some nodes.
   charts.forEach((it) => it.set(state.history, state.everyMs));
 }
 
@@ -232,11 +232,11 @@ async function loadHistory() {
   const node = $("of-node").value;
   const answer = await ask(`/console/history${node ? `?node=${node}` : ""}`);
   [state.history, state.everyMs] = [answer.samples, answer.every_ms];
-  show($("kept"), `A sample every ${answer.every_ms / 1000} s, ${count(answer.most_samples)} at most: ${bytes(answer.most_bytes)} at each node. Times are upper bounds of buckets, at most twice too high.`);
+  show($("kept"), `One sample per ${answer.every_ms / 1000} s, at most ${count(answer.most_samples)}: ${bytes(answer.most_bytes)} per node. Times are upper bounds of buckets, at most twice too high.`);
   drawHistory();
 }
 
-/// Adds the stream's samples to the history; those that came before may have grown since.
+/// Adds the stream's samples to the history. Replaces earlier versions, because samples may grow.
 function extend(samples) {
   const known = new Map(state.history.map((it) => [it.from_ms, it]));
   samples.forEach((it) => known.set(it.from_ms, it));
@@ -245,7 +245,7 @@ function extend(samples) {
 }
 
 const busy = new Set();
-/// Does not ask again while the answer to the same question is awaited.
+/// Skips the request while an earlier one of the same name is pending.
 async function once(name, work) {
   if (busy.has(name)) return;
   busy.add(name);
@@ -281,7 +281,7 @@ function take(now) {
   if (Date.now() - hotAt > HOT_EVERY_MS) loadHot();
 }
 
-// The stream: comes back by itself, and says when it is gone.
+// The stream: reconnects automatically, and shows when it is lost.
 
 let source = null;
 let heard = Date.now();
@@ -293,8 +293,8 @@ function live(how, text) {
 }
 
 function lost() {
-  const since = state.now ? `figures of ${clock(state.now.at_ms)}` : "no figures yet";
-  live("bad", `Connection lost, ${since}. Trying again`);
+  const since = state.now ? `figures from ${clock(state.now.at_ms)}` : "no figures yet";
+  live("bad", `Connection lost, ${since}. Reconnecting`);
 }
 
 function listen() {
@@ -312,7 +312,7 @@ setInterval(() => {
   listen();
 }, 2000);
 
-// What people ask for.
+// User input.
 
 $("of-node").addEventListener("change", () => once("history", loadHistory));
 for (const id of ["hot-window", "hot-namespace"]) $(id).addEventListener("change", loadHot);
@@ -322,19 +322,19 @@ function explained(it, key) {
   const quorum = (of) => (of.of.length === 1 ? `node ${of.of[0]}` : `${of.needed} of nodes ${nodes(of.of)}`);
   const fact = (what, value, help) => [h("dt", { title: help }, what), h("dd", {}, value)];
   const what = it.holds === "value" ? `a value of ${bytes(it.value_bytes)}, version ${it.version}` : it.holds === "tombstone" ? "a tombstone: it was deleted" : "nothing";
-  const verdicts = { gate_negative: "its Bloom gate says: not here", gate_false_positive: "its Bloom gate let it through, another key is there", holds: "holds it", damaged: "damaged there", unknown: "unknown" };
+  const verdicts = { gate_negative: "excluded by its Bloom gate", gate_false_positive: "passed by its Bloom gate, but another key is there", holds: "holds it", damaged: "damaged at that place", unknown: "unknown" };
   return h("dl", { class: "facts" },
     fact("key", h("span", { class: "mono" }, key)),
     fact("digest", h("span", { class: "mono" }, it.digest), "Keyed BLAKE3 of namespace and key"),
-    fact("token", h("span", { class: "mono" }, it.token), "The first 64 bits of the digest: a place on the ring, marked in the picture"),
+    fact("token", h("span", { class: "mono" }, it.token), "The first 64 bits of the digest: a position on the ring, marked in the picture"),
     fact("partition", `${it.partition}, ${it.stage.replaceAll("_", " ")}, epoch ${it.epoch}`),
     fact("nodes", `${nodes(it.nodes)}${it.next_nodes.length ? `, moving to ${nodes(it.next_nodes)}` : ""}; node ${it.lead} leads`),
-    fact("quorums", `a read needs ${quorum(it.read_quorum)}; a write ${it.accept_quorums.map(quorum).join(" and ")}`, "How many replicas have to answer"),
-    fact("held", `${what}${it.held_in ? `, in the ${it.held_in}` : ""}, says node ${it.answered_by}`),
+    fact("quorums", `a read needs ${quorum(it.read_quorum)}; a write ${it.accept_quorums.map(quorum).join(" and ")}`, "How many replicas must answer"),
+    fact("held", `${what}${it.held_in ? `, in the ${it.held_in}` : ""}, according to node ${it.answered_by}`),
     it.expires_at_ms ? fact("expires", new Date(it.expires_at_ms).toISOString()) : [],
     fact("replicas", it.replicas.map((of) => h("div", {}, `node ${of.node}: ${of.problem ?? (of.version ? `${of.holds}, version ${of.version}` : of.holds)}`))),
-    it.hot ? fact("accesses", `${count(it.hot.estimate)} in the last minute at node ${it.answered_by}, at most ${count(it.hot.error_bound)} too many`) : [],
-    it.slices.map((of) => fact("slice", `${of.segment}/${of.row}, ${count(of.keys)} keys, slot ${of.slot}: ${verdicts[of.verdict]}`, "An immutable file of this partition")));
+    it.hot ? fact("accesses", `${count(it.hot.estimate)} in the last minute at node ${it.answered_by}, at most ${count(it.hot.error_bound)} too high`) : [],
+    it.slices.map((of) => fact("slice", `${of.segment}/${of.row}, ${count(of.keys)} keys, slot ${of.slot}: ${verdicts[of.verdict]}`, "Immutable records of this partition with their index")));
 }
 
 $("explain-form").addEventListener("submit", (event) => {

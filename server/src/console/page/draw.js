@@ -1,4 +1,4 @@
-// Elements, figures with units, and pictures. Text only ever becomes a text node.
+// Elements, figures with units, and pictures. Text always becomes a text node, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,7 +12,7 @@ const make = (element, attributes, children) => {
 export const h = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children);
 export const s = (tag, attributes = {}, ...children) => make(document.createElementNS(SVG, tag), attributes, children);
 
-/// Gives an element these children, and leaves alone what is the same, so that selections last.
+/// Sets the children of an element. Keeps equal children, so that selections persist.
 export function show(parent, ...children) {
   const given = children.flat(Infinity).filter((it) => it !== null && it !== undefined);
   const wanted = given.map((it) => (it instanceof Node ? it : document.createTextNode(it)));
@@ -57,7 +57,7 @@ const at = (radius, part) => {
   return `${(radius * Math.sin(angle)).toFixed(2)} ${(-radius * Math.cos(angle)).toFixed(2)}`;
 };
 function band(inner, outer, from, to) {
-  // A whole circle is drawn as two halves would be: it has no beginning.
+  // An SVG arc cannot be a full circle, because its ends would coincide.
   if (to - from > 0.9999) to = from + 0.9999;
   const large = to - from > 0.5 ? 1 : 0;
   return `M${at(outer, from)}A${outer} ${outer} 0 ${large} 1 ${at(outer, to)}L${at(inner, to)}A${inner} ${inner} 0 ${large} 0 ${at(inner, from)}Z`;
@@ -65,7 +65,7 @@ function band(inner, outer, from, to) {
 
 const HEAT_PARTS = 256;
 
-/// Heat in that many parts or fewer.
+/// Heat in at most HEAT_PARTS parts.
 function coarse(heat) {
   const of = Math.max(1, Math.ceil(heat.length / HEAT_PARTS));
   const parts = [];
@@ -99,8 +99,8 @@ export function drawRing(ring, heat, found, colour, zone) {
     const [a, b] = [at(183, part).split(" "), at(195, part).split(" ")];
     return s("line", { class: `moving stroke ${colour(comes)}`, x1: a[0], y1: a[1], x2: b[0], y2: b[1] }, s("title", {}, `partition ${it.partition} moves to node ${comes}: ${it.stage.replaceAll("_", " ")}`));
   });
-  const marker = found ? s("path", { class: "found", d: `M${at(100, found)}L${at(86, found - 0.012)}L${at(86, found + 0.012)}Z` }, s("title", {}, "the key that was explained")) : null;
-  const label = `Ring of ${ring.partitions} partitions with ${ring.replicas} replicas over ${ring.nodes.length} nodes; the table that follows has the figures`;
+  const marker = found ? s("path", { class: "found", d: `M${at(100, found)}L${at(86, found - 0.012)}L${at(86, found + 0.012)}Z` }, s("title", {}, "the explained key")) : null;
+  const label = `Ring of ${ring.partitions} partitions with ${ring.replicas} replicas over ${ring.nodes.length} nodes; the table below has the figures`;
   return s("svg", { viewBox: "-200 -200 400 400", role: "img", "aria-label": label },
     s("circle", { class: "cold", r: 128 }), s("circle", { r: 104, fill: "var(--card)" }),
     arcs, warm, moving, marker,
@@ -114,14 +114,14 @@ export const angleOf = turn;
 // Charts over the last hour: one scale for all lines of a chart.
 
 const HEIGHT = 100;
-/// Minutes that a chart shows: the fewest that its samples fit into.
+/// Time spans of a chart in minutes: the smallest one that fits its samples is used.
 const SPANS = [5, 15, 60];
 
 export class Chart {
   constructor(figure, title, lines, format, log) {
     Object.assign(this, { figure, title, lines, format, log, samples: [], picked: null, minutes: SPANS[0], width: 60 });
     figure.tabIndex = 0;
-    figure.setAttribute("aria-label", `${title} in the last hour. Arrow keys go through the samples.`);
+    figure.setAttribute("aria-label", `${title} in the last hour. Use the arrow keys to step through the samples.`);
     figure.addEventListener("pointermove", (event) => {
       const box = figure.querySelector("svg").getBoundingClientRect();
       this.pick(Math.round(((event.clientX - box.left) / box.width) * (this.width - 1)));
@@ -180,7 +180,7 @@ export class Chart {
       return this.samples.map((it, x) => {
         if (!it || it[field] === null) { pen = "M"; return ""; }
         const point = `${pen}${x} ${y(it[field]).toFixed(1)}`;
-        // A lone sample is a dot.
+        // An isolated sample is drawn as a dot.
         const dot = pen === "M" && !(this.samples[x + 1] && this.samples[x + 1][field] !== null) ? "h0.8" : "";
         pen = "L";
         return point + dot;
@@ -199,14 +199,14 @@ export class Chart {
   }
 }
 
-/// A line of values from 0 to their largest, without axes.
+/// A line of values, scaled from 0 to their maximum, without axes.
 export function spark(values) {
   const most = Math.max(...values, 1e-9);
   const points = values.map((it, i) => `${((100 * i) / Math.max(1, values.length - 1)).toFixed(1)},${(19 - (18 * it) / most).toFixed(1)}`);
   return s("svg", { class: "spark", viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, s("polyline", { points: points.join(" ") }));
 }
 
-/// One bar of parts, in proportion.
+/// A bar divided in proportion to its parts.
 export function bar(parts, label) {
   const all = parts.reduce((sum, it) => sum + it.value, 0) || 1;
   let x = 0;

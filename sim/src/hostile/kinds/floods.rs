@@ -19,7 +19,7 @@ const BORNE_OR_ANSWERED: &[Expected] = &[
     Expected::Closed,
 ];
 
-/// The same bytes again and again, behind a beginning.
+/// A beginning, followed by the same bytes repeatedly.
 fn flood(
     name: &str,
     what: &str,
@@ -198,7 +198,7 @@ async fn rapid_reset(shot: Shot) -> Outcome {
     send(&shot, all).await
 }
 
-/// Streams in error, which the node itself has to reset ("MadeYouReset").
+/// Invalid streams that the node itself must reset ("MadeYouReset").
 async fn made_to_reset(shot: Shot) -> Outcome {
     let headers = call_headers(GET);
     let mut all = Vec::new();

@@ -9,7 +9,7 @@ use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind, expect};
 
 const GET: &str = "/torc.v1.Kv/Get";
-/// A call whose headers are not as they should be is answered, or reset.
+/// A call with invalid headers is answered or reset.
 const TOLD_OR_CUT: &[Expected] = &[
     Expected::Answered,
     Expected::Reset,
@@ -17,7 +17,7 @@ const TOLD_OR_CUT: &[Expected] = &[
     Expected::Closed,
 ];
 
-/// Bytes after the greeting.
+/// Sends bytes after the greeting.
 fn after(
     name: &str,
     what: &str,
@@ -35,7 +35,7 @@ fn after(
     })
 }
 
-/// Bytes instead of the greeting.
+/// Sends bytes instead of the greeting.
 fn instead(name: &str, what: &str, bytes: Vec<u8>) -> Kind {
     Kind::new(format!("h2.{name}"), what, expect::ENDED, move |shot| {
         let bytes = bytes.clone();
@@ -79,7 +79,7 @@ fn greetings() -> Vec<Kind> {
             "a first frame that is not SETTINGS",
             [PREFACE, &frame(PING, 0, 0, &[0; 8])].concat(),
         )
-        // The h2 crate does not mind.
+        // The h2 crate accepts this.
         .or(expect::BORNE),
     ]
 }
@@ -297,7 +297,7 @@ fn headers() -> Vec<Kind> {
             TOLD_OR_CUT,
             || {
                 let mut block = call_headers(GET);
-                // Kept in the dynamic table, then named by its number there.
+                // Added to the dynamic table, then referenced by its index.
                 block.push(0x40);
                 integer(&mut block, 0, 7, 1);
                 block.push(b'x');

@@ -9,16 +9,16 @@ use super::super::kind::{Expected, Kind, expect};
 
 const GET: &str = "/torc.v1.Kv/Get";
 const UNIMPLEMENTED: &[Expected] = &[Expected::Code(tonic::Code::Unimplemented)];
-/// Without a message, or with half a one, tonic says INTERNAL; some readers, UNKNOWN.
+/// For a missing or truncated message, tonic reports INTERNAL, and some readers UNKNOWN.
 const NO_MESSAGE: &[Expected] = &[
     Expected::Refused,
     Expected::Code(tonic::Code::Internal),
     Expected::Code(tonic::Code::Unknown),
     Expected::Reset,
 ];
-/// tonic's servers read any type as gRPC.
+/// tonic's servers accept any content type as gRPC.
 const NOT_GRPC: &[Expected] = MAYBE_READ;
-/// No time is left: tonic says CANCELLED.
+/// If no time is left, tonic reports CANCELLED.
 const NO_TIME: &[Expected] = &[
     Expected::Answered,
     Expected::Refused,
@@ -252,6 +252,6 @@ const ANY_STATUS: &[Expected] = &[
     Expected::Code(tonic::Code::Unknown),
 ];
 
-/// The head of a gzip stream and the beginning of a block: what follows need not be whole, since
+/// The head of a gzip stream and the beginning of a block. The rest need not be complete, because
 /// no node decompresses requests.
 const GZIP_OF_ZEROS: [u8; 16] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xed, 0xc1, 1, 1, 0, 0];

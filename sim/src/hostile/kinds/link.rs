@@ -1,8 +1,8 @@
-//! `Replica.Link` from outsiders: stolen greetings, and frames that are cut, repeated, out of
+//! `Replica.Link` from outsiders: stolen greetings, and frames that are truncated, repeated, out of
 //! order or about unknown objects.
 //!
-//! Without authentication, a node cannot recognise a greeting made of public facts. So an outsider
-//! can take over a member's stream here; the member reopens it.
+//! Without authentication, a node cannot detect a greeting forged from public facts. So an outsider
+//! can take over a member's stream here; the member opens it again.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use super::super::target::Shot;
 
 const LINK: &str = "/torc.v1.Replica/Link";
 const KEY: &[u8] = b"hostile/link";
-/// How long what was sent may take to be handed on.
+/// Time for the node to pass on what was sent.
 const HOLD: Duration = Duration::from_millis(300);
 
-/// A greeting, and frames at once behind it; how the stream ends.
+/// A greeting, immediately followed by frames; the outcome is how the stream ends.
 fn stream(
     name: &str,
     what: &str,
@@ -57,7 +57,7 @@ pub(super) fn all() -> Vec<Kind> {
     kinds
 }
 
-/// The frames behind such a greeting are never read.
+/// The frames after such a greeting are never read.
 fn greeting(
     name: &str,
     what: &str,
@@ -124,7 +124,8 @@ fn greetings() -> Vec<Kind> {
     ]
 }
 
-/// Who greets as a member is heard until the stream ends, or until the member takes it back.
+/// A sender that greets as a member is accepted until the stream ends, or until the member takes it
+/// back.
 const HEARD: &[Expected] = &[
     Expected::Answered,
     Expected::Refused,
@@ -279,7 +280,7 @@ async fn slow_frame(shot: Shot) -> Outcome {
     grpc::read(response).await.outcome
 }
 
-/// Envelopes as a frame carries them.
+/// Encodes envelopes as a frame.
 fn batch(envelopes: &[v1::Envelope]) -> Bytes {
     let mut bytes = Vec::new();
     for envelope in envelopes {
@@ -313,7 +314,7 @@ fn key(shot: &Shot) -> envelope::Key {
     }
 }
 
-/// A ballot of this epoch, long ago.
+/// An old ballot of this epoch.
 fn old(shot: &Shot, time: u64) -> Version {
     Version {
         epoch: shot.target.route_of(KEY).epoch,

@@ -8,13 +8,13 @@ use super::super::grpc::{self, framed};
 use super::super::kind::{Expected, Kind, expect};
 use super::super::target::Shot;
 
-/// Elements of a repeated field: many more than any is meant for, in 1 MiB at most.
+/// Elements of a repeated field: many more than any field needs, in at most 1 MiB.
 const MANY: usize = 400_000;
-/// Bytes of a field: more than any is meant for.
+/// Bytes of a field: more than any field needs.
 const LONG: usize = 2 << 20;
-/// Groups within groups; prost goes a hundred deep.
+/// Depth of nested groups; prost accepts a hundred.
 const DEEP: usize = 100_000;
-/// A field that no message has.
+/// A field number that no message uses.
 const UNKNOWN: u64 = 1_000;
 
 pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {
@@ -28,7 +28,7 @@ pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {
     kinds
 }
 
-/// What can be sent to any RPC, whatever its fields.
+/// Kinds for any RPC, whatever its fields.
 fn of_bytes(rpc: &Rpc, kinds: &mut Vec<Kind>) {
     let mut add = |what: &str, told: &str, expects, body: fn(&mut Shot) -> Vec<u8>| {
         kinds.push(kind(rpc, what, told, expects, move |shot| {
@@ -44,7 +44,7 @@ fn of_bytes(rpc: &Rpc, kinds: &mut Vec<Kind>) {
         expect::MALFORMED,
         |shot| {
             let len = shot.rng.between(1, 4_096) as usize;
-            // The first byte is a tag of a wire type that does not exist.
+            // The first byte is a tag with an invalid wire type.
             let mut bytes = shot.bytes(len);
             bytes[0] |= 7;
             bytes
@@ -92,7 +92,7 @@ fn of_bytes(rpc: &Rpc, kinds: &mut Vec<Kind>) {
     ));
 }
 
-/// Sessions and batches answer each operation by itself, whatever becomes of others.
+/// Sessions and batches answer each operation separately.
 fn refusal_of(rpc: &Rpc) -> &'static [Expected] {
     if ["kv.session", "kv.batch-get", "kv.batch-put"].contains(&&*rpc.name) {
         expect::TOLD
@@ -142,7 +142,7 @@ fn kind(
     body: impl Fn(&mut Shot) -> Bytes + Send + Sync + Clone + 'static,
 ) -> Kind {
     let path = rpc.path.clone();
-    // So that the message is read at all.
+    // Makes the node read the message.
     let is_between_nodes = path.starts_with("/torc.v1.Replica/");
     let name = format!("{}.{what}", rpc.name);
     Kind::new(

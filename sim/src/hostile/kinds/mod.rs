@@ -18,7 +18,7 @@ use super::Error;
 use super::descriptors::rpcs;
 use super::kind::Kind;
 
-/// Every kind, in the order in which they are listed.
+/// Every kind, in listing order.
 pub(crate) fn all() -> Result<Vec<Kind>, Error> {
     let rpcs = rpcs().map_err(Error::Descriptors)?;
     let mut kinds = messages::all(&rpcs);

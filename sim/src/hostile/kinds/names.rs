@@ -11,7 +11,7 @@ use super::super::target::Shot;
 
 const WRONG: &[Expected] = &[Expected::Code(Code::FailedPrecondition)];
 
-/// Those that read whom a request is for in the message itself.
+/// Services that find the recipient in the message itself.
 const SAYS_IT_ITSELF: [&str; 1] = ["/torc.v1.TopologyGroup/"];
 
 pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {

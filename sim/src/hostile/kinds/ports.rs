@@ -1,5 +1,5 @@
-//! Calls that come to the wrong port: forged messages of nodes to the port of clients, and requests of
-//! clients to the peer port.
+//! Calls to the wrong port: forged messages of nodes to the client port, and client requests to the
+//! peer port.
 
 use bytes::Bytes;
 use tonic::Code;
@@ -10,7 +10,7 @@ use super::super::kind::{Expected, Kind};
 use super::super::target::is_of_nodes;
 
 const DENIED: &[Expected] = &[Expected::Code(Code::PermissionDenied)];
-/// Answered on both ports.
+/// Served on both ports.
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 
 pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {

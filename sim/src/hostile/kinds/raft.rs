@@ -12,10 +12,10 @@ use super::super::target::Shot;
 const INVALID: &[Expected] = expect::INVALID;
 const NOT_HERE: &[Expected] = &[Expected::Code(Code::Unavailable)];
 const SUPERSEDED: &[Expected] = &[Expected::Code(Code::FailedPrecondition)];
-/// The highest term that a node believes.
+/// The highest term that a node accepts.
 const MAX_TERM: u64 = 1 << 48;
 
-/// What goes around a message: to the node that is asked, from another one.
+/// Wraps a message from another node to the attacked one.
 fn envelope(shot: &Shot, body: &Value) -> Value {
     json!({
         "cluster": shot.target.table.cluster.to_string(),

@@ -1,4 +1,4 @@
-//! Requests at the port of Redis clients that announce large sizes, never end, or cost much more
+//! Requests to the port of Redis clients that announce large sizes, never end, or cost much more
 //! than their length.
 
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind, Outcome};
 use super::super::target::{Shot, connect_as_stranger};
 
-/// How long an answer may take, or the node may not read.
+/// Time limit for an answer, and for a node that does not read.
 const ANSWER: Duration = Duration::from_secs(10);
-/// After so much silence nothing more comes.
+/// After this much silence, no more answers are expected.
 const QUIET: Duration = Duration::from_millis(700);
 const CLOSED: &[Expected] = &[Expected::Closed];
 const OPEN: &[Expected] = &[Expected::Open];
@@ -30,7 +30,7 @@ fn kind(
     })
 }
 
-/// Sends bytes and reads what comes: whether the connection goes on.
+/// Sends bytes and reads the answers; the outcome is whether the connection stays open.
 async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
     let stream = match connect_as_stranger(shot.node().resp).await {
         Ok(stream) => stream,
@@ -50,11 +50,11 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
             }
         }
     };
-    // The node may hang up before it has read all.
+    // The node may close the connection before it has read everything.
     tokio::join!(sending, reading).1
 }
 
-/// Sends bytes and reads nothing.
+/// Sends bytes without reading answers.
 async fn unread(shot: Shot, again: Vec<u8>, times: usize) -> Outcome {
     let mut stream = match connect_as_stranger(shot.node().resp).await {
         Ok(stream) => stream,

@@ -12,7 +12,7 @@ use super::super::kind::{Expected, Kind, Outcome, expect};
 use super::super::target::{Shot, connect_as_stranger};
 use crate::hostile::DESCRIPTORS;
 
-/// Longer than a node waits for a greeting, or for the headers of HTTP/1.
+/// Longer than a node's time limit for a greeting and for HTTP/1 headers.
 const GREETING_TIME: Duration = Duration::from_secs(25);
 const CLOSED: &[Expected] = &[Expected::Closed];
 
@@ -129,13 +129,13 @@ async fn half_open(shot: Shot) -> Outcome {
     Wire::of(stream).hangs_up(GREETING_TIME).await
 }
 
-/// So many silent connections at once: each is hung up on, at once or in time.
+/// Opens this many silent connections: the node must close each, at once or after its time limit.
 async fn hoard(to: SocketAddr, count: usize) -> Outcome {
     let mut held = Vec::new();
     for _ in 0..count {
         match connect_as_stranger(to).await {
             Ok(stream) => held.push(Wire::of(stream)),
-            // What the node hung up on at once.
+            // The node closed this connection at once.
             Err(error) => match of_io(&error) {
                 Outcome::Closed => {}
                 other => return other,

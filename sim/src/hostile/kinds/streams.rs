@@ -19,9 +19,9 @@ const SCAN: &str = "/torc.v1.Kv/Scan";
 const SESSION: &str = "/torc.v1.Kv/Session";
 const BATCH_PUT: &str = "/torc.v1.Kv/BatchPut";
 const BATCH_GET: &str = "/torc.v1.Kv/BatchGet";
-/// How long a connection is left as it is.
+/// Time for which a connection is left unchanged.
 const HOLD: Duration = Duration::from_secs(2);
-/// A window of HTTP/2, of a stream.
+/// The HTTP/2 setting for the window of a stream.
 const WINDOW: u16 = 4;
 
 #[expect(clippy::too_many_lines, reason = "a table")]
@@ -201,7 +201,7 @@ async fn slow_body(shot: Shot) -> Outcome {
     wire.ending().await
 }
 
-/// So many calls on a connection whose streams may send so many bytes, held for a while.
+/// This many calls on a connection whose streams may receive this many bytes, held for a while.
 async fn unread(shot: Shot, window: u32, calls: u32, path: &str, body: Bytes) -> Outcome {
     let settings = setting(WINDOW, window);
     let mut wire = match Wire::greet(shot.node().grpc, &settings).await {
@@ -227,13 +227,13 @@ async fn unread(shot: Shot, window: u32, calls: u32, path: &str, body: Bytes) ->
     }
     sleep(HOLD).await;
     match wire.ending().await {
-        // The first bytes of the answers are there, and the node goes on.
+        // The answers have begun, and the node continues to serve.
         Outcome::Grpc(_) => Outcome::Open,
         other => other,
     }
 }
 
-/// So many messages of such a length without their last byte.
+/// This many messages of this length, each without its last byte.
 async fn unfinished(shot: Shot, count: usize, len: usize) -> Outcome {
     let mut connection = match Connection::open(shot.node().grpc).await {
         Ok(connection) => connection,
@@ -293,7 +293,7 @@ async fn abandoned_scans(shot: Shot) -> Outcome {
         if stream.send_data(body.clone(), true).is_ok()
             && let Ok(response) = response.await
         {
-            // A page, or that there is no place.
+            // A page, or a refusal for lack of permits.
             let _ = response.into_body().data().await;
         }
         stream.send_reset(h2::Reason::CANCEL);
@@ -330,13 +330,13 @@ async fn abandoned_connection(shot: Shot) -> Outcome {
         all.extend(frame(HEADERS, END_HEADERS, stream, &headers));
         all.extend(frame(DATA, END_STREAM, stream, &body));
     }
-    // It ends unread, so the node is told by a reset.
+    // Dropping it unread sends a reset to the node.
     let _ = wire.send(&all).await;
     drop(wire);
     alive(&shot).await
 }
 
-/// Whether the node answers somebody else.
+/// Whether the node answers another client.
 async fn alive(shot: &Shot) -> Outcome {
     let body = framed_message(&v1::GetRequest {
         key: Bytes::from_static(b"hostile/k"),

@@ -1,17 +1,18 @@
 //! A string under insertion and deletion, with the hash of any substring at any time.
 //!
-//! The lecture's "dynamic string matching": fingerprints are a monoid (the hash of S || T follows from those of S and T), so a balanced tree over
-//! pieces of the string keeps one a subtree. The tree is a treap (Aragon and Seidel 1989) with priorities from the seed; its nodes hold
-//! up to 64 bytes, and two neighbours more than 64 together, so that edits leave no crumbs.
+//! The lecture's "dynamic string matching": fingerprints form a monoid (the hash of S || T follows
+//! from those of S and T), so a balanced tree over pieces of the string stores one per subtree. The
+//! tree is a treap (Aragon and Seidel 1989) with priorities from the seed. Its nodes hold up to 64
+//! bytes, and two neighbours more than 64 together, so that edits do not fragment it.
 //!
 //! | operation | expected time |
 //! |---|---|
 //! | insert, delete k bytes; split, append | O(log n), and O(k) for the bytes |
 //! | hash of a substring | O(log n) |
-//! | common prefix, order | O(log² n): a binary search by hashes |
+//! | common prefix, order | O(log² n): a binary search with hashes |
 //!
-//! Equality by hashes errs with probability at most [`Modulus::collision_bound`] of the length each time two different
-//! substrings are compared; the seed must not be known to whoever chooses the strings.
+//! Each comparison of two different substrings by hash is wrong with probability at most
+//! [`Modulus::collision_bound`] of the length. The author of the strings must not know the seed.
 
 mod tree;
 
@@ -22,7 +23,8 @@ use super::{Fingerprint, Modulus};
 use crate::SeedStream;
 use tree::{Link, Treap};
 
-/// A string that can be edited and compared by hash; see the module. About 4 bytes of memory a byte.
+/// A string that can be edited and compared by hash; see the module. About 4 bytes of memory per
+/// byte.
 ///
 /// * Edits: [`DynamicString::insert`], [`DynamicString::delete`], [`DynamicString::append`], [`DynamicString::split_off`].
 /// * Bytes: [`DynamicString::len`], [`DynamicString::byte`], [`DynamicString::bytes`].
@@ -33,27 +35,28 @@ pub struct DynamicString {
     root: Link,
 }
 
-/// Why a dynamic string was not edited or compared. Nothing was changed.
+/// Why a string was not edited or compared. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DynamicStringError {
-    /// A place behind the end, or a range that ends before it starts.
+    /// A position beyond the end, or a range that ends before it starts.
     #[error("bytes {start} to {end} of a string of {len}")]
     OutOfBounds {
-        /// Asked for.
+        /// The requested start.
         start: usize,
-        /// Asked for.
+        /// The requested end.
         end: usize,
-        /// Bytes there are.
+        /// Length of the string, bytes.
         len: usize,
     },
-    /// The strings are hashed modulo different primes: make both with one modulus.
+    /// The strings are hashed modulo different primes: create both with one modulus.
     #[error("the strings have different moduli: their hashes cannot be compared")]
     Moduli,
 }
 
 impl DynamicString {
-    /// The empty string. `seed` shapes the tree, not the hashes: it need not be the modulus's.
+    /// The empty string. `seed` determines the shape of the tree, not the hashes: it need not be
+    /// that of the modulus.
     #[must_use]
     pub const fn new(modulus: &Modulus, seed: u64) -> Self {
         Self {
@@ -62,7 +65,7 @@ impl DynamicString {
         }
     }
 
-    /// The string of these bytes. About 10 ns a byte.
+    /// The string with these bytes. About 10 ns per byte.
     #[must_use]
     pub fn of(modulus: &Modulus, seed: u64, bytes: &[u8]) -> Self {
         let mut string = Self::new(modulus, seed);
@@ -70,13 +73,13 @@ impl DynamicString {
         string
     }
 
-    /// Bytes of the string.
+    /// Length, bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         tree::len(&self.root)
     }
 
-    /// Whether there are none.
+    /// Whether the string is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.root.is_none()
@@ -90,7 +93,7 @@ impl DynamicString {
         Ok(())
     }
 
-    /// Puts `bytes` in before the byte `at`, or behind the last.
+    /// Inserts `bytes` before the byte at `at`, or at the end.
     ///
     /// # Errors
     /// [`DynamicStringError::OutOfBounds`] beyond the end.
@@ -103,7 +106,7 @@ impl DynamicString {
         Ok(())
     }
 
-    /// Takes the bytes `range` out.
+    /// Deletes the bytes in `range`.
     ///
     /// # Errors
     /// [`DynamicStringError::OutOfBounds`] beyond the end.
@@ -115,10 +118,10 @@ impl DynamicString {
         Ok(())
     }
 
-    /// Puts the other string behind this one. O(log n), whatever their lengths.
+    /// Appends the other string. O(log n), whatever the lengths.
     ///
     /// # Errors
-    /// [`DynamicStringError::Moduli`] if they have different ones.
+    /// [`DynamicStringError::Moduli`] if the moduli differ.
     pub fn append(&mut self, other: Self) -> Result<(), DynamicStringError> {
         self.check_modulus(&other)?;
         self.root = self.treap.join(self.root.take(), other.root);
@@ -133,13 +136,13 @@ impl DynamicString {
         self.checked(&(at..at))?;
         let (before, after) = self.treap.split(self.root.take(), at);
         let mut treap = self.treap.fork();
-        // Ends that were cut may be crumbs now.
+        // Cutting may have left short pieces at the ends.
         let after = treap.join(None, after);
         self.root = self.treap.join(before, None);
         Ok(Self { treap, root: after })
     }
 
-    /// One byte.
+    /// The byte at a position.
     #[must_use]
     pub fn byte(&self, at: usize) -> Option<u8> {
         tree::byte(&self.root, at)
@@ -153,7 +156,8 @@ impl DynamicString {
         out
     }
 
-    /// The fingerprint of a substring, as [`Fingerprint::of`] has it. None beyond the end. About 1 us at a mebibyte.
+    /// The fingerprint of a substring, equal to that of [`Fingerprint::of`]. `None` beyond the end.
+    /// About 1 us at 1 MiB.
     #[must_use]
     pub fn fingerprint(&self, range: Range<usize>) -> Option<Fingerprint> {
         self.checked(&range).ok()?;
@@ -170,11 +174,12 @@ impl DynamicString {
         }
     }
 
-    /// How many bytes from `at` on are the same as those of `other` from `other_at` on. Too many with the probability that the
-    /// module states, never too few.
+    /// The number of equal bytes from `at` on and from `other_at` on in `other`. Too high with the
+    /// probability stated in the module's documentation, never too low.
     ///
     /// # Errors
-    /// [`DynamicStringError::Moduli`] if they have different ones, [`DynamicStringError::OutOfBounds`] if a place is behind an end.
+    /// [`DynamicStringError::Moduli`] if the moduli differ, [`DynamicStringError::OutOfBounds`] if
+    /// a position is beyond an end.
     pub fn common_prefix(
         &self,
         at: usize,
@@ -199,10 +204,10 @@ impl DynamicString {
         Ok(least)
     }
 
-    /// The order of the strings, byte by byte as of slices.
+    /// The order of the strings, byte by byte as for slices.
     ///
     /// # Errors
-    /// [`DynamicStringError::Moduli`] if they have different ones.
+    /// [`DynamicStringError::Moduli`] if the moduli differ.
     pub fn compare(&self, other: &Self) -> Result<Ordering, DynamicStringError> {
         let common = self.common_prefix(0, other, 0)?;
         Ok(self.byte(common).cmp(&other.byte(common)))

@@ -1,10 +1,10 @@
-//! Dynamic strings against vectors.
+//! Compares dynamic strings with vectors.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// An edit of a string: what, where (in 1/2^16 of its length), and how much.
+/// An edit of a string: the kind, the position (in 1/2^16 of the length), and the bytes or length.
 type Edit = (u8, u16, Vec<u8>, u16);
 
 fn place(len: usize, share: u16) -> usize {
@@ -86,8 +86,8 @@ proptest! {
     }
 }
 
-/// A treap of n nodes is deeper than 5 ln n with a probability that vanishes with n (Aragon and Seidel 1989): 2 ln n is expected of a
-/// node. Priorities come from a fixed seed.
+/// The probability that a treap of n nodes is deeper than 5 ln n vanishes with n (Aragon and Seidel
+/// 1989): the expected depth of a node is 2 ln n. Priorities come from a fixed seed.
 #[test]
 fn a_string_typed_one_byte_at_a_time_stays_shallow_and_dense() {
     let modulus = Modulus::random(1);

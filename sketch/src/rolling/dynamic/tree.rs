@@ -1,18 +1,18 @@
-//! The treap below a dynamic string: in order of the string, and a heap by priority.
+//! The treap of a dynamic string: in string order, and a heap by priority.
 //!
-//! Invariants: no node is empty or has more than [`PIECE`] bytes; after [`Treap::join`] two neighbours have more than that
-//! together; `all` is the fingerprint of the whole subtree.
+//! Invariants: no node is empty or has more than [`PIECE`] bytes; after [`Treap::join`], two
+//! neighbours have more than that together; `all` is the fingerprint of the whole subtree.
 
 use torc_record::to_usize;
 
 use super::{Fingerprint, Modulus, SeedStream};
 
-/// Most bytes of a node.
+/// Capacity of a node, bytes.
 pub(super) const PIECE: usize = 64;
 
 pub(super) type Link = Option<Box<Node>>;
 
-/// A piece of the string, and what lies on both sides of it.
+/// A piece of the string, with the parts before and after it.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     priority: u64,
@@ -23,7 +23,7 @@ pub(super) struct Node {
     all: Fingerprint,
 }
 
-/// What nodes are made and hashed with.
+/// The source of priorities and hashes for nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Treap {
     modulus: Modulus,
@@ -88,7 +88,7 @@ impl Treap {
         Self { modulus, seeds }
     }
 
-    /// Another that draws other priorities.
+    /// Another one, with different priorities.
     pub(super) const fn fork(&mut self) -> Self {
         Self::new(self.modulus, SeedStream::new(self.seeds.next_u64()))
     }
@@ -114,13 +114,13 @@ impl Treap {
         }))
     }
 
-    /// Makes `all` right after a child or the piece has changed.
+    /// Recomputes `all` after a child or the piece has changed.
     fn update(&self, node: &mut Node) {
         let left = all(&node.left).concat(&self.modulus, &node.own);
         node.all = left.concat(&self.modulus, &all(&node.right));
     }
 
-    /// A tree of these bytes.
+    /// A tree with these bytes.
     pub(super) fn build(&mut self, bytes: &[u8]) -> Link {
         bytes.chunks(PIECE).fold(None, |tree, piece| {
             let node = self.node(piece.to_vec());
@@ -128,7 +128,7 @@ impl Treap {
         })
     }
 
-    /// Both trees, one behind the other.
+    /// The concatenation of both trees.
     fn merge(&self, first: Link, second: Link) -> Link {
         match (first, second) {
             (tree, None) | (None, tree) => tree,
@@ -146,7 +146,7 @@ impl Treap {
         }
     }
 
-    /// The first `at` bytes, and the others.
+    /// Splits into the first `at` bytes and the rest.
     pub(super) fn split(&mut self, link: Link, at: usize) -> (Link, Link) {
         let Some(mut node) = link else {
             return (None, None);
@@ -172,8 +172,8 @@ impl Treap {
         }
     }
 
-    /// Both trees, one behind the other, without crumbs where they meet: the last piece of the one and the first of the other may
-    /// have been cut.
+    /// The concatenation of both trees, without short pieces where they meet: the last piece of the
+    /// first and the first piece of the second may have been cut.
     pub(super) fn join(&mut self, first: Link, second: Link) -> Link {
         let cut = len(&first) - last_len(&first);
         let (mut joined, last) = self.split(first, cut);
@@ -194,7 +194,7 @@ impl Treap {
         self.merge(joined, rest)
     }
 
-    /// Adds one piece, to the last one if both fit.
+    /// Appends one piece, merging it with the last one if both fit.
     fn push(&mut self, tree: Link, piece: Link) -> Link {
         let cut = last_len(&tree);
         if piece.is_none() || cut == 0 || cut + len(&piece) > PIECE {

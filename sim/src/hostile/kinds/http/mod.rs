@@ -1,4 +1,4 @@
-//! HTTP/1 at the port of health and metrics: ambiguous requests, and endless ones.
+//! HTTP/1 on the port of health and metrics: ambiguous and endless requests.
 
 mod texts;
 
@@ -12,19 +12,19 @@ use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind, Outcome};
 use super::super::target::{Shot, connect};
 
-/// After so much silence nothing more comes.
+/// After this much silence, no more answers are expected.
 const QUIET: Duration = Duration::from_millis(700);
-/// How long a first answer may take.
+/// Time limit for the first answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Longer than a node waits for headers.
+/// Longer than a node's time limit for headers.
 const HEAD_TIME: Duration = Duration::from_secs(25);
 
 const REFUSED: &[Expected] = &[Expected::HttpRefused, Expected::Closed];
 const FOUND: &[Expected] = &[Expected::Http(200)];
 const NOT_FOUND: &[Expected] = &[Expected::Http(404)];
-/// Answered once or refused: nothing in the request was read as a second one.
+/// Answered once or refused: no part of the request was read as a second one.
 const ONCE: &[Expected] = &[Expected::Http(200), Expected::HttpRefused, Expected::Closed];
-/// Nothing is due yet.
+/// No answer is required yet.
 const WAITED_FOR: &[Expected] = &[
     Expected::Open,
     Expected::Closed,
@@ -32,7 +32,7 @@ const WAITED_FOR: &[Expected] = &[
     Expected::HttpRefused,
 ];
 
-/// One request, byte for byte.
+/// Sends one request, byte for byte.
 fn request(
     name: &str,
     what: &str,
@@ -46,7 +46,7 @@ fn request(
     })
 }
 
-/// `GET /healthz` with these headers, and what follows them.
+/// `GET /healthz` with these headers, and the bytes after them.
 fn with(headers: &str, behind: &str) -> String {
     format!("GET /healthz HTTP/1.1\r\nHost: torc\r\n{headers}\r\n{behind}")
 }
@@ -56,12 +56,12 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
         Ok(stream) => stream,
         Err(error) => return of_io(&error),
     };
-    // A node may refuse before it has read all.
+    // A node may refuse before it has read everything.
     let _ = timeout(ANSWER, stream.write_all(bytes)).await;
     answers(&mut stream).await
 }
 
-/// What comes until the node hangs up or says nothing more.
+/// Reads until the node closes the connection or is silent.
 async fn answers(stream: &mut TcpStream) -> Outcome {
     let mut heard = Vec::new();
     let mut buffer = vec![0; 16_384];

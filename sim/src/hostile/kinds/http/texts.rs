@@ -3,7 +3,7 @@
 use super::super::super::kind::Kind;
 use super::{ONCE, REFUSED, WAITED_FOR, request, with};
 
-/// What a proxy might not see as a request.
+/// A request that a proxy might not recognise.
 const SMUGGLED: &str = "GET /ring HTTP/1.1\r\nHost: torc\r\n\r\n";
 
 #[expect(clippy::too_many_lines, reason = "a table")]

@@ -1,4 +1,4 @@
-//! Keys, values, batches and weights at their limits, and one beyond.
+//! Keys, values, batches and weights at their limits and one beyond.
 
 use bytes::Bytes;
 use torc_client::{MAX_KEY_LEN, MAX_VALUE_LEN};

@@ -22,7 +22,7 @@ const HOT: &str = "/torc.v1.Cluster/HotKeys";
 
 const NOT_FOUND: &[Expected] = &[Expected::Code(tonic::Code::NotFound)];
 
-/// A kind that sends one message and takes the status of the answer.
+/// A kind that sends one message; its outcome is the status of the answer.
 fn call<M: Message>(
     name: &str,
     what: &str,
@@ -216,7 +216,7 @@ fn foreign() -> Vec<Kind> {
     ]
 }
 
-/// Sends operations on a session and counts what is answered.
+/// Sends operations on a session and counts the answers.
 fn session(
     name: &str,
     what: &str,
