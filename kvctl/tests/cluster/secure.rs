@@ -218,7 +218,7 @@ fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &st
     is(&as_scoped("sessions", &["scan"]), 0, "");
     let other = if scoped.ends_with('0') { '1' } else { '0' };
     let wrong = office.with_token(node, &format!("{}{other}", &scoped[..80]), &["get", "k"]);
-    is(&wrong, 6, "is not known here");
+    is(&wrong, 6, "is unknown, revoked or expired");
     let plain = kvctl(&[node.grpc.to_string()], &["--token", writer, "get", "k"]);
     is(&plain, 6, "a token needs TLS");
     for hidden in ["urls", "default", "none-such"] {

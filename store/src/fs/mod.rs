@@ -6,11 +6,11 @@
 //!
 //! * Bytes written are durable after [`FsFile::sync_data`] returned, not before, and any
 //!   part of them may be durable before.
-//! A created, renamed or removed file is durably so after [`FsDir::sync`] of its directory, not
-//! before.
-//! A read may fail at any offset and time, which says nothing about other offsets.
-//! After a failed sync, the state of everything written since the previous sync is unknown, and
-//! another sync does not help.
+//! * A created, renamed or removed file is durably so after [`FsDir::sync`] of its directory, not
+//!   before.
+//! * A read may fail at any offset and time, which says nothing about other offsets.
+//! * After a failed sync, the state of everything written since the previous sync is unknown, and
+//!   another sync does not help.
 //!
 //! Absent on purpose: buffering, paths relative to anything, permissions.
 
