@@ -305,7 +305,7 @@ fn the_length_of_the_longest_record_is_known_from_the_memtable_from_slices_and_a
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     assert_eq!(store.longest_record(), 0);
-    let long = put(1, 5, &vec![7; 100_000]);
+    let long = put(1, 5, vec![7; 100_000]);
     let len = long.key.as_bytes().len() + 100_000;
     block_on(store.write(put(2, 6, b"x"))).unwrap();
     block_on(store.write(long)).unwrap();

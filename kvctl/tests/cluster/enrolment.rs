@@ -423,7 +423,7 @@ async fn nodes_renew_their_certificates_under_load_and_nobody_notices() {
     until("all have renewed theirs", async || {
         let mut both = cluster.nodes.iter().zip(&first);
         both.all(|(node, first)| {
-            certificate(node) != *first && node.log().contains("as they are now")
+            certificate(node) != *first && node.log().contains("use the replaced certificate files")
         })
     })
     .await;
