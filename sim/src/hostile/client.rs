@@ -263,3 +263,34 @@ impl<'a> Requests<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_wide_only_while_requests_cost_little() {
+        let mut slice = Slice::new(false);
+        assert_eq!(slice.width(), 1);
+        slice.note(&Outcome::Closed.into(), false, true);
+        assert_eq!(slice.width(), IN_FLIGHT);
+        slice.note(&Outcome::Closed.into(), true, true);
+        assert_eq!(slice.width(), 1, "the node has no place");
+        slice.note(&Outcome::Closed.into(), false, false);
+        assert_eq!(slice.width(), 1);
+        slice.end();
+        assert_eq!(slice.width(), 0);
+    }
+
+    #[test]
+    fn a_node_that_was_only_busy_is_asked_again_after_the_slice() {
+        let mut slice = Slice::new(true);
+        slice.begun = Instant::now().checked_sub(2 * SLICE).unwrap();
+        for _ in 1..TRIES {
+            slice.note(&Outcome::Closed.into(), true, true);
+            assert_eq!(slice.width(), 1);
+        }
+        slice.note(&Outcome::Closed.into(), true, true);
+        assert_eq!(slice.width(), 0);
+    }
+}

@@ -106,13 +106,12 @@ impl Report {
                 ));
             }
         }
-        for (name, tally) in &self.tallies {
-            if tally.busy > 0 && tally.busy == tally.total() {
-                let busy = tally.busy;
-                self.troubles
-                    .push(format!("{name}: the node was busy all {busy} times"));
-            }
-        }
+        let only_busy = self.only_busy().map(|(name, tally)| {
+            let busy = tally.busy;
+            format!("{name}: the node was busy all {busy} times")
+        });
+        let only_busy: Vec<_> = only_busy.collect();
+        self.troubles.extend(only_busy);
         let lost = self.rest.lost.iter().chain(&self.under.lost);
         self.troubles
             .extend(lost.map(|lost| format!("lost: {lost}")));
@@ -150,6 +149,12 @@ impl Report {
     /// Kinds that were run.
     fn ran(&self) -> impl Iterator<Item = (&String, &Tally)> {
         self.tallies.iter().filter(|(_, tally)| tally.total() > 0)
+    }
+
+    /// Kinds that found nothing but a busy node.
+    fn only_busy(&self) -> impl Iterator<Item = (&String, &Tally)> {
+        let ran = self.ran();
+        ran.filter(|(_, tally)| tally.busy == tally.total())
     }
 
     /// Kinds whose turn did not come.
@@ -323,5 +328,29 @@ impl Report {
             lines.push(format!("kept in {}", kept.display()));
         }
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::super::kind::{Outcome, expect};
+    use super::*;
+
+    #[test]
+    fn a_kind_that_finds_only_a_busy_node_fails_a_run_of_requests() {
+        let kind = Kind::new("kind", "", expect::ANSWERED, |_| async { Outcome::Closed });
+        let mut report = Report {
+            is_counting: true,
+            ..Report::default()
+        };
+        report.expect(std::slice::from_ref(&kind));
+        report.note(&kind, &Outcome::Grpc(Code::Unavailable).into(), 1);
+        assert!(report.unexpected.is_empty(), "a node may be busy");
+        assert!(report.only_busy().next().is_some(), "but not always");
+        report.note(&kind, &Outcome::Grpc(Code::Ok).into(), 1);
+        assert!(report.only_busy().next().is_none());
+        assert_eq!(report.requests(), 2, "a refusal is a request");
     }
 }
