@@ -3,7 +3,7 @@
 //! One generator per run, used in the order of events, so a seed determines the run.
 
 /// A small, fast, seeded generator. Not for secrets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng(u64);
 
 impl Rng {

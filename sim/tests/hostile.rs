@@ -91,7 +91,16 @@ fn hostile_clients_are_refused_while_an_honest_one_is_served() {
     // Values that were read and not delivered yet are not charged: with 320, the target of nodes,
     // one run in ten fails.
     let budget = ["--budget-mib", "768"];
-    let args = ["--seed", "7", "--rest-seconds", "2", "--kvd", kvd];
+    let args = [
+        "--seed",
+        "7",
+        "--rest-seconds",
+        "2",
+        "--connections",
+        "8",
+        "--kvd",
+        kvd,
+    ];
     let args = [&args[..], &budget].concat();
     let (is_good, told) = hostile(&[&args[..], &["--rounds", &rounds()]].concat());
     let report: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
@@ -120,4 +129,36 @@ fn hostile_clients_are_refused_while_an_honest_one_is_served() {
             "{told}"
         );
     }
+}
+
+#[test]
+fn a_run_of_requests_ends_when_the_nodes_have_received_them() {
+    let kvd = kvd();
+    let kvd = kvd.to_str().unwrap();
+    let args = [
+        "--requests",
+        "5000",
+        "--only",
+        "names.kv,route,h2.ping",
+        "--rest-seconds",
+        "1",
+    ];
+    let (is_good, told) = hostile(&[&args[..], &["--kvd", kvd]].concat());
+    let report: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
+    assert!(is_good, "{told}");
+    let requests = report["requests"].as_u64();
+    assert!(
+        (5_000..6_000).contains(&requests.unwrap()),
+        "at most what was in flight is more: {told}"
+    );
+    assert!(
+        report["fewest_of_a_fast_kind"]["requests"].is_u64(),
+        "{told}"
+    );
+    let dealt =
+        report["kinds"].as_object().unwrap().len() as u64 * report["rounds"].as_u64().unwrap();
+    assert!(
+        requests > Some(2 * dealt),
+        "a go is more than one request: {told}"
+    );
 }

@@ -104,6 +104,7 @@ pub(crate) fn integer(block: &mut Vec<u8>, flags: u8, bits: u32, value: u64) {
 pub(crate) struct Wire {
     tcp: TcpStream,
     heard: Vec<u8>,
+    last_stream: Option<u32>,
 }
 
 impl Wire {
@@ -131,7 +132,13 @@ impl Wire {
         Self {
             tcp,
             heard: Vec::new(),
+            last_stream: None,
         }
+    }
+
+    /// The last stream that the node handled, as its GOAWAY says.
+    pub(crate) const fn last_stream(&self) -> Option<u32> {
+        self.last_stream
     }
 
     /// Sends while the node reads; otherwise returns how the connection ended.
@@ -149,7 +156,7 @@ impl Wire {
     }
 
     /// Sends, and returns how the connection ended, or that it is still open.
-    pub(crate) async fn send_and_end(mut self, bytes: &[u8]) -> Outcome {
+    pub(crate) async fn send_and_end(&mut self, bytes: &[u8]) -> Outcome {
         match self.send(bytes).await {
             Err(Outcome::Stalled) => Outcome::Stalled,
             // Reads what the node sent before it closed the connection.
@@ -176,6 +183,8 @@ impl Wire {
             while let Some((kind, flags, payload)) = self.next_frame() {
                 match kind {
                     GOAWAY => {
+                        let last = payload.get(..4).and_then(|last| last.try_into().ok());
+                        self.last_stream = last.map(u32::from_be_bytes);
                         let code = payload.get(4..8).and_then(|code| code.try_into().ok());
                         return Outcome::GoAway(code.map_or(u32::MAX, u32::from_be_bytes));
                     }

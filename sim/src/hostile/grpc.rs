@@ -1,7 +1,8 @@
-//! gRPC calls whose bytes are chosen freely, each on its own connection.
+//! gRPC calls whose bytes are chosen freely, on connections that many calls may share.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -20,6 +21,59 @@ const WINDOW: u32 = 1 << 20;
 const OPENING: Duration = Duration::from_secs(5);
 
 pub(crate) type Headers = Vec<(String, String)>;
+
+/// A whole call. Cloning it shares the body.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) to: SocketAddr,
+    path: Arc<str>,
+    headers: Headers,
+    body: Bytes,
+    answers: Option<usize>,
+}
+
+impl Call {
+    pub(crate) fn new(
+        to: SocketAddr,
+        path: impl Into<Arc<str>>,
+        headers: Headers,
+        body: Bytes,
+    ) -> Self {
+        Self {
+            to,
+            path: path.into(),
+            headers,
+            body,
+            answers: None,
+        }
+    }
+
+    /// An answer must have exactly this many messages.
+    pub(crate) const fn with_answers(mut self, count: usize) -> Self {
+        self.answers = Some(count);
+        self
+    }
+
+    /// The length of the request's body, bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Makes the call.
+    pub(crate) async fn on(self, connection: &Connection) -> Outcome {
+        let answer = connection.call(&self.path, &self.headers, self.body).await;
+        match self.answers {
+            Some(count) if answer.outcome == Outcome::Grpc(Code::Ok) => {
+                let answered = answer.messages().len();
+                if answered == count {
+                    return answer.outcome;
+                }
+                Outcome::Wrong(format!("{answered} answers to {count} operations"))
+            }
+            _ => answer.outcome,
+        }
+    }
+}
 
 /// How a call ended, and the messages of its answer.
 #[derive(Debug)]
@@ -72,7 +126,7 @@ pub(crate) fn framed_message(message: &impl prost::Message) -> Bytes {
 
 /// A connection; dropping it closes it.
 pub(crate) struct Connection {
-    pub(crate) sender: SendRequest<Bytes>,
+    sender: SendRequest<Bytes>,
     to: SocketAddr,
     driver: JoinHandle<()>,
 }
@@ -108,7 +162,7 @@ impl Connection {
 
     /// Begins a call without sending the request's body.
     pub(crate) async fn begin(
-        &mut self,
+        &self,
         path: &str,
         headers: &Headers,
         is_all: bool,
@@ -133,7 +187,7 @@ impl Connection {
     }
 
     /// A whole call.
-    pub(crate) async fn call(&mut self, path: &str, headers: &Headers, body: Bytes) -> Answer {
+    pub(crate) async fn call(&self, path: &str, headers: &Headers, body: Bytes) -> Answer {
         let (response, stream) = match self.begin(path, headers, false).await {
             Ok(begun) => begun,
             Err(outcome) => return Answer::bare(outcome),
@@ -152,7 +206,7 @@ impl Connection {
 /// A call on its own connection.
 pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: Bytes) -> Answer {
     match Connection::open(to).await {
-        Ok(mut connection) => connection.call(path, headers, body).await,
+        Ok(connection) => connection.call(path, headers, body).await,
         Err(outcome) => Answer::bare(outcome),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tonic::Code;
 
+use super::grpc::Call;
 use super::target::Shot;
 
 /// Time limit of a request, unless its kind has another.
@@ -49,6 +50,32 @@ impl fmt::Display for Outcome {
             Self::Open => f.write_str("left open"),
             Self::Silent => f.write_str("no answer"),
             Self::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Outcome {
+    /// The node has no place or no time now, and may have one later.
+    pub(crate) const fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Grpc(Code::ResourceExhausted | Code::Unavailable | Code::DeadlineExceeded)
+        )
+    }
+}
+
+/// An outcome, and how many requests led to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    pub(crate) requests: u64,
+}
+
+impl From<Outcome> for Done {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            requests: 1,
         }
     }
 }
@@ -125,7 +152,13 @@ pub(crate) mod expect {
     pub(crate) const BORNE: &[Expected] = &[Open, Stalled, Reset, GoAway, Closed];
 }
 
-type Act = Arc<dyn Fn(Shot) -> BoxFuture<'static, Outcome> + Send + Sync>;
+#[derive(Clone)]
+pub(crate) enum Act {
+    /// One call, on any connection to the node.
+    Call(Arc<dyn Fn(&mut Shot) -> Call + Send + Sync>),
+    /// Connections of its own.
+    Own(Arc<dyn Fn(Shot) -> BoxFuture<'static, Done> + Send + Sync>),
+}
 
 /// A kind of hostile request or connection.
 #[derive(Clone)]
@@ -136,12 +169,17 @@ pub(crate) struct Kind {
     expects: &'static [Expected],
     /// Why it is not run by default: the service does not withstand it yet.
     pub(crate) known: Option<&'static str>,
-    /// Whether it waits for the node's timers and so runs beside the others.
+    /// Whether it waits much longer than it works, and so runs in a loop of its own.
     pub(crate) is_slow: bool,
-    act: Act,
+    /// Whether it may be repeated within one go.
+    pub(crate) is_repeated: bool,
+    /// Whether it has its own connections and costs little, and so may run beside itself.
+    pub(crate) is_light: bool,
+    pub(crate) act: Act,
 }
 
 impl Kind {
+    /// A kind with connections of its own.
     pub(crate) fn new<F, Acting>(
         name: impl Into<String>,
         what: impl Into<String>,
@@ -150,21 +188,53 @@ impl Kind {
     ) -> Self
     where
         F: Fn(Shot) -> Acting + Send + Sync + 'static,
-        Acting: Future<Output = Outcome> + Send + 'static,
+        Acting: Future<Output: Into<Done>> + Send + 'static,
     {
+        let act = move |shot| -> BoxFuture<'static, Done> {
+            let acting = act(shot);
+            Box::pin(async move { acting.await.into() })
+        };
+        Self::of(name.into(), what.into(), expects, Act::Own(Arc::new(act)))
+    }
+
+    /// A kind of gRPC call.
+    pub(crate) fn call(
+        name: impl Into<String>,
+        what: impl Into<String>,
+        expects: &'static [Expected],
+        call: impl Fn(&mut Shot) -> Call + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(name.into(), what.into(), expects, Act::Call(Arc::new(call)))
+    }
+
+    const fn of(name: String, what: String, expects: &'static [Expected], act: Act) -> Self {
         Self {
-            name: name.into(),
-            what: what.into(),
+            name,
+            what,
             expects,
             known: None,
             is_slow: false,
-            act: Arc::new(move |shot| Box::pin(act(shot))),
+            is_repeated: true,
+            is_light: false,
+            act,
         }
     }
 
-    /// Marks it as waiting for the node's timers.
+    /// Marks it as waiting much longer than it works.
     pub(crate) const fn slow(mut self) -> Self {
         self.is_slow = true;
+        self
+    }
+
+    /// Marks it as not repeated within one go.
+    pub(crate) const fn once(mut self) -> Self {
+        self.is_repeated = false;
+        self
+    }
+
+    /// Marks it as costing little memory.
+    pub(crate) const fn light(mut self) -> Self {
+        self.is_light = true;
         self
     }
 
@@ -194,10 +264,12 @@ impl Kind {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// Sends one request, or opens one connection.
-    pub(crate) async fn act(&self, shot: Shot) -> Outcome {
-        let time = if self.is_slow { 3 * TIME } else { TIME };
-        let acted = tokio::time::timeout(time, (self.act)(shot)).await;
-        acted.unwrap_or(Outcome::Silent)
+    /// Time limit of one request.
+    pub(crate) const fn time(&self) -> Duration {
+        if self.is_slow {
+            TIME.saturating_mul(3)
+        } else {
+            TIME
+        }
     }
 }

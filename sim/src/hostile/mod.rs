@@ -4,6 +4,7 @@
 //! * `descriptors`: the RPCs of the interface, so new ones are covered automatically.
 //! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely.
 //! * `target`: the cluster as an outsider knows it.
+//! * `work`: which kinds run when; `client`: a hostile client, one of several; `rate`: their rate.
 //! * `honest`: a client that nodes must serve meanwhile; `watch`: memory and restarts.
 //! * `report`: the results.
 //!
@@ -12,60 +13,65 @@
 //! Absent on purpose: attacks that are trivial without authentication, such as removing a member.
 //! Kinds that still succeed against the service are `known`, and run only on request.
 
+mod client;
 mod descriptors;
 mod frames;
 mod grpc;
 mod honest;
 mod kind;
 mod kinds;
+mod rate;
 mod report;
 mod target;
 mod watch;
+mod work;
 
-use std::collections::VecDeque;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
-use tonic::Code;
+use tokio::time::sleep;
 use torc_client::NodeId;
-use torc_sim::Rng;
 
 use crate::cluster::{self, PlainCluster};
 use honest::Honest;
-use kind::{Kind, Outcome};
+use kind::Kind;
 use report::Report;
-use target::{Shot, Target};
+use target::Target;
 use watch::Watch;
 
 /// Limit on a node's open files: low, so that attackers can exhaust it.
 pub(crate) const DESCRIPTORS: u32 = 512;
-/// Slow kinds that run at a time, beside the others.
-const SLOW_AT_ONCE: usize = 12;
-/// Attempts at a node that has no free permits.
-const TRIES: u32 = 6;
-const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// Time between the last hostile request and the last memory sample.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// Run every kind this many times [default: 1 without --seconds].
+    /// Run every kind this many times [default: 1 without --seconds or --requests].
     #[arg(long)]
     rounds: Option<u64>,
     /// Run for this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
+    /// Run until the nodes have received this many hostile requests.
+    ///
+    /// Fast kinds then repeat their request for 100 ms before the next kind has its turn. One
+    /// request is one call, one HTTP/1 request or one message of the topology group; a stream
+    /// between nodes counts once, whatever it carries. Floods of streams or connections count each
+    /// one that the node has handled. Floods of other frames count once.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// Make at most this many hostile requests per second [default: no limit].
+    #[arg(long)]
+    rate: Option<u64>,
     /// Run only kinds whose names start with this; a known failure needs its whole name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Concurrent hostile clients.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 2)]
     connections: usize,
     /// Time to measure the honest client at rest, seconds.
     #[arg(long, default_value_t = 5)]
@@ -190,6 +196,7 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
         seed: options.seed,
         budget_mib: options.budget_mib,
         p99_ratio: options.p99_ratio,
+        is_counting: options.requests.is_some(),
         rest,
         ..Report::default()
     };
@@ -201,7 +208,8 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
     report.skipped = skipped
         .filter_map(|kind| Some((kind.name, kind.known?)))
         .collect();
-    let mut report = rounds(options, kinds, &target, &watch, report).await;
+    report.expect(&kinds);
+    let mut report = work::run(options, kinds, &target, &watch, report).await;
     sleep(SETTLE).await;
     let (under, troubles) = honest.finish().await;
     report.under = under;
@@ -217,127 +225,4 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
         report.kept = cluster.keep();
     }
     Ok(report)
-}
-
-/// The remaining work, and the outcomes so far.
-struct Work {
-    waiting: Mutex<VecDeque<(Kind, Shot)>>,
-    slow: Mutex<VecDeque<(Kind, Shot)>>,
-    report: Mutex<Report>,
-    over: Option<Instant>,
-}
-
-async fn rounds(
-    options: &Options,
-    kinds: Vec<Kind>,
-    target: &Arc<Target>,
-    watch: &Watch,
-    report: Report,
-) -> Report {
-    let begun = Instant::now();
-    let over = options
-        .seconds
-        .map(|seconds| begun + Duration::from_secs(seconds));
-    let rounds = match (options.rounds, over) {
-        (Some(rounds), _) => rounds,
-        (None, Some(_)) => u64::MAX,
-        (None, None) => 1,
-    };
-    let mut rng = Rng::new(options.seed);
-    let work = Arc::new(Work {
-        waiting: Mutex::default(),
-        slow: Mutex::default(),
-        report: Mutex::new(report),
-        over,
-    });
-    for round in 0..rounds {
-        // Without a node, nothing more can be found.
-        if over.is_some_and(|over| Instant::now() >= over) || !watch.restarted().is_empty() {
-            break;
-        }
-        deal(&kinds, target, &mut rng, &work);
-        let mut workers = JoinSet::new();
-        for number in 0..options.connections.max(1) + SLOW_AT_ONCE {
-            let is_slow = number < SLOW_AT_ONCE;
-            workers.spawn(worker(Arc::clone(&work), is_slow));
-        }
-        while let Some(ended) = workers.join_next().await {
-            if let Err(panic) = ended {
-                let mut report = locked(&work.report);
-                report
-                    .troubles
-                    .push(format!("a hostile client gave up: {panic}"));
-            }
-        }
-        locked(&work.report).rounds = round + 1;
-    }
-    let mut report = std::mem::take(&mut *locked(&work.report));
-    report.seconds = begun.elapsed().as_secs_f64();
-    report
-}
-
-/// Queues every kind once, in random order, each at a random node.
-fn deal(kinds: &[Kind], target: &Arc<Target>, rng: &mut Rng, work: &Work) {
-    let mut shuffled: Vec<_> = kinds
-        .iter()
-        .map(|kind| (rng.next(), kind.clone()))
-        .collect();
-    shuffled.sort_by_key(|(place, _)| *place);
-    for (_, kind) in shuffled {
-        let shot = Shot {
-            target: Arc::clone(target),
-            at: rng.below(target.nodes.len() as u64) as usize,
-            rng: Rng::new(rng.next()),
-        };
-        let queue = if kind.is_slow {
-            &work.slow
-        } else {
-            &work.waiting
-        };
-        locked(queue).push_back((kind, shot));
-    }
-}
-
-async fn worker(work: Arc<Work>, is_slow: bool) {
-    let queue = if is_slow { &work.slow } else { &work.waiting };
-    loop {
-        if work.over.is_some_and(|over| Instant::now() >= over) {
-            locked(queue).clear();
-        }
-        let Some((kind, shot)) = locked(queue).pop_front() else {
-            return;
-        };
-        let begun = Instant::now();
-        let outcome = insist(&kind, shot).await;
-        let took_ms = begun.elapsed().as_millis() as u64;
-        locked(&work.report).note(&kind, &outcome, took_ms);
-    }
-}
-
-/// Retries while the node has no free permits: others sometimes hold all of them.
-async fn insist(kind: &Kind, shot: Shot) -> Outcome {
-    let mut rng = shot.rng.clone();
-    let (target, at) = (Arc::clone(&shot.target), shot.at);
-    let mut outcome = kind.act(shot).await;
-    for _ in 1..TRIES {
-        let is_passing = matches!(
-            outcome,
-            Outcome::Grpc(Code::ResourceExhausted | Code::Unavailable | Code::DeadlineExceeded)
-        );
-        if kind.expects(&outcome) || !is_passing {
-            break;
-        }
-        sleep(TRY_AGAIN).await;
-        let shot = Shot {
-            target: Arc::clone(&target),
-            at,
-            rng: Rng::new(rng.next()),
-        };
-        outcome = kind.act(shot).await;
-    }
-    outcome
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

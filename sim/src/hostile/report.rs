@@ -8,7 +8,7 @@ use serde_json::json;
 use torc_client::NodeId;
 
 use super::honest::Seen;
-use super::kind::{Kind, Outcome};
+use super::kind::{Done, Kind};
 use super::watch::Memory;
 
 /// Limit on the unexpected outcomes printed per kind.
@@ -17,8 +17,25 @@ const MOST_TOLD: usize = 3;
 /// The outcomes of one kind.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Tally {
-    pub(super) outcomes: BTreeMap<String, u64>,
-    pub(super) slowest_ms: u64,
+    is_slow: bool,
+    requests: u64,
+    outcomes: BTreeMap<String, u64>,
+    expected: u64,
+    /// Outcomes that say that the node had no place, where another one was expected.
+    busy: u64,
+    unexpected: u64,
+    slowest_ms: u64,
+}
+
+impl Tally {
+    fn total(&self) -> u64 {
+        self.expected + self.busy + self.unexpected
+    }
+
+    /// The share of outcomes that are `busy`, percent.
+    fn busy_percent(&self) -> f64 {
+        100.0 * self.busy as f64 / self.total().max(1) as f64
+    }
 }
 
 #[derive(Debug, Default)]
@@ -26,9 +43,13 @@ pub(super) struct Report {
     pub(super) seed: u64,
     pub(super) rounds: u64,
     pub(super) seconds: f64,
+    /// The run counts requests: what a busy node refuses is not made again.
+    pub(super) is_counting: bool,
+    /// Every kind of the run, whether or not its turn came.
     pub(super) tallies: BTreeMap<String, Tally>,
     /// Skipped kinds, and why.
     pub(super) skipped: BTreeMap<String, &'static str>,
+    /// The first unexpected outcomes of each kind.
     pub(super) unexpected: BTreeMap<String, Vec<String>>,
     /// Other problems.
     pub(super) troubles: Vec<String>,
@@ -41,11 +62,32 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn note(&mut self, kind: &Kind, outcome: &Outcome, took_ms: u64) {
-        let tally = self.tallies.entry(kind.name.clone()).or_default();
+    /// Names the kinds of the run.
+    pub(super) fn expect(&mut self, kinds: &[Kind]) {
+        let tallies = kinds.iter().map(|kind| {
+            let tally = Tally {
+                is_slow: kind.is_slow,
+                ..Tally::default()
+            };
+            (kind.name.clone(), tally)
+        });
+        self.tallies = tallies.collect();
+    }
+
+    pub(super) fn note(&mut self, kind: &Kind, done: &Done, took_ms: u64) {
+        let Some(tally) = self.tallies.get_mut(&kind.name) else {
+            return;
+        };
+        let outcome = &done.outcome;
+        tally.requests += done.requests;
         *tally.outcomes.entry(outcome.to_string()).or_default() += 1;
         tally.slowest_ms = tally.slowest_ms.max(took_ms);
-        if !kind.expects(outcome) {
+        if kind.expects(outcome) {
+            tally.expected += 1;
+        } else if self.is_counting && outcome.is_passing() {
+            tally.busy += 1;
+        } else {
+            tally.unexpected += 1;
             let told = self.unexpected.entry(kind.name.clone()).or_default();
             if told.len() < MOST_TOLD {
                 told.push(format!("{outcome}, where {} is due", kind.expectation()));
@@ -64,6 +106,12 @@ impl Report {
                 ));
             }
         }
+        let only_busy = self.only_busy().map(|(name, tally)| {
+            let busy = tally.busy;
+            format!("{name}: the node was busy all {busy} times")
+        });
+        let only_busy: Vec<_> = only_busy.collect();
+        self.troubles.extend(only_busy);
         let lost = self.rest.lost.iter().chain(&self.under.lost);
         self.troubles
             .extend(lost.map(|lost| format!("lost: {lost}")));
@@ -91,11 +139,35 @@ impl Report {
     }
 
     fn requests(&self) -> u64 {
-        let outcomes = self
-            .tallies
-            .values()
-            .flat_map(|tally| tally.outcomes.values());
-        outcomes.sum()
+        self.tallies.values().map(|tally| tally.requests).sum()
+    }
+
+    fn requests_per_second(&self) -> f64 {
+        self.requests() as f64 / self.seconds.max(1e-3)
+    }
+
+    /// Kinds that were run.
+    fn ran(&self) -> impl Iterator<Item = (&String, &Tally)> {
+        self.tallies.iter().filter(|(_, tally)| tally.total() > 0)
+    }
+
+    /// Kinds that found nothing but a busy node.
+    fn only_busy(&self) -> impl Iterator<Item = (&String, &Tally)> {
+        let ran = self.ran();
+        ran.filter(|(_, tally)| tally.busy == tally.total())
+    }
+
+    /// Kinds whose turn did not come.
+    fn not_run(&self) -> Vec<&String> {
+        let waiting = self.tallies.iter().filter(|(_, tally)| tally.total() == 0);
+        waiting.map(|(name, _)| name).collect()
+    }
+
+    /// The fast kind with the fewest requests.
+    fn fewest(&self) -> Option<(&String, u64)> {
+        let fast = self.tallies.iter().filter(|(_, tally)| !tally.is_slow);
+        fast.map(|(name, tally)| (name, tally.requests))
+            .min_by_key(|(_, requests)| *requests)
     }
 
     fn lost(&self) -> usize {
@@ -129,16 +201,32 @@ impl Report {
                 "last_mib": memory.last >> 10,
             })
         });
-        let kinds = self.tallies.iter();
-        let kinds: BTreeMap<_, _> = kinds.map(|(name, tally)| (name, &tally.outcomes)).collect();
+        let kinds = self.ran().map(|(name, tally)| (name, &tally.outcomes));
+        let unexpected = self.unexpected.iter().map(|(name, told)| {
+            let count = self.tallies.get(name).map(|tally| tally.unexpected);
+            (name, json!({ "count": count, "told": told }))
+        });
+        let busy = self.ran().filter(|(_, tally)| tally.busy > 0);
+        let busy = busy.map(|(name, tally)| {
+            (
+                name,
+                json!({ "count": tally.busy, "percent": tally.busy_percent() }),
+            )
+        });
+        let fewest = self.fewest();
+        let fewest = fewest.map(|(kind, requests)| json!({ "kind": kind, "requests": requests }));
         let object = json!({
             "seed": self.seed,
             "rounds": self.rounds,
             "seconds": self.seconds,
             "requests": self.requests(),
-            "kinds": kinds,
+            "requests_per_second": self.requests_per_second(),
+            "fewest_of_a_fast_kind": fewest,
+            "kinds": kinds.collect::<BTreeMap<_, _>>(),
+            "busy": busy.collect::<BTreeMap<_, _>>(),
+            "not_run": self.not_run(),
             "skipped": self.skipped,
-            "unexpected": self.unexpected,
+            "unexpected": unexpected.collect::<BTreeMap<_, _>>(),
             "troubles": self.troubles,
             "lost": self.lost(),
             "rest": seen(&self.rest),
@@ -152,31 +240,46 @@ impl Report {
     }
 
     fn to_text(&self) -> String {
-        let mut lines = vec![format!("{:<46}{:>9}  outcomes", "kind", "slowest")];
-        for (name, tally) in &self.tallies {
+        let mut lines = vec![format!(
+            "{:<46}{:>9}{:>10}  outcomes",
+            "kind", "slowest", "requests"
+        )];
+        for (name, tally) in self.ran() {
             let outcomes = tally.outcomes.iter();
             let outcomes: Vec<_> = outcomes
                 .map(|(what, count)| format!("{count} {what}"))
                 .collect();
+            let busy = if tally.busy > 0 {
+                format!("  ({:.1} % busy)", tally.busy_percent())
+            } else {
+                String::new()
+            };
             let mark = if self.unexpected.contains_key(name) {
                 "  NOT AS IT SHOULD BE"
             } else {
                 ""
             };
             lines.push(format!(
-                "{name:<46}{:>6} ms  {}{mark}",
+                "{name:<46}{:>6} ms{:>10}  {}{busy}{mark}",
                 tally.slowest_ms,
+                tally.requests,
                 outcomes.join(", ")
             ));
         }
         lines.push(format!(
-            "{} kinds, {} requests in {} rounds, {:.0} s, seed {}",
-            self.tallies.len(),
+            "{} kinds, {} requests in {} rounds, {:.0} s ({:.0} per second), seed {}",
+            self.ran().count(),
             self.requests(),
             self.rounds,
             self.seconds,
+            self.requests_per_second(),
             self.seed
         ));
+        if let Some((name, requests)) = self.fewest() {
+            lines.push(format!(
+                "fewest requests of a fast kind: {requests}, {name}"
+            ));
+        }
         for (what, seen) in [("at rest", &self.rest), ("meanwhile", &self.under)] {
             lines.push(format!(
                 "honest client {what}: {} answered, p50 {:.1} ms, p99 {:.1} ms, longest {:.0} ms, {} failed, {} unknown",
@@ -204,8 +307,17 @@ impl Report {
         for (name, why) in &self.skipped {
             lines.push(format!("left out: {name}: {why}"));
         }
+        let not_run = self.not_run();
+        if !not_run.is_empty() {
+            let names: Vec<_> = not_run.iter().map(|name| name.as_str()).collect();
+            lines.push(format!("not run, the run was over: {}", names.join(", ")));
+        }
         for (name, outcomes) in &self.unexpected {
-            lines.push(format!("unexpected: {name}: {}", outcomes.join("; ")));
+            let count = self.tallies.get(name).map_or(0, |tally| tally.unexpected);
+            lines.push(format!(
+                "unexpected: {name}: {count}: {}",
+                outcomes.join("; ")
+            ));
         }
         lines.extend(
             self.troubles
@@ -216,5 +328,29 @@ impl Report {
             lines.push(format!("kept in {}", kept.display()));
         }
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::super::kind::{Outcome, expect};
+    use super::*;
+
+    #[test]
+    fn a_kind_that_finds_only_a_busy_node_fails_a_run_of_requests() {
+        let kind = Kind::new("kind", "", expect::ANSWERED, |_| async { Outcome::Closed });
+        let mut report = Report {
+            is_counting: true,
+            ..Report::default()
+        };
+        report.expect(std::slice::from_ref(&kind));
+        report.note(&kind, &Outcome::Grpc(Code::Unavailable).into(), 1);
+        assert!(report.unexpected.is_empty(), "a node may be busy");
+        assert!(report.only_busy().next().is_some(), "but not always");
+        report.note(&kind, &Outcome::Grpc(Code::Ok).into(), 1);
+        assert!(report.only_busy().next().is_none());
+        assert_eq!(report.requests(), 2, "a refusal is a request");
     }
 }

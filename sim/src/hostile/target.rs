@@ -120,6 +120,24 @@ pub(crate) struct Shot {
 }
 
 impl Shot {
+    /// A go at any node.
+    pub(crate) fn any(target: &Arc<Target>, rng: &mut Rng) -> Self {
+        Self {
+            target: Arc::clone(target),
+            at: rng.below(target.nodes.len() as u64) as usize,
+            rng: Rng::new(rng.next()),
+        }
+    }
+
+    /// Another go at the same node.
+    pub(crate) fn again(&mut self) -> Self {
+        Self {
+            target: Arc::clone(&self.target),
+            at: self.at,
+            rng: Rng::new(self.rng.next()),
+        }
+    }
+
     pub(crate) fn node(&self) -> &Node {
         &self.target.nodes[self.at % self.target.nodes.len()]
     }

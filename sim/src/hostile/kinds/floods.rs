@@ -5,7 +5,7 @@ use super::super::frames::{
     SETTINGS, WINDOW_UPDATE, Wire, call_headers, frame, setting,
 };
 use super::super::grpc::of_io;
-use super::super::kind::{Expected, Kind, Outcome, expect};
+use super::super::kind::{Done, Expected, Kind, Outcome, expect};
 use super::super::target::Shot;
 
 const GET: &str = "/torc.v1.Kv/Get";
@@ -34,8 +34,28 @@ fn flood(
 
 async fn send(shot: &Shot, bytes: Vec<u8>) -> Outcome {
     match Wire::open(shot.node().grpc).await {
-        Ok(wire) => wire.send_and_end(&bytes).await,
+        Ok(mut wire) => wire.send_and_end(&bytes).await,
         Err(error) => of_io(&error),
+    }
+}
+
+/// Sends frames that open so many streams, and counts those that the node has handled for sure.
+async fn send_streams(shot: &Shot, bytes: Vec<u8>, streams: u32) -> Done {
+    let mut wire = match Wire::open(shot.node().grpc).await {
+        Ok(wire) => wire,
+        Err(error) => return of_io(&error).into(),
+    };
+    let outcome = wire.send_and_end(&bytes).await;
+    let handled = match (&outcome, wire.last_stream()) {
+        // Streams of clients have odd numbers.
+        (_, Some(last)) if last < 2 * streams => last.div_ceil(2),
+        (Outcome::Open | Outcome::Grpc(_) | Outcome::Reset(_), _) => streams,
+        // How many were read is not known.
+        _ => 1,
+    };
+    Done {
+        outcome,
+        requests: u64::from(handled.max(1)),
     }
 }
 
@@ -148,7 +168,7 @@ pub(super) fn all() -> Vec<Kind> {
                 let headers = call_headers(GET);
                 let all =
                     (0..3_000).map(|call| frame(HEADERS, END_HEADERS, 2 * call + 1, &headers));
-                send(&shot, all.collect::<Vec<_>>().concat()).await
+                send_streams(&shot, all.collect::<Vec<_>>().concat(), 3_000).await
             },
         ),
         Kind::new(
@@ -162,7 +182,8 @@ pub(super) fn all() -> Vec<Kind> {
                     let body = frame(DATA, END_STREAM, stream, &[0, 0, 0, 0, 3, 0x12, 1, b'k']);
                     [frame(HEADERS, END_HEADERS, stream, &headers), body].concat()
                 };
-                send(&shot, (0..2_000).map(call).collect::<Vec<_>>().concat()).await
+                let all = (0..2_000).map(call).collect::<Vec<_>>().concat();
+                send_streams(&shot, all, 2_000).await
             },
         ),
         Kind::new(
@@ -176,18 +197,25 @@ pub(super) fn all() -> Vec<Kind> {
             "100 connections, each closed after its greeting",
             expect::BORNE,
             |shot| async move {
-                for _ in 0..99 {
+                for opened in 0..99 {
                     if let Err(error) = Wire::open(shot.node().grpc).await {
-                        return of_io(&error);
+                        let outcome = of_io(&error);
+                        return Done {
+                            outcome,
+                            requests: opened + 1,
+                        };
                     }
                 }
-                send(&shot, Vec::new()).await
+                Done {
+                    outcome: send(&shot, Vec::new()).await,
+                    requests: 100,
+                }
             },
         ),
     ]
 }
 
-async fn rapid_reset(shot: Shot) -> Outcome {
+async fn rapid_reset(shot: Shot) -> Done {
     let headers = call_headers(GET);
     let mut all = Vec::new();
     for call in 0..2_000 {
@@ -195,11 +223,11 @@ async fn rapid_reset(shot: Shot) -> Outcome {
         all.extend(frame(HEADERS, END_HEADERS, stream, &headers));
         all.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
     }
-    send(&shot, all).await
+    send_streams(&shot, all, 2_000).await
 }
 
 /// Invalid streams that the node itself must reset ("MadeYouReset").
-async fn made_to_reset(shot: Shot) -> Outcome {
+async fn made_to_reset(shot: Shot) -> Done {
     let headers = call_headers(GET);
     let mut all = Vec::new();
     for call in 0..2_000 {
@@ -207,7 +235,7 @@ async fn made_to_reset(shot: Shot) -> Outcome {
         all.extend(frame(HEADERS, END_HEADERS, stream, &headers));
         all.extend(frame(WINDOW_UPDATE, 0, stream, &[0; 4]));
     }
-    send(&shot, all).await
+    send_streams(&shot, all, 2_000).await
 }
 
 async fn beyond_window(shot: Shot) -> Outcome {

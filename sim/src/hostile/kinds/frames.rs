@@ -28,11 +28,12 @@ fn after(
         let bytes = bytes();
         async move {
             match Wire::open(shot.node().grpc).await {
-                Ok(wire) => wire.send_and_end(&bytes).await,
+                Ok(mut wire) => wire.send_and_end(&bytes).await,
                 Err(error) => of_io(&error),
             }
         }
     })
+    .light()
 }
 
 /// Sends bytes instead of the greeting.
@@ -41,11 +42,12 @@ fn instead(name: &str, what: &str, bytes: Vec<u8>) -> Kind {
         let bytes = bytes.clone();
         async move {
             match Wire::bare(shot.node().grpc).await {
-                Ok(wire) => wire.send_and_end(&bytes).await,
+                Ok(mut wire) => wire.send_and_end(&bytes).await,
                 Err(error) => of_io(&error),
             }
         }
     })
+    .light()
 }
 
 pub(super) fn all() -> Vec<Kind> {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use torc_proto::v1;
 
-use super::super::grpc::{self, Headers, framed};
+use super::super::grpc::{Call, Headers, framed};
 use super::super::kind::{Expected, Kind, expect};
 
 const GET: &str = "/torc.v1.Kv/Get";
@@ -36,12 +36,8 @@ fn call(
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let headers: Headers = headers.iter().map(owned).collect();
     let path = path.to_owned();
-    Kind::new(name, what, expects, move |shot| {
-        let (path, headers, body) = (path.clone(), headers.clone(), body.clone());
-        async move {
-            let answer = grpc::call(shot.node().grpc, &path, &headers, body).await;
-            answer.outcome
-        }
+    Kind::call(name, what, expects, move |shot| {
+        Call::new(shot.node().grpc, &*path, headers.clone(), body.clone())
     })
 }
 

@@ -15,7 +15,7 @@ use torc_proto::v1::{self, Version};
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
 use super::super::descriptors::varint;
-use super::super::grpc::{self, Connection, framed, framed_message, push};
+use super::super::grpc::{self, Call, Connection, Headers, framed, framed_message, push};
 use super::super::kind::{Expected, Kind, Outcome, expect};
 use super::super::target::Shot;
 
@@ -31,23 +31,20 @@ fn stream(
     expects: &'static [Expected],
     say: impl Fn(&mut Shot) -> (Option<LinkHello>, Vec<Bytes>) + Send + Sync + 'static,
 ) -> Kind {
-    Kind::new(format!("link.{name}"), what, expects, move |mut shot| {
-        let (hello, frames) = say(&mut shot);
-        async move {
-            let mut body = Vec::new();
-            if let Some(hello) = hello {
-                body.push(framed_message(&hello.to_wire()));
-            }
-            body.extend(frames.into_iter().map(|envelopes| {
-                framed_message(&v1::LinkRequest {
-                    hello: None,
-                    envelopes,
-                })
-            }));
-            let body = Bytes::from(body.concat());
-            let answer = grpc::call(shot.node().peer, LINK, &Vec::new(), body).await;
-            answer.outcome
+    Kind::call(format!("link.{name}"), what, expects, move |shot| {
+        let (hello, frames) = say(shot);
+        let mut body = Vec::new();
+        if let Some(hello) = hello {
+            body.push(framed_message(&hello.to_wire()));
         }
+        body.extend(frames.into_iter().map(|envelopes| {
+            framed_message(&v1::LinkRequest {
+                hello: None,
+                envelopes,
+            })
+        }));
+        let body = Bytes::from(body.concat());
+        Call::new(shot.node().peer, LINK, Headers::new(), body)
     })
 }
 
@@ -107,7 +104,7 @@ fn greetings() -> Vec<Kind> {
             (None, vec![batch(&[read(shot)])])
         }),
         Kind::new("link.silent", "a stream without a word", expect::REFUSED, |shot| async move {
-            let mut connection = match Connection::open(shot.node().peer).await {
+            let connection = match Connection::open(shot.node().peer).await {
                 Ok(connection) => connection,
                 Err(outcome) => return outcome,
             };
@@ -115,7 +112,8 @@ fn greetings() -> Vec<Kind> {
                 Ok((response, _stream)) => grpc::read(response).await.outcome,
                 Err(outcome) => outcome,
             }
-        }),
+        })
+        .slow(),
         greeting("later-start", "a member's name and a start that is still to come", expect::TOLD, |hello, _| {
             hello.boot.number = u64::MAX;
         })
@@ -138,6 +136,8 @@ fn frames() -> Vec<Kind> {
         stream(name, what, expects, move |shot| {
             (Some(shot.hello()), frames(shot))
         })
+        // Until the member has reopened its stream, honest operations wait as well.
+        .once()
     };
     vec![
         as_member(
@@ -247,7 +247,8 @@ fn frames() -> Vec<Kind> {
             "a frame that comes a byte at a time",
             HEARD,
             slow_frame,
-        ),
+        )
+        .slow(),
     ]
 }
 
@@ -257,7 +258,7 @@ const REFUSED_OR_TAKEN_BACK: &[Expected] = &[
 ];
 
 async fn slow_frame(shot: Shot) -> Outcome {
-    let mut connection = match Connection::open(shot.node().peer).await {
+    let connection = match Connection::open(shot.node().peer).await {
         Ok(connection) => connection,
         Err(outcome) => return outcome,
     };

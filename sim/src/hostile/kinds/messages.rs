@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::super::descriptors::{Field, Holds, Rpc, varint};
-use super::super::grpc::{self, framed};
+use super::super::grpc::{Call, Headers, framed};
 use super::super::kind::{Expected, Kind, expect};
 use super::super::target::Shot;
 
@@ -145,21 +145,18 @@ fn kind(
     // Makes the node read the message.
     let is_between_nodes = path.starts_with("/torc.v1.Replica/");
     let name = format!("{}.{what}", rpc.name);
-    Kind::new(
+    Kind::call(
         name,
         format!("{}: {told}", rpc.path),
         expects,
-        move |mut shot| {
-            let (path, body) = (path.clone(), body(&mut shot));
-            async move {
-                let names = if is_between_nodes {
-                    shot.names()
-                } else {
-                    Vec::new()
-                };
-                let answer = grpc::call(shot.node().port_of(&path), &path, &names, body).await;
-                answer.outcome
-            }
+        move |shot| {
+            let body = body(shot);
+            let names = if is_between_nodes {
+                shot.names()
+            } else {
+                Headers::new()
+            };
+            Call::new(shot.node().port_of(&path), &*path, names, body)
         },
     )
 }

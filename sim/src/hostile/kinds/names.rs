@@ -5,7 +5,7 @@ use tonic::Code;
 use torc_proto::{CLUSTER_HEADER, NODE_HEADER};
 
 use super::super::descriptors::Rpc;
-use super::super::grpc::{self, Headers};
+use super::super::grpc::{Call, Headers};
 use super::super::kind::{Expected, Kind, expect};
 use super::super::target::Shot;
 
@@ -80,12 +80,8 @@ fn call(
     names: impl Fn(&Shot) -> Headers + Send + Sync + 'static,
 ) -> Kind {
     let path = path.to_owned();
-    Kind::new(name, what, expects, move |shot| {
-        let (path, names) = (path.clone(), names(&shot));
-        async move {
-            let body = Bytes::from_static(&[0; 5]);
-            let answer = grpc::call(shot.node().port_of(&path), &path, &names, body).await;
-            answer.outcome
-        }
+    Kind::call(name, what, expects, move |shot| {
+        let body = Bytes::from_static(&[0; 5]);
+        Call::new(shot.node().port_of(&path), &*path, names(shot), body)
     })
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tonic::Code;
 
 use super::super::descriptors::Rpc;
-use super::super::grpc::{self, Headers};
+use super::super::grpc::{Call, Headers};
 use super::super::kind::{Expected, Kind};
 use super::super::target::is_of_nodes;
 
@@ -19,22 +19,18 @@ pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {
         let (path, of_nodes) = (rpc.path.clone(), is_of_nodes(&rpc.path));
         let port = if of_nodes { "clients" } else { "peers" };
         let name = format!("ports.{}.{port}", rpc.name);
-        Kind::new(
+        Kind::call(
             name,
             format!("{path}: on the port of {port}"),
             DENIED,
             move |shot| {
-                let path = path.clone();
-                async move {
-                    let node = shot.node();
-                    let (to, names) = if of_nodes {
-                        (node.grpc, shot.names())
-                    } else {
-                        (node.peer, Headers::new())
-                    };
-                    let body = Bytes::from_static(&[0; 5]);
-                    grpc::call(to, &path, &names, body).await.outcome
-                }
+                let node = shot.node();
+                let (to, names) = if of_nodes {
+                    (node.grpc, shot.names())
+                } else {
+                    (node.peer, Headers::new())
+                };
+                Call::new(to, &*path, names, Bytes::from_static(&[0; 5]))
             },
         )
     })

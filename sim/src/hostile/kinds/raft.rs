@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 use torc_proto::v1;
 
-use super::super::grpc::{self, framed_message};
+use super::super::grpc::{Call, Headers, framed_message};
 use super::super::kind::{Expected, Kind, expect};
 use super::super::target::Shot;
 
@@ -38,14 +38,11 @@ fn call(
     expects: &'static [Expected],
     message: impl Fn(&Shot) -> Vec<u8> + Send + Sync + 'static,
 ) -> Kind {
-    Kind::new(format!("raft.{name}"), what, expects, move |shot| {
-        let json = Bytes::from(message(&shot));
+    let path = format!("/torc.v1.TopologyGroup/{method}");
+    Kind::call(format!("raft.{name}"), what, expects, move |shot| {
+        let json = Bytes::from(message(shot));
         let body = framed_message(&v1::RaftMessage { json });
-        async move {
-            let path = format!("/torc.v1.TopologyGroup/{method}");
-            let answer = grpc::call(shot.node().port_of(&path), &path, &Vec::new(), body).await;
-            answer.outcome
-        }
+        Call::new(shot.node().port_of(&path), &*path, Headers::new(), body)
     })
 }
 

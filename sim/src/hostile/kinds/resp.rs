@@ -108,7 +108,8 @@ pub(super) fn all() -> Vec<Kind> {
             "15 MiB of a request of 16, and then nothing",
             OPEN,
             || [&b"*2\r\n$3\r\nGET\r\n$16000000\r\n"[..], &vec![7; 15 << 20]].concat(),
-        ),
+        )
+        .slow(),
         kind(
             "empty-arguments",
             "200 requests of 2,000 empty arguments",
@@ -130,6 +131,7 @@ pub(super) fn all() -> Vec<Kind> {
             "20,000 gets of a long value whose answers nobody reads",
             &[Expected::Stalled, Expected::Closed, Expected::Open],
             |shot| unread(shot, b"GET hostile/long\r\n".repeat(100), 200),
-        ),
+        )
+        .slow(),
     ]
 }

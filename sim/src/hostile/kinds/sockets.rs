@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::super::frames::{PREFACE, Wire};
 use super::super::grpc::of_io;
-use super::super::kind::{Expected, Kind, Outcome, expect};
+use super::super::kind::{Done, Expected, Kind, Outcome, expect};
 use super::super::target::{Shot, connect_as_stranger};
 use crate::hostile::DESCRIPTORS;
 
@@ -130,20 +130,28 @@ async fn half_open(shot: Shot) -> Outcome {
 }
 
 /// Opens this many silent connections: the node must close each, at once or after its time limit.
-async fn hoard(to: SocketAddr, count: usize) -> Outcome {
+async fn hoard(to: SocketAddr, count: usize) -> Done {
     let mut held = Vec::new();
-    for _ in 0..count {
+    for opened in 0..count {
         match connect_as_stranger(to).await {
             Ok(stream) => held.push(Wire::of(stream)),
             // The node closed this connection at once.
             Err(error) => match of_io(&error) {
                 Outcome::Closed => {}
-                other => return other,
+                outcome => {
+                    return Done {
+                        outcome,
+                        requests: opened as u64 + 1,
+                    };
+                }
             },
         }
     }
     let waiting = held.iter_mut().map(|wire| wire.hangs_up(GREETING_TIME));
     let ends = futures::future::join_all(waiting).await;
     let other = ends.into_iter().find(|end| *end != Outcome::Closed);
-    other.unwrap_or(Outcome::Closed)
+    Done {
+        outcome: other.unwrap_or(Outcome::Closed),
+        requests: count as u64,
+    }
 }

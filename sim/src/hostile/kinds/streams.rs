@@ -32,7 +32,8 @@ pub(super) fn all() -> Vec<Kind> {
             "a message that comes a byte at a time",
             expect::BORNE,
             slow_body,
-        ),
+        )
+        .slow(),
         Kind::new(
             "slow.reader",
             "a scan of which a byte is read at a time",
@@ -46,7 +47,8 @@ pub(super) fn all() -> Vec<Kind> {
                     framed_message(&v1::ScanRequest::default()),
                 )
             },
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.scan",
             "50 scans that nobody reads",
@@ -60,62 +62,71 @@ pub(super) fn all() -> Vec<Kind> {
                     framed_message(&v1::ScanRequest::default()),
                 )
             },
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.gets",
             "32 values of 1 MiB that nobody reads",
             expect::BORNE,
             |shot| unread(shot, 0, 32, GET, long_get()),
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.trickle",
             "32 values of 1 MiB that are read a byte at a time",
             expect::BORNE,
             |shot| unread(shot, 1, 32, GET, long_get()),
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.batches",
             "8 batches of long values that nobody reads",
             expect::BORNE,
             |shot| unread(shot, 0, 8, BATCH_GET, long_batch()),
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.session",
             "1,000 operations of a session whose answers nobody reads",
             expect::BORNE,
             |shot| unread(shot, 0, 1, SESSION, operations(1_000)),
-        ),
+        )
+        .slow(),
         Kind::new(
             "unread.trickled-gets",
             "1,000 values of 1 MiB on a connection, of each a byte read",
             expect::BORNE,
             |shot| unread(shot, 1, 1_000, GET, long_get()),
         )
-        .known("values are read before anybody charges them: 1 GiB a connection"),
+        .slow(),
         Kind::new(
             "unfinished.messages",
             "16 messages of 1 MiB that lack their last byte",
             expect::BORNE,
             |shot| unfinished(shot, 16, 1 << 20),
-        ),
+        )
+        .slow(),
         Kind::new(
             "unfinished.announced",
             "500 messages that announce 16 MiB and send nothing",
             expect::BORNE,
             announced,
-        ),
+        )
+        .slow(),
         Kind::new(
             "unfinished.many-messages",
             "64 messages of 15 MiB that lack their last byte",
             expect::BORNE,
             |shot| unfinished(shot, 64, 15 << 20),
-        ),
+        )
+        .slow(),
         Kind::new(
             "abandoned.scan",
             "scans that are given up after their first page",
             expect::ANSWERED,
             abandoned_scans,
-        ),
+        )
+        .slow(),
         Kind::new(
             "abandoned.session",
             "sessions that are given up with all in flight",
@@ -134,7 +145,7 @@ pub(super) fn all() -> Vec<Kind> {
             expect::ANSWERED,
             |shot| async move {
                 match Connection::open(shot.node().grpc).await {
-                    Ok(mut connection) => {
+                    Ok(connection) => {
                         connection
                             .call(SESSION, &Vec::new(), Bytes::new())
                             .await
@@ -235,7 +246,7 @@ async fn unread(shot: Shot, window: u32, calls: u32, path: &str, body: Bytes) ->
 
 /// This many messages of this length, each without its last byte.
 async fn unfinished(shot: Shot, count: usize, len: usize) -> Outcome {
-    let mut connection = match Connection::open(shot.node().grpc).await {
+    let connection = match Connection::open(shot.node().grpc).await {
         Ok(connection) => connection,
         Err(outcome) => return outcome,
     };
@@ -281,7 +292,7 @@ async fn announced(shot: Shot) -> Outcome {
 async fn abandoned_scans(shot: Shot) -> Outcome {
     let body = framed_message(&v1::ScanRequest::default());
     for _ in 0..10 {
-        let mut connection = match Connection::open(shot.node().grpc).await {
+        let connection = match Connection::open(shot.node().grpc).await {
             Ok(connection) => connection,
             Err(outcome) => return outcome,
         };
@@ -303,7 +314,7 @@ async fn abandoned_scans(shot: Shot) -> Outcome {
 
 async fn abandoned_sessions(shot: Shot) -> Outcome {
     for _ in 0..5 {
-        let mut connection = match Connection::open(shot.node().grpc).await {
+        let connection = match Connection::open(shot.node().grpc).await {
             Ok(connection) => connection,
             Err(outcome) => return outcome,
         };
@@ -343,7 +354,7 @@ async fn alive(shot: &Shot) -> Outcome {
         ..v1::GetRequest::default()
     });
     match Connection::open(shot.node().grpc).await {
-        Ok(mut connection) => connection.call(GET, &Vec::new(), body).await.outcome,
+        Ok(connection) => connection.call(GET, &Vec::new(), body).await.outcome,
         Err(outcome) => outcome,
     }
 }

@@ -44,6 +44,7 @@ fn request(
         let bytes = bytes.clone();
         async move { send(&shot, &bytes).await }
     })
+    .light()
 }
 
 /// `GET /healthz` with these headers, and the bytes after them.
@@ -250,7 +251,8 @@ fn slow() -> Vec<Kind> {
                 }
                 answers(&mut stream).await
             },
-        ),
+        )
+        .slow(),
         Kind::new(
             "http.unread",
             "400,000 requests whose answers nobody reads",
@@ -267,7 +269,8 @@ fn slow() -> Vec<Kind> {
                     Err(_) => Outcome::Stalled,
                 }
             },
-        ),
+        )
+        .slow(),
         Kind::new(
             "http.half-closed",
             "a request, and the end of the writing side",

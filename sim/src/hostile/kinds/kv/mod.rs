@@ -6,8 +6,8 @@ use bytes::Bytes;
 use prost::Message;
 use torc_proto::v1::{self, session_request};
 
-use super::super::grpc::{self, framed_message};
-use super::super::kind::{Expected, Kind, Outcome, expect};
+use super::super::grpc::{Call, Headers, framed_message};
+use super::super::kind::{Expected, Kind, expect};
 use super::super::target::Shot;
 
 const GET: &str = "/torc.v1.Kv/Get";
@@ -30,12 +30,9 @@ fn call<M: Message>(
     expects: &'static [Expected],
     message: impl Fn(&Shot) -> M + Send + Sync + 'static,
 ) -> Kind {
-    Kind::new(name, what, expects, move |shot| {
-        let body = framed_message(&message(&shot));
-        async move {
-            let answer = grpc::call(shot.node().grpc, path, &Vec::new(), body).await;
-            answer.outcome
-        }
+    Kind::call(name, what, expects, move |shot| {
+        let body = framed_message(&message(shot));
+        Call::new(shot.node().grpc, path, Headers::new(), body)
     })
 }
 
@@ -222,19 +219,12 @@ fn session(
     what: &str,
     operations: impl Fn(&Shot) -> Vec<v1::SessionRequest> + Send + Sync + 'static,
 ) -> Kind {
-    Kind::new(name, what, expect::ANSWERED, move |shot| {
-        let operations = operations(&shot);
-        async move {
-            let count = operations.len();
-            let body: Vec<Bytes> = operations.iter().map(framed_message).collect();
-            let body = Bytes::from(body.concat());
-            let answer = grpc::call(shot.node().grpc, SESSION, &Vec::new(), body).await;
-            let answered = answer.messages().len();
-            if answered == count || answer.outcome != Outcome::Grpc(tonic::Code::Ok) {
-                return answer.outcome;
-            }
-            Outcome::Wrong(format!("{answered} answers to {count} operations"))
-        }
+    Kind::call(name, what, expect::ANSWERED, move |shot| {
+        let operations = operations(shot);
+        let body: Vec<Bytes> = operations.iter().map(framed_message).collect();
+        let body = Bytes::from(body.concat());
+        let call = Call::new(shot.node().grpc, SESSION, Headers::new(), body);
+        call.with_answers(operations.len())
     })
 }
 
