@@ -109,7 +109,7 @@ async fn a_cluster_without_an_authority_of_its_own_lets_nobody_in_and_says_why()
     let mut stranger = ClusterClient::new(channel(&node, &office.nobody()).await);
     let refused = stranger.enrol_node(request()).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(refused.message().contains("from files"), "{refused}");
+    assert!(refused.message().contains("certificate files"), "{refused}");
     // Refused before it is read completely.
     let long = EnrolNodeRequest {
         signing_request: "x".repeat(20 << 10),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -65,13 +66,14 @@ impl Work {
     }
 }
 
-/// Runs the kinds until all rounds are through or the run is over.
+/// Runs the kinds on the runtime `hostile` until all rounds are through or the run is over.
 pub(super) async fn run(
     options: &Options,
     kinds: Vec<Kind>,
     target: &Arc<Target>,
     watch: &Watch,
     report: Report,
+    hostile: &Handle,
 ) -> Report {
     let begun = Instant::now();
     let is_limited = options.seconds.is_some() || options.requests.is_some();
@@ -100,13 +102,13 @@ pub(super) async fn run(
     });
     let mut clients = JoinSet::new();
     for _ in 0..options.connections.max(1) {
-        clients.spawn(run_fast(Arc::clone(&work)));
+        clients.spawn_on(run_fast(Arc::clone(&work)), hostile);
     }
     let mut waiting = JoinSet::new();
     let places = Arc::new(Semaphore::new(SLOW_AT_ONCE));
     for (kind, rng) in slow {
         let (work, target, places) = (Arc::clone(&work), Arc::clone(target), Arc::clone(&places));
-        waiting.spawn(run_slow(work, kind, target, rng, places));
+        waiting.spawn_on(run_slow(work, kind, target, rng, places), hostile);
     }
     while !(clients.is_empty() && waiting.is_empty()) {
         tokio::select! {
