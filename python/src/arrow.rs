@@ -78,9 +78,7 @@ impl Column {
             }
         }
         if array.logical_null_count() > 0 {
-            let message = format!(
-                "the column `{name}` has nulls: remove these rows"
-            );
+            let message = format!("the column `{name}` has nulls: remove these rows");
             return Err(PyValueError::new_err(message));
         }
         Ok(Self(array))
@@ -140,8 +138,7 @@ pub(crate) fn rows(
     bucket: Option<&str>,
 ) -> PyResult<impl Iterator<Item = PyResult<Rows>>> {
     if !is_arrow(table)? {
-        let message =
-            "the table needs the Arrow PyCapsule interface, as in pyarrow and polars";
+        let message = "the table needs the Arrow PyCapsule interface, as in pyarrow and polars";
         return Err(PyTypeError::new_err(message));
     }
     let rows = move |chunk: &ArrayRef| {
@@ -157,7 +154,8 @@ pub(crate) fn rows(
 fn buckets(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
     let found = column(chunk, name)?;
     if *found.data_type() != DataType::Int32 || found.null_count() > 0 {
-        let message = format!("the column `{name}` must have buckets: integers of 32 bits without nulls");
+        let message =
+            format!("the column `{name}` must have buckets: integers of 32 bits without nulls");
         return Err(PyTypeError::new_err(message));
     }
     Ok(found)

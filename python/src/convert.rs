@@ -74,8 +74,11 @@ pub(crate) fn duration(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
     } else {
         time.extract()?
     };
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} seconds is not a valid time: use more than 0")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!(
+            "{seconds} seconds is not a valid time: use more than 0"
+        ))
+    })
 }
 
 fn version(version: &Bound<'_, PyAny>) -> PyResult<torc_client::Version> {
@@ -133,7 +136,11 @@ impl Settings {
         let own = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
             (None, None) => None,
-            _ => return Err(PyValueError::new_err("tls_cert and tls_key need each other")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "tls_cert and tls_key need each other",
+                ));
+            }
         };
         let mut builder = torc_client::Client::builder()
             .endpoints(self.endpoints)

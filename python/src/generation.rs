@@ -58,18 +58,24 @@ impl BuildSettings {
             "values" => Shape::Values,
             "keyless" => keyless(self.payload_bytes),
             "set" => keyless(0),
-            _ => return Err(PyValueError::new_err("shape must be values, keyless or set")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "shape must be values, keyless or set",
+                ));
+            }
         };
         let duplicates = match self.duplicates.as_str() {
             "error" => Duplicates::Error,
             "first" => Duplicates::First,
             "last" => Duplicates::Last,
-            _ => return Err(PyValueError::new_err("duplicates must be error, first or last")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "duplicates must be error, first or last",
+                ));
+            }
         };
         if !(0.0001..=0.5).contains(&self.gate_rate) {
-            return Err(PyValueError::new_err(
-                "gate_rate must be 0.0001 to 0.5",
-            ));
+            return Err(PyValueError::new_err("gate_rate must be 0.0001 to 0.5"));
         }
         if !(1..=64).contains(&self.workers) {
             return Err(PyValueError::new_err("workers must be 1 to 64"));
