@@ -8,8 +8,8 @@
 //! * A new request, or a large one that is still arriving, is refused: it has changed nothing.
 //! * A value just read is refused: nothing was changed, and another read is cheap.
 //! * A session's next message and a scan's next page wait: they hold no memory meanwhile.
-//! * A get waits for places, one for each 64 KiB of the longest value that it may find
-//!   ([`Budget::places_of_get`]), so the values that nobody has charged yet are bounded too.
+//! * A get of a long value waits for permits ([`LongValues`]), so values that nobody has charged yet
+//!   are bounded too. If there is no room for the value, it is not read.
 //! * An encoded answer is always charged. It already exists, and a write must be answered.
 //!
 //! The last quarter is reserved for small requests, so large ones cannot crowd them out, and for
@@ -25,14 +25,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use torc_proto::{Fault, Reason};
 
 /// Requests up to this size may use the last quarter.
 pub(crate) const SMALL: usize = 64 << 10;
 /// Charging a value of up to this size would cost more than holding it.
 pub(crate) const TINY: usize = 4 << 10;
-/// Bytes of a value that a get may read for each of its places.
-const PLACE_BYTES: usize = 64 << 10;
+/// Values that gets are reading, or that other nodes are reading for this one, bytes.
+const READING: usize = 32 << 20;
+/// A long value takes permits of this many bytes.
+const PERMIT_BYTES: usize = 64 << 10;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Interval at which waiters look for room.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -127,11 +130,9 @@ impl Budget {
         }
     }
 
-    /// The places that a get takes if no record of the store is longer than `stored`. Other nodes
-    /// may hold longer values: the values that they have returned count too.
-    pub(crate) fn places_of_get(&self, stored: usize) -> usize {
-        let longest = stored.max(self.longest.load(Ordering::Relaxed));
-        longest.div_ceil(PLACE_BYTES).max(1)
+    /// The longest value that was charged, at least 4 KiB.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest.load(Ordering::Relaxed)
     }
 
     /// Returns the value, charged while it is referenced. Not for values that the store keeps in
@@ -189,6 +190,38 @@ impl Drop for Charge {
     }
 }
 
+/// Permits to read long values, which are charged to the budget only once they are here.
+#[derive(Debug)]
+pub(crate) struct LongValues(Semaphore);
+
+impl Default for LongValues {
+    fn default() -> Self {
+        Self(Semaphore::new(READING / PERMIT_BYTES))
+    }
+}
+
+impl LongValues {
+    /// The most that one caller may ask for.
+    #[expect(clippy::cast_possible_truncation, reason = "512")]
+    pub(crate) const ALL: u32 = (READING / PERMIT_BYTES) as u32;
+
+    /// Permits for a value of this length; none for short ones, which the limit on operations bounds.
+    pub(crate) fn permits_of(bytes: usize) -> u32 {
+        if bytes <= PERMIT_BYTES {
+            0
+        } else {
+            u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
+        }
+    }
+
+    /// Waits for permits, for [`ALL`](Self::ALL) at most; none if there are too few until then.
+    pub(crate) async fn take(&self, permits: u32, until: Instant) -> Option<SemaphorePermit<'_>> {
+        let waiting = self.0.acquire_many(permits.min(Self::ALL));
+        let taken = tokio::time::timeout_at(until.into(), waiting).await;
+        taken.ok()?.ok()
+    }
+}
+
 struct Charged {
     bytes: Bytes,
     _charge: Charge,
@@ -234,15 +267,17 @@ mod tests {
         assert_eq!((tiny.len(), budget.held()), (TINY, 0));
     }
 
-    #[test]
-    fn a_get_takes_a_place_for_each_64_kib_of_the_longest_value_known() {
-        let budget = Budget::new(8 << 20);
-        assert_eq!(budget.places_of_get(0), 1);
-        assert_eq!(budget.places_of_get(PLACE_BYTES), 1);
-        assert_eq!(budget.places_of_get(PLACE_BYTES + 1), 2);
-        let from_elsewhere = budget.hold(vec![7; 4 * PLACE_BYTES].into()).unwrap();
-        drop(from_elsewhere);
-        assert_eq!(budget.places_of_get(0), 4, "it may come again");
+    #[tokio::test]
+    async fn long_values_are_read_a_few_at_a_time_and_short_ones_freely() {
+        let long = LongValues::default();
+        assert_eq!(LongValues::permits_of(PERMIT_BYTES), 0);
+        assert_eq!(LongValues::permits_of(PERMIT_BYTES + 1), 2);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let all = long.take(u32::MAX, soon()).await.unwrap();
+        assert!(long.take(0, soon()).await.is_some(), "short");
+        assert!(long.take(1, soon()).await.is_none(), "no permit in time");
+        drop(all);
+        assert!(long.take(1, soon()).await.is_some());
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_NAME_LEN: usize = 64;
 
 const ID_LEN: usize = 16;
-const SECRET_LEN: usize = 64;
+pub(super) const SECRET_LEN: usize = 64;
 
 /// The public half of a bearer token: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ impl FromStr for Bearer {
 }
 
 /// A token's halves.
-pub(super) fn split(text: &str) -> Result<(BearerId, &str), MalformedBearer> {
+fn split(text: &str) -> Result<(BearerId, &str), MalformedBearer> {
     let (id, secret) = text.split_once('.').ok_or(MalformedBearer)?;
     Ok((id.parse()?, checked_secret(secret)?))
 }

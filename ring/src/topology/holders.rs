@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bearer::{BearerId, SecretHash, split};
+use super::bearer::{BearerId, SECRET_LEN, SecretHash};
 use super::{BearerToken, Grants};
 
 /// The holder of a bearer token.
@@ -77,12 +77,16 @@ impl Holders {
     }
 
     /// The holder of the token `id.secret`. `None` does not reveal whether the id or the secret is
-    /// wrong. About 200 ns.
+    /// wrong. About 100 ns.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<&Arc<Holder>> {
-        let (id, secret) = split(text).ok()?;
+        let (id, secret) = text.split_once('.')?;
+        // The characters of a malformed secret need no check: it has another hash.
+        if secret.len() != SECRET_LEN {
+            return None;
+        }
         let hash = SecretHash::of(secret);
-        let (known, holder) = self.0.get(&id)?;
+        let (known, holder) = self.0.get(&id.parse().ok()?)?;
         (*known == hash).then_some(holder)
     }
 }

@@ -19,9 +19,10 @@ use torc_ring::topology::{Role, RoutingTable};
 
 use super::item::{AtOnce, Item};
 use super::request::{Condition, Target};
+use crate::budget::LongValues;
 use crate::hot;
 use crate::recipient::Recipient;
-use crate::registers::{WINDOW, Wanted};
+use crate::registers::{Registers, Wanted};
 use crate::shared::{CallContext, Shared, stale};
 use crate::spans::TRACED_ITEMS;
 
@@ -207,6 +208,17 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Whether it takes permits to read a long value.
+    pub(super) fn reads_long_value(&self, registers: &Registers) -> bool {
+        let Target {
+            namespace,
+            digest,
+            key,
+            ..
+        } = &self.target;
+        registers.permits_of(&self.request, (*namespace, digest, key)) > 0
+    }
+
     /// In the form that the registers take.
     pub(super) fn wanted(self, call: CallContext) -> (Target, Option<Condition>, Wanted) {
         let target = self.target;
@@ -391,8 +403,17 @@ async fn carry_out<I: Item>(
         .collect()
 }
 
+/// Runs an item here.
+pub(super) async fn here<I: Item>(
+    shared: &Arc<Shared>,
+    task: Task,
+    call: CallContext,
+) -> Result<I::Answer, Fault> {
+    let answered = carry_out::<I>(shared, vec![(0, task)], call).await.pop();
+    answered.map_or_else(|| Err(lost()), |(_, answer)| answer)
+}
+
 /// Sends items to their lead; returns them with its answers.
-#[expect(clippy::cast_possible_truncation, reason = "at most WINDOW")]
 async fn send<I: Item>(
     shared: &Arc<Shared>,
     to: Recipient,
@@ -403,14 +424,15 @@ async fn send<I: Item>(
     let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
-    // Nobody has charged the values before they are here.
-    let places = if I::ROLE == Role::Read {
-        WINDOW.min(count * shared.budget.places_of_get(shared.store.longest_record()))
+    // The lengths of the values are known only where they are stored.
+    let longest = shared.budget.longest().max(shared.store.longest_record());
+    let permits = if I::ROLE == Role::Read {
+        LongValues::permits_of(longest.saturating_mul(count))
     } else {
         0
     };
     let sending = async {
-        let _places = shared.forwards.acquire_many(places as u32).await;
+        let _permits = shared.forwards.take(permits, call.deadline).await;
         I::send(shared, &to, items, call).await
     };
     let answers: Vec<_> = match sending.await {

@@ -223,13 +223,32 @@ impl Session {
             Routed::Answered(answer) => {
                 self.end(id, started, answer.map(I::into_answer), None);
             }
-            Routed::Here(task) => self.keep(id, *task, started, call, charge),
+            Routed::Here(task) => self.keep_or_wait::<I>(id, *task, started, call, charge),
             Routed::There(_, mut item) => {
                 *item.route_mut() = None;
                 self.set_apart(id, item, started, call, charge);
             }
             Routed::Cold(item) => self.set_apart(id, item, started, call, charge),
         }
+    }
+
+    /// Keeps an operation with the others, unless it has to wait for permits of its own.
+    fn keep_or_wait<I: Sessional>(
+        &mut self,
+        id: u64,
+        task: Task,
+        started: Started,
+        call: CallContext,
+        charge: Option<Charge>,
+    ) {
+        let registers = self.shared.registers();
+        let is_long = registers.is_ok_and(|registers| task.reads_long_value(registers));
+        if !is_long {
+            return self.keep(id, task, started, call, charge);
+        }
+        let (shared, partition) = (Arc::clone(&self.shared), task.target.partition);
+        let answering = async move { run::here::<I>(&shared, task, call).await };
+        self.answer_later::<I>(id, answering, move |_| Some(partition), started, charge);
     }
 
     /// Charges the part of a message that its operation keeps, unless it is short.
@@ -252,12 +271,26 @@ impl Session {
     ) {
         let shared = Arc::clone(&self.shared);
         let asked = shared.slow.is_on().then(|| item.clone());
+        let answering = async move { run::one(&shared, item, call).await };
+        let partition = |shared: &Shared| run::partition_of(shared, asked);
+        self.answer_later::<I>(id, answering, partition, started, charge);
+    }
+
+    /// Answers when the future ends, beside the other operations.
+    fn answer_later<I: Sessional>(
+        &mut self,
+        id: u64,
+        answering: impl Future<Output = Result<I::Answer, Fault>> + Send + 'static,
+        partition: impl FnOnce(&Shared) -> Option<Partition> + Send + 'static,
+        started: Started,
+        charge: Option<Charge>,
+    ) {
+        let shared = Arc::clone(&self.shared);
         let answer = async move {
-            let answer = run::one(&shared, item, call).await;
+            let answer = answering.await;
             drop(charge);
             shared.admission.leave(1);
-            let partition = || run::partition_of(&shared, asked);
-            started.end(&shared, answer.as_ref().err(), partition);
+            started.end(&shared, answer.as_ref().err(), || partition(&shared));
             response(id, answer.map(I::into_answer))
         };
         self.forwarded.push(answer.boxed());
@@ -305,22 +338,14 @@ impl Session {
             }
         };
         let places = self.places.get_or_insert_with(|| registers.places());
-        let mut needed = 0;
-        let wanted = self.waiting.iter().take(BURST);
-        let fitting = wanted.map_while(|(_, wanted)| {
-            let places = registers.places_of(&wanted.request);
-            needed += places;
-            (needed <= BURST).then_some(places)
-        });
-        let taken: Vec<_> = fitting.collect();
-        let all = taken.iter().sum::<usize>() as u32;
-        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, all) else {
+        let count = self.waiting.len().min(BURST);
+        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, count as u32) else {
             return;
         };
-        let starting: Vec<_> = self.waiting.drain(..taken.len()).collect();
-        for ((number, _), places) in starting.iter().zip(taken) {
+        let mut starting: Vec<_> = self.waiting.drain(..count).collect();
+        for (number, _) in &mut starting {
             if let Some(slot) = &mut self.slots[*number as usize] {
-                slot.place = permit.split(places);
+                slot.place = permit.split(1);
             }
         }
         let begun = self.begun.get_or_insert_with(|| Begun::new(registers));

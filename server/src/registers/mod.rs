@@ -68,7 +68,7 @@ use torc_ring::topology::{Generation, NamespaceMode, RoutingTable};
 use torc_ring::{Layered, NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, LongValues};
 use crate::clock::unix_ms;
 use crate::mutants::broken_rules;
 use crate::spans::Tracer;
@@ -87,7 +87,7 @@ pub(crate) use operate::{Begun, Wanted};
 
 /// Limit on operations under way. The others wait here, where waiting is free: rounds slowed down
 /// by too many others would be retried and add to the load.
-pub(crate) const WINDOW: usize = 1_024;
+const WINDOW: usize = 1_024;
 /// Locks among which a node's partitions are divided.
 const SHARDS: usize = 4;
 /// Promises that a node keeps for all partitions together, about 100 bytes each.
@@ -174,6 +174,7 @@ pub(crate) struct Registers {
     slices: mpsc::Sender<slices::Wanted>,
     reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
+    long_values: LongValues,
     /// Notified when an operation starts while none is under way.
     busy: Notify,
     metrics: RegisterMetrics,
@@ -236,6 +237,7 @@ impl Registers {
             slices,
             reports,
             window: Arc::new(Semaphore::new(WINDOW)),
+            long_values: LongValues::default(),
             busy: Notify::new(),
             metrics,
             tracer,

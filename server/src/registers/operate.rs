@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use tokio_util::sync::PollSemaphore;
 use torc_proto::TraceContext;
+use torc_record::{Digest, Key, NamespaceId};
 use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
 use super::turn::{Outbox, Turn};
 use super::{Mailbox, Registers, SHARDS, Told, WINDOW, shard_of};
+use crate::budget::{LongValues, SMALL};
 
 /// An operation on a key, as its caller requests it.
 #[derive(Debug, Clone)]
@@ -124,45 +126,74 @@ impl Registers {
         told.and_then(Result::ok).unwrap_or(unanswered)
     }
 
-    /// The places that an operation takes while it is under way. Upkeep frees resources for client
-    /// operations and has its own limits, so it takes none.
-    pub(crate) fn places_of(&self, request: &Request) -> usize {
-        match request {
-            Request::Get => self.budget.places_of_get(self.store.longest_record()),
-            Request::Reconcile { .. } | Request::HandOver(_) => 0,
-            _ => 1,
+    /// The permits that an operation takes to read a long value.
+    pub(crate) fn permits_of(
+        &self,
+        request: &Request,
+        (namespace, digest, key): (NamespaceId, &Digest, &Key),
+    ) -> u32 {
+        if *request != Request::Get || LongValues::permits_of(self.store.longest_record()) == 0 {
+            return 0;
         }
+        let bytes = self.store.len_hint(namespace, digest, key.as_bytes());
+        LongValues::permits_of(bytes)
     }
 
     /// Runs operations on keys and returns their outcomes in the same order. Operations on the same
     /// key run one after another, in this order.
-    pub(crate) async fn operate_many(self: &Arc<Self>, mut wanted: Vec<Wanted>) -> Vec<Told> {
-        let places = wanted.iter().map(|it| self.places_of(&it.request)).max();
-        let at_once = WINDOW / places.unwrap_or(1).max(1);
+    ///
+    /// Long values are read only as far as there is room for them.
+    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
         let mut told = Vec::with_capacity(wanted.len());
-        while wanted.len() > at_once {
-            let later = wanted.split_off(at_once);
-            told.append(&mut self.operate_at_once(wanted).await);
-            wanted = later;
+        let (mut next, mut permits) = (Vec::with_capacity(wanted.len()), 0);
+        for it in wanted {
+            let place = (it.at.namespace, &it.at.digest, &it.at.key);
+            let more = self.permits_of(&it.request, place);
+            if more > 0 && permits + more > LongValues::ALL {
+                told.append(
+                    &mut self
+                        .operate_at_once(std::mem::take(&mut next), permits)
+                        .await,
+                );
+                permits = 0;
+            }
+            if more > 0 && !self.budget.has_room(SMALL + 1) {
+                told.append(
+                    &mut self
+                        .operate_at_once(std::mem::take(&mut next), permits)
+                        .await,
+                );
+                permits = 0;
+                told.push(Err(self.budget.refuse()));
+                continue;
+            }
+            permits += more;
+            next.push(it);
         }
-        told.append(&mut self.operate_at_once(wanted).await);
+        told.append(&mut self.operate_at_once(next, permits).await);
         told
     }
 
-    async fn operate_at_once(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
+    async fn operate_at_once(self: &Arc<Self>, wanted: Vec<Wanted>, permits: u32) -> Vec<Told> {
         let unanswered = wanted.iter().map(|it| Ok(unanswered(&it.request)));
         let mut outcomes: Vec<Told> = unanswered.collect();
-        let places: usize = wanted.iter().map(|it| self.places_of(&it.request)).sum();
-        let places = places.min(WINDOW) as u32;
+        // Upkeep frees resources for client operations and has its own limits, so it takes no
+        // places.
+        let is_upkeep =
+            |it: &Wanted| matches!(it.request, Request::Reconcile { .. } | Request::HandOver(_));
+        let places = if wanted.iter().any(is_upkeep) {
+            0
+        } else {
+            wanted.len().min(WINDOW) as u32
+        };
         let latest = wanted.iter().map(|it| it.deadline).max();
         let place = async {
             match latest {
                 Some(latest) => {
+                    let long = self.long_values.take(permits, latest).await?;
                     let waiting = self.window.acquire_many(places);
-                    tokio::time::timeout_at(latest.into(), waiting)
-                        .await
-                        .ok()?
-                        .ok()
+                    let place = tokio::time::timeout_at(latest.into(), waiting).await;
+                    Some((long, place.ok()?.ok()?))
                 }
                 None => None,
             }

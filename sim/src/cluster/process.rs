@@ -174,6 +174,7 @@ impl Process {
             .env("TORC_TEST_DISK_FAULTS", self.dir.join("disk.json"))
             // Makes nodes flush and compact despite the small amount of data in a test.
             .env("TORC_FLUSH_LOG_MIB", "1")
+            .env("TORC_MEMTABLE_LIMIT_MIB", "64")
             .env("TORC_LOG_SEGMENT_MIB", "8")
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,openraft=error")

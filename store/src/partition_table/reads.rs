@@ -243,6 +243,18 @@ impl PartitionTable {
         self.answer(position, Reading::CachedOnly).cached()
     }
 
+    /// The longest record at the place of a key, in its memtable and its slices.
+    pub(crate) fn len_hint(&self, position: &Position<'_>) -> usize {
+        let shard = self.place(position).shard.read();
+        let upper = shard.memtable.get(position);
+        let upper = upper.map_or(0, |slot| slot.packed.payload_len());
+        let slices = Arc::clone(shard.slices_for(position.namespace()));
+        drop(shard);
+        let digest = position.digest();
+        let sealed = slices.iter().map(|slice| slice.len_hint(&digest));
+        sealed.fold(upper, usize::max)
+    }
+
     fn answer(&self, position: &Position<'_>, how: Reading) -> Answer {
         let Place { shard, counts } = self.place(position);
         count(&counts.gets);

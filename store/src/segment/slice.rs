@@ -328,6 +328,11 @@ impl Slice {
         }
     }
 
+    /// Length of the record that a lookup of this digest would read; zero if it reads none.
+    pub(crate) fn len_hint(&self, digest: &Digest) -> usize {
+        self.view().map_or(0, |view| view.len_hint(digest))
+    }
+
     /// The highest ballot of its records.
     pub(crate) fn highest(&self) -> Ballot {
         match &self.content {

@@ -188,6 +188,15 @@ impl<'a> SliceView<'a> {
         slot.map_or(Found::Damaged(NO_INDEX), |slot| self.find_at(slot, how))
     }
 
+    /// Length of the record that [`SliceView::find`] would read, with its head; zero if it reads none.
+    pub(crate) fn len_hint(&self, digest: &Digest) -> usize {
+        if !self.gate().may_contain(digest) {
+            return 0;
+        }
+        let range = self.mphf().and_then(|mphf| self.range(mphf.slot(digest)));
+        range.map_or(0, |range| (range.end - range.start) as usize)
+    }
+
     /// The content of a slot.
     pub(crate) fn find_at(&self, slot: usize, how: Reading) -> Found {
         match self.record(slot, how) {
