@@ -89,7 +89,7 @@ fn hostile_clients_are_refused_while_an_honest_one_is_served() {
     let kvd = kvd();
     let kvd = kvd.to_str().unwrap();
     // More than the default, because an unoptimised node frees memory later.
-    let budget = ["--budget-mib", "576"];
+    let budget = ["--budget-mib", "768"];
     let args = [
         "--seed",
         "7",

@@ -78,7 +78,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5)]
     rest_seconds: u64,
     /// Memory that a node may use above its use at rest, MiB.
-    #[arg(long, default_value_t = 256 + 64 + 64 + 64)]
+    #[arg(long, default_value_t = 576)]
     budget_mib: u64,
     /// Fail if the honest client's p99 exceeds its p99 at rest by more than this factor.
     #[arg(long)]
