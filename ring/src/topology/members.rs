@@ -57,7 +57,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Refuses what another member than `me` is reached at.
+    /// Refuses an address that another member than `me` uses.
     fn check_free(
         &self,
         me: Option<NodeId>,
@@ -115,7 +115,7 @@ impl Topology {
 }
 
 impl Stored {
-    /// Gives a node the next id, and the slot that goes with it.
+    /// Gives a node the next id and a slot.
     pub(super) fn admit(
         &mut self,
         new: NewMember,

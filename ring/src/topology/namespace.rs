@@ -153,7 +153,7 @@ impl Topology {
                 .filter(|node| !self.stored.dead.contains(node))
                 .all(|node| swept.contains(node))
         };
-        // A partition that moves can go to a member that has swept from one that has not.
+        // During a move, a partition can change from a member that has not swept to one that has.
         if self.stored.transition.is_none()
             && self.stored.sweeps.get(&namespace).is_some_and(is_over)
         {
@@ -192,7 +192,7 @@ impl Topology {
         if let Some(asked) = new.replicas.filter(|_| layer != Layer::BASE) {
             self.check_enough_for(asked)?;
         }
-        // What moves was counted without a layer that comes.
+        // The plan's sizes were computed without the new layer.
         let has_to_wait = altered == Some(layer) || !layers.contains(layer);
         match &self.stored.transition {
             Some(running) if has_to_wait => Err(TopologyError::Busy {
