@@ -44,26 +44,26 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     keys: usize,
     trials: u32,
     quick: bool,
-    /// What is usual is divided by this.
+    /// The usual sizes are divided by this.
     divisor: usize,
     seed: u64,
 }
 
 impl Sizes {
-    /// Trials, items or keys of a claim: `usual`, as told by `--trials` and `--quick`.
+    /// Trials, items or keys of a claim: `usual`, adjusted by `--trials` and `--quick`.
     fn of(&self, usual: usize) -> usize {
         let times = usual * self.trials as usize;
         (times / self.divisor).max(2)
     }
 }
 
-/// A claim's name, and what compares it.
+/// The name of a claim, and the function that compares it.
 type Entry = (&'static str, fn(&Sizes) -> Result<Claim>);
 
 const CLAIMS: [Entry; 19] = [
@@ -88,7 +88,7 @@ const CLAIMS: [Entry; 19] = [
     ("matrix", lecture::matrix::measure),
 ];
 
-/// Compares claims, prints each as soon as it is there, and writes the plots.
+/// Compares claims, prints each result as soon as it is available, and writes the plots.
 ///
 /// # Errors
 /// There is no such claim, a structure cannot be built, or a plot cannot be written.

@@ -19,7 +19,7 @@
 //!   confirm this, until [`Command::StopWaiting`](super::Command::StopWaiting) gives up the guarantee
 //!   for them.
 //!
-//! Numbers are given once.
+//! Numbers are assigned only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -124,7 +124,7 @@ impl Stored {
         if self.members.len() >= MAX_MEMBERS {
             return Err(TopologyError::TooManyMembers);
         }
-        // Ids begin with 1 and every one had a slot below it, so this one was never given.
+        // Ids start at 1 and each one had a slot below it, so this slot was never assigned.
         let slot = u16::try_from(self.next_node - 1).map_err(|_| TopologyError::NoSlotLeft)?;
         let id = NodeId(self.next_node);
         self.next_node += 1;
