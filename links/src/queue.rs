@@ -88,7 +88,7 @@ impl Queue {
             state.bytes += bytes;
             state.waiting.push_back(Waiting { parcel, bytes, due });
         }
-        // Within the lock, or what is taken could be subtracted before it was added.
+        // Within the lock: otherwise messages could be subtracted before they were added.
         metrics.queued.inc_by(kept as i64);
         drop(state);
         if was_empty && kept > 0 {

@@ -236,7 +236,7 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
         cause = next;
     }
     let of_http2 = cause.downcast_ref::<h2::Error>();
-    // An alert of TLS is no frame.
+    // A TLS alert is not a frame.
     let is_no_frame = |error: &h2::Error| {
         !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR)
     };

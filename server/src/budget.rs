@@ -156,7 +156,7 @@ impl Budget {
 }
 
 impl Charge {
-    /// The bytes charged.
+    /// The number of charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -190,7 +190,7 @@ impl Drop for Charge {
     }
 }
 
-/// Permits to read long values, which are charged to the budget only once they are here.
+/// Permits to read long values, which are charged to the budget only after they have been read.
 #[derive(Debug)]
 pub(crate) struct LongValues(Semaphore);
 
@@ -201,11 +201,12 @@ impl Default for LongValues {
 }
 
 impl LongValues {
-    /// The most that one caller may ask for.
+    /// The most permits that one caller can take.
     #[expect(clippy::cast_possible_truncation, reason = "512")]
     pub(crate) const ALL: u32 = (READING / PERMIT_BYTES) as u32;
 
-    /// Permits for a value of this length; none for short ones, which the limit on operations bounds.
+    /// Permits for a value of this length; 0 for short values, which the limit on operations
+    /// bounds.
     pub(crate) fn permits_of(bytes: usize) -> u32 {
         if bytes <= PERMIT_BYTES {
             0
@@ -214,7 +215,7 @@ impl LongValues {
         }
     }
 
-    /// Waits for permits, for [`ALL`](Self::ALL) at most; none if there are too few until then.
+    /// Waits for permits, at most [`ALL`](Self::ALL); `None` if there are too few by `until`.
     pub(crate) async fn take(&self, permits: u32, until: Instant) -> Option<SemaphorePermit<'_>> {
         let waiting = self.0.acquire_many(permits.min(Self::ALL));
         let taken = tokio::time::timeout_at(until.into(), waiting).await;

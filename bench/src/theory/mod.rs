@@ -3,10 +3,12 @@
 //! One file per claim, in a directory per source. A claim fills a [`Claim`]: rows of "source says"
 //! and "we measure", why they differ, and a plot. Claims do not pass or fail.
 //!
-//! Sources: K. Chellapilla, A. Mityagin, D. Charles, GigaHash (WWW 2007); D. Lemire, "Can you implement a hash table without storing
-//! the keys?" with its discussion; S. Jiang, Hash methods (lecture, Peking University 2023).
+//! Sources: K. Chellapilla, A. Mityagin, D. Charles, GigaHash (WWW 2007); D. Lemire, "Can you
+//! implement a hash table without storing the keys?" with its discussion; S. Jiang, Hash methods
+//! (lecture, Peking University 2023).
 //!
-//! Invariants: a seed and the sizes decide everything but times; times stand only in the claims `cache` and `matrix`.
+//! Invariants: the seed and the sizes determine everything except times; only the claims `cache` and
+//! `matrix` report times.
 //!
 //! Absent on purpose: peers (the other suites have them), rounds, verdicts.
 

@@ -1,15 +1,17 @@
 //! Proposition 1: the expected share of vertices with g(v) = 0 because their component has at most
 //! two vertices.
 //!
-//! The text of the paper was extracted badly: "p0 = 1 - 2/m n n/m 2 2(n-1) + 1 - m m m". Derived again, for n edges, each a pair of
-//! different vertices among m drawn uniformly:
+//! The text extracted from the paper is garbled: "p0 = 1 - 2/m n n/m 2 2(n-1) + 1 - m m m". Derived
+//! again, for n edges, each a uniformly drawn pair of different vertices among m:
 //!
-//! * A vertex is alone if every edge misses it: (1 - 2/m)^n. It has the value 0.
-//! * A vertex v and another form a component if one edge is {v, w} for some w, n · 2/m, and the n - 1 others miss both,
-//!   ((m-2)(m-3) / m(m-1))^(n-1), nearly (1 - 2/m)^(2(n-1)). One of the two gets 0 and the other the label: so half of these vertices.
+//! * A vertex is isolated if every edge misses it: (1 - 2/m)^n. It has the value 0.
+//! * A vertex v and another one form a component if one edge is {v, w} for some w, n · 2/m, and the
+//!   n - 1 others miss both, ((m-2)(m-3) / m(m-1))^(n-1), nearly (1 - 2/m)^(2(n-1)). One of the two
+//!   gets 0 and the other the label, so half of these vertices count.
 //!
-//! So p0 = (1 - 2/m)^n + (n/m) (1 - 2/m)^(2(n-1)), which is what the extracted signs spell. Another reading counts both vertices of a pair, 2n/m:
-//! possible, since a label may be 0. The paper's own figures, 0.211 at m = 1.15 n and 0.12 at 0.93 n, are neither.
+//! So p0 = (1 - 2/m)^n + (n/m) (1 - 2/m)^(2(n-1)), which matches the extracted symbols. Another
+//! reading counts both vertices of a pair, 2n/m, which is possible because a label may be 0. The
+//! paper's own figures, 0.211 at m = 1.15 n and 0.12 at 0.93 n, match neither.
 
 use anyhow::Result;
 use torc_index::gigahash::{BuildPlan, Settings};
