@@ -314,7 +314,7 @@ async fn from_disk<I: Item>(
         };
         items.into_iter().map(read).collect::<Vec<_>>()
     });
-    // Fails only if the reader panics; the items then get errors.
+    // Fails only if the reader panics; every item then gets an error.
     let read = read.await.unwrap_or_default().into_iter().map(Some);
     let read = read.chain(std::iter::repeat_with(|| None));
     let routed = |read| {

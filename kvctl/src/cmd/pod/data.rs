@@ -16,7 +16,7 @@ use crate::out::note;
 const MARK: &str = "left-the-cluster";
 /// Exists from the moment when the node starts to leave.
 const LEAVING: &str = "leaving-the-cluster";
-/// The file system makes it, for root alone.
+/// Created by the file system, for root alone.
 const OF_FILE_SYSTEM: &str = "lost+found";
 
 pub(super) struct DataDir(PathBuf);
