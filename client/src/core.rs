@@ -91,7 +91,7 @@ impl Core {
         time >= self.first_contact && self.known.view().is_none()
     }
 
-    /// What is known of hot keys.
+    /// The hot keys known so far.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
     }

@@ -11,7 +11,7 @@
 //! | 6 | refused: limits, the state of the cluster, or missing permission; nothing changed |
 //!
 //! A command that the user interrupts exits with 130, as shells expect. If the reader
-//! of the output closes it (`kvctl dump | head`), that is no failure.
+//! of the output closes it (`kvctl dump | head`), that is not a failure.
 
 use std::io;
 use std::path::Path;

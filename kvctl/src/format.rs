@@ -67,7 +67,7 @@ pub(crate) struct Row {
     pub(crate) expires_at_ms: Option<u64>,
 }
 
-/// A row and the line it began on, counted from 1.
+/// A row and its first line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Numbered {
     /// Line of the file.
@@ -99,9 +99,9 @@ pub(crate) enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(crate) struct BadRow {
-    /// The line it begins on, counted from 1.
+    /// Its first line, counted from 1.
     pub(crate) line: u64,
-    /// The line it ends on.
+    /// Its last line.
     pub(crate) last_line: u64,
     /// What is wrong with it.
     pub(crate) problem: Problem,

@@ -4,8 +4,8 @@
 //! A status carries `google.rpc.ErrorInfo` (domain `torc`, reason, and the metadata
 //! `changed` and `epoch`) and, where waiting helps, `google.rpc.RetryInfo`, so that
 //! clients in any language can act on it. A status without these details comes from
-//! the transport: unless the connection was never made or had ended, nobody knows what
-//! happened.
+//! the transport: unless the connection was never made or had ended, the outcome is
+//! unknown.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// A write whose outcome nobody knows.
+    /// A write whose outcome is unknown.
     #[must_use]
     pub fn unknown(message: impl Into<String>) -> Self {
         Self {
@@ -228,7 +228,7 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
-/// The cause at the end of the chain, with advice where there is any.
+/// The cause at the end of the chain, with advice if there is any.
 #[must_use]
 pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;

@@ -1,8 +1,8 @@
 //! The one hash of a key.
 //!
-//! Keyed BLAKE3 over (namespace id as four little-endian bytes, key), of which 128 bits are
-//! used. The 32-byte [`DigestKey`] is drawn when a cluster is founded, so outsiders cannot aim
-//! keys at one partition. A generation has its own key, derived from the cluster's, so its
+//! The first 128 bits of keyed BLAKE3 over (namespace id as four little-endian bytes, key). The
+//! 32-byte [`DigestKey`] is drawn when a cluster is founded, so outsiders cannot aim keys at one
+//! partition. A generation has its own key, derived from the cluster's, so its
 //! builder never learns the cluster's key. Every derived quantity (token, partition, gate
 //! probes, sketch rows) comes from this digest; hashing a key a second time is a bug.
 

@@ -18,7 +18,7 @@ use crate::spec::{Access, Spec};
 
 /// Times farther away are refused: 2^48 milliseconds are some 8,900 years.
 const FARTHEST_MS: i64 = 1 << 48;
-/// Default number of keys per page of `SCAN`, and its maximum.
+/// Keys per page of `SCAN` by default, and the maximum of `COUNT`.
 const USUAL_PAGE: i64 = 10;
 const LARGEST_PAGE: i64 = 10_000;
 

@@ -8,8 +8,8 @@
 //! * A new request, or a large one that is still arriving, is refused: it has changed nothing.
 //! * A value just read is refused: nothing was changed, and another read is cheap.
 //! * A session's next message and a scan's next page wait: they hold no memory meanwhile.
-//! * A get of a long value waits for permits ([`LongValues`]), so values that nobody has charged yet
-//!   are bounded too. If there is no room for the value, it is not read.
+//! * A get of a long value waits for permits ([`LongValues`]), so values that are not charged yet are
+//!   bounded too. If there is no room for the value, it is not read.
 //! * An encoded answer is always charged. It already exists, and a write must be answered.
 //!
 //! The last quarter is reserved for small requests, so large ones cannot crowd them out, and for

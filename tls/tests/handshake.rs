@@ -282,7 +282,7 @@ async fn what_a_new_authority_issues_is_believed_where_only_the_old_one_is_known
     let first = introduced(server, Trust::FirstUse).await;
     assert_eq!(first, Ok(new.authority.digest().unwrap()), "it stays");
 
-    // The new authority also admits clients.
+    // The cross-certificate also admits clients of the new authority.
     new.issue("alice", &alice(), 1);
     append(&new.file("alice.pem"), &certified);
     let (files, server) = (new.files("alice"), old.node());

@@ -338,8 +338,8 @@ fn a_node_that_is_down_holds_back_no_partition_that_leaves_it() {
     run_to_end(&mut topology, &[]);
 }
 
-/// Writes off a node at every moment: the survivors of each partition continue, even if the node
-/// that was to keep it is the dead one, and data that a majority held is not lost.
+/// Writes off a node at every moment: the survivors of each partition continue, in place if the dead
+/// node is the one that was to keep the partition, and data that a majority held is not lost.
 #[test]
 fn a_node_written_off_while_replicas_become_fewer_takes_nothing_with_it_that_others_hold() {
     for aborts in [false, true] {

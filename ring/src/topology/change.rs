@@ -179,7 +179,8 @@ impl Topology {
             {
                 self.enter(next);
             }
-            // A partition may not return to a replica that was written off in the meantime.
+            // A write-off in the meantime may have left the partition on replicas of neither
+            // placement: it then waits for another move.
             match self.config(partition) {
                 Some(config) if config.stage != Stage::Stable => {}
                 Some(config) if self.is_where_it_was(config) => self.mark(partition, Move::Done),

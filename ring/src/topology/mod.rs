@@ -275,7 +275,7 @@ impl Topology {
         let lead = placed.and_then(|placement| placement.lead(config.partition));
         lead.filter(counts)
             .or_else(|| self.in_order(config, readers).iter().copied().find(counts))
-            // A set has a majority that counts, so there is one; 0 names nobody.
+            // A set has a majority that counts, so there is one; 0 is no node's id.
             .unwrap_or(NodeId(0))
     }
 }

@@ -17,7 +17,7 @@ enum Others {
     One,
 }
 
-/// A stream of `total` keys as digests, whose first `own` are the same key.
+/// A stream of `total` digests, in which one key, the first, occurs `own` times.
 fn stream(total: usize, own: usize, others: Others, seeds: &mut SeedStream) -> Vec<Digest> {
     let mut draw = || Digest(seeds.next_u128().to_be_bytes());
     let (key, other) = (draw(), draw());
