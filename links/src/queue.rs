@@ -19,7 +19,7 @@ use crate::{LinkOptions, Parcel};
 
 /// Approximate size limit of a batch, bytes.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
-/// Approximate size of a message beside its keys and values, bytes.
+/// Approximate size of a message without its keys and values, bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 struct Waiting {

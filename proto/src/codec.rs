@@ -17,7 +17,7 @@ use crate::{Fault, Reason, v1};
 
 include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
-/// Memory that decoding any message may take beside its bytes.
+/// Memory that decoding any message may take in addition to its bytes.
 const FREE: usize = 1 << 20;
 /// Additional memory for each byte of a request: 64 MiB at most for 16 MiB.
 const PER_BYTE_OF_A_REQUEST: usize = 4;

@@ -151,8 +151,8 @@ impl Fault {
         }
     }
 
-    /// Reads a status: its details where it has ours, else what its code and its
-    /// transport error tell.
+    /// Reads a status: Torc's details if it has them, else the meaning of its code and of its
+    /// transport error.
     #[must_use]
     pub fn from_status(status: &Status) -> Self {
         if let Some(info) = status.get_details_error_info()

@@ -151,7 +151,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     stop(&mut node).await
 }
 
-/// Starts the node, as a founder where it should be one.
+/// Starts the node, as a founder if it should be one.
 async fn start(
     args: &Args,
     api: &Api,

@@ -123,7 +123,7 @@ pub enum MoveError {
     /// The set is empty or too large: at most five old and five new members.
     #[error("{wanted} replicas are not possible: choose 1 to 5")]
     BadSize {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         wanted: usize,
     },
     /// The node is not a displaced replica, so this move cannot treat it as dead.

@@ -49,7 +49,7 @@ pub enum Mutation {
     AbsentZero,
     /// A move that reads the new set is aborted in one step.
     AbortInOneStep,
-    /// A get reports an expired value as absent without making its absence durable.
+    /// A coordinator reports an expired value as absent without making its absence durable.
     ExpiryUnsettled,
     /// A record that fails its checksum counts as absent (R9).
     UnreadableIsAbsent,

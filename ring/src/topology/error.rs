@@ -37,7 +37,7 @@ pub enum TopologyError {
     /// No member has this id.
     #[error("no member has the id {node}: see `kvctl status`")]
     UnknownNode {
-        /// The id asked for.
+        /// The requested id.
         node: NodeId,
     },
     /// The member is not in the state that the change starts from.
@@ -114,7 +114,7 @@ pub enum TopologyError {
     /// Fewer nodes than the requested replicas. Join further nodes first.
     #[error("{asked} replicas asked for, but the cluster has {active} nodes: join more first")]
     TooFewNodesFor {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         asked: u8,
         /// Active members now.
         active: usize,
@@ -156,7 +156,7 @@ pub enum TopologyError {
          `kvctl namespace list`"
     )]
     NoLayerLeft {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         asked: u8,
     },
     /// There is a namespace of this name with other settings. Choose another name.

@@ -200,7 +200,7 @@ impl Slice {
         self.made = MOST_IN_SLICE;
     }
 
-    /// How many requests may be in flight; none when the slice is over.
+    /// How many requests may be in flight; 0 once the slice is over.
     fn width(&self) -> usize {
         let has_time = self.made == 0 || self.begun.elapsed() < SLICE;
         if self.made >= MOST_IN_SLICE || !(has_time || self.is_waiting()) {

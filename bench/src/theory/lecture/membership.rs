@@ -37,7 +37,7 @@ fn found(
 /// Holds whole keys, like a hash table of a standard library.
 fn dictionary(keys: u64, strangers: u64) -> Found {
     let set: HashSet<Digest> = (0..keys).map(digest).collect();
-    // A slot has a pointer and a length for the key beside its control byte; the key is stored
+    // A slot has a pointer and a length for the key besides its control byte; the key is stored
     // elsewhere.
     let slots = set.capacity() * 8 / 7;
     let bytes = slots * (size_of::<Box<[u8]>>() + 1) + keys as usize * KEY_LEN;

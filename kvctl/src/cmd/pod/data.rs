@@ -2,8 +2,8 @@
 //!
 //! The cluster needs nothing from a node that has left, and does not take it back. Its directory
 //! gets a mark, and the next start of the pod empties it; until then you can inspect the data. A
-//! second mark exists while the node leaves, so a node that was killed meanwhile knows why it is no
-//! member. A node that was declared dead has no mark, and keeps its data.
+//! second mark exists while the node leaves, so a node that was killed meanwhile knows why it is not
+//! a member. A node that was declared dead has no mark, and keeps its data.
 
 use std::fs::{self, File};
 use std::io;
