@@ -1,5 +1,5 @@
-//! Compiles the interface with a pure-Rust protobuf compiler: no `protoc` is needed. Beside the
-//! code it generates what `src/codec.rs` has to know of each message.
+//! Compiles the interface with a pure-Rust protobuf compiler: no `protoc` is needed. Also generates
+//! the message shapes that `src/codec.rs` needs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Failed> {
     std::fs::write(out.join("access.rs"), access(&descriptors)?)?;
     tonic_prost_build::configure()
         .bytes(".")
-        // They hold secrets: `src/secret.rs`.
+        // Messages with secrets: see `src/secret.rs`.
         .skip_debug([
             "torc.v1.CreateTokenResponse",
             "torc.v1.EnrolNodeRequest",
@@ -37,7 +37,8 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Who may call what. A call that is missing here, or is here and nowhere else, fails the build.
+/// The access that each call requires. A call that is missing here, or an entry without a call,
+/// fails the build.
 const ACCESS: [(&str, &str); 42] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
@@ -83,7 +84,7 @@ const ACCESS: [(&str, &str); 42] = [
     ("TopologyGroup/Propose", "Node"),
 ];
 
-/// The function from a path to its [`ACCESS`], as an expression.
+/// An expression for the function from a path to its [`ACCESS`].
 fn access(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
     let services = descriptors.file.iter().flat_map(|file| &file.service);
     let mut calls: Vec<String> = services
@@ -112,17 +113,18 @@ fn access(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
     Ok(code)
 }
 
-// Of google/protobuf/descriptor.proto.
+// From google/protobuf/descriptor.proto.
 const LABEL_REPEATED: i32 = 3;
 const TYPE_STRING: i32 = 9;
 const TYPE_MESSAGE: i32 = 11;
 const TYPE_BYTES: i32 = 12;
 
-/// A `Shape` for each message of a service: which of its fields repeat, and which are messages.
+/// A `Shape` for each message of a service: its repeated fields, and its fields that are messages.
 fn shapes(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
     let mut code = String::new();
     let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
-    // Those with messages of their own are what links carry: bytes to gRPC, bounded in `src/link`.
+    // Messages with nested messages belong to links: gRPC sees them as bytes, and `src/link` bounds
+    // them.
     for message in messages.filter(|message| message.nested_type.is_empty()) {
         let name = message.name();
         let is_request = name.ends_with("Request");
@@ -158,7 +160,7 @@ fn shapes(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
     Ok(code)
 }
 
-/// `BatchGetRequest` as `BATCH_GET_REQUEST`.
+/// Turns `BatchGetRequest` into `BATCH_GET_REQUEST`.
 fn constant(name: &str) -> String {
     let mut constant = String::new();
     for (at, letter) in name.chars().enumerate() {

@@ -17,12 +17,12 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The hidden subcommand under which this program becomes another one.
+/// The hidden subcommand with which this program executes another one.
 const BOUND: &str = "bound";
-/// A process that is killed may still be writing.
+/// Attempts to remove a directory: a killed process may still be writing to it.
 const REMOVALS: u32 = 50;
 const BETWEEN_REMOVALS: Duration = Duration::from_millis(20);
-/// What a shell shows for a program that was interrupted.
+/// The exit code that a shell reports for an interrupted program.
 const INTERRUPTED: i32 = 130;
 
 static REGISTERED: Mutex<Registered> = Mutex::new(Registered {
@@ -46,20 +46,20 @@ pub(crate) struct BoundArgs {
     command: Vec<OsString>,
 }
 
-/// A command that runs a program for as long as the thread lives that starts it.
+/// A command that runs a program until the thread that starts it ends.
 ///
 /// # Errors
-/// This program does not know where it lies.
+/// The path of this program is unknown.
 pub(crate) fn bound(program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(BOUND).arg(program);
     Ok(command)
 }
 
-/// Becomes the program. Returns only if that fails.
+/// Replaces this process by the program. Returns only on failure.
 ///
 /// # Errors
-/// It cannot be run.
+/// The program cannot be run.
 pub(crate) fn become_bound(args: &BoundArgs) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let Some((program, args)) = args.command.split_first() else {
@@ -68,27 +68,27 @@ pub(crate) fn become_bound(args: &BoundArgs) -> anyhow::Result<()> {
     Err(Command::new(program).args(args).exec().into())
 }
 
-/// A new directory under `parent`, or under the one for temporary files.
+/// Creates a directory under `parent`, or under the directory for temporary files.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub(crate) fn scratch(parent: Option<&Path>) -> io::Result<TempDir> {
     let dir = parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in)?;
     registered().dirs.push(dir.path().to_owned());
     Ok(dir)
 }
 
-/// Notes a process that has started.
+/// Registers a started process.
 pub(crate) fn register(process: u32) {
     registered().processes.push(process);
 }
 
-/// Forgets a process that was waited for: its number may be another's from now on.
+/// Unregisters a reaped process: the system may reuse its number.
 pub(crate) fn unregister(process: u32) {
     registered().processes.retain(|other| *other != process);
 }
 
-/// Cleans up and ends this process when it is told to end.
+/// Cleans up and ends this process on a termination signal.
 ///
 /// # Errors
 /// No thread, or no signal handler.
@@ -118,11 +118,11 @@ pub(crate) fn on_signals() -> io::Result<()> {
 }
 
 fn clean_up() {
-    // Held until the end, so that nothing starts meanwhile.
+    // The lock is held until the end, so that no other process starts.
     let registered = registered();
     let pids = registered.processes.iter();
     for pid in pids.filter_map(|process| Pid::from_raw(*process as i32)) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = kill_process(pid, Signal::KILL);
     }
     for dir in &registered.dirs {

@@ -131,7 +131,7 @@ impl Options {
     /// A new directory that is deleted on drop.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(crate) fn scratch(&self) -> std::io::Result<tempfile::TempDir> {
         cleanup::scratch(self.dir.as_deref())
     }

@@ -22,8 +22,7 @@ pub(crate) fn describe() -> String {
     format!("{} cores of {model}", cores())
 }
 
-/// The load averages of the last 1, 5 and 15 minutes: figures taken on a busy machine are
-/// worth little.
+/// The load averages of the last 1, 5 and 15 minutes: figures from a busy machine are worth little.
 pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let averages: Vec<&str> = text.split_whitespace().take(3).collect();
@@ -33,7 +32,7 @@ pub(crate) fn load() -> String {
     averages.join(" ")
 }
 
-/// How busy the machine was, and how much of that was us.
+/// How busy the machine was, and this process's share of that.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Busy {
     all: Duration,
@@ -41,7 +40,8 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Since the machine and this process were started; none where `/proc` does not tell.
+    /// Totals since the machine and this process were started; `None` if `/proc` does not have
+    /// them.
     pub(crate) fn now() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         Some(Self {
@@ -50,8 +50,8 @@ impl Busy {
         })
     }
 
-    /// The part of the time that processors have worked since `before` which they worked
-    /// for others, in percent. Children count as ours when they have ended.
+    /// The share of the processors' busy time since `before` that other processes used, in percent.
+    /// Children count as ours once they have ended.
     pub(crate) fn others_percent(self, before: Self) -> f64 {
         let all = self.all.saturating_sub(before.all).as_secs_f64();
         let ours = self.ours.saturating_sub(before.ours).as_secs_f64();
@@ -59,7 +59,7 @@ impl Busy {
     }
 }
 
-/// All that is counted for all processors but idling and waiting for disks.
+/// Ticks of all processes, without idling and waiting for disks.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let counts = stat.lines().next()?.strip_prefix("cpu ")?;
     let counts = counts.split_whitespace().take(8).enumerate();
@@ -67,11 +67,11 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     busy.map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
 }
 
-/// Runs `work` with this thread, and whatever threads and processes it starts meanwhile,
-/// on one core alone.
+/// Runs `work` on one core only, with this thread and all threads and processes that it starts
+/// meanwhile.
 ///
 /// # Errors
-/// What the system said of the pinning.
+/// The system's error from pinning.
 pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     let mut only = CpuSet::new();

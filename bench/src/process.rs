@@ -15,11 +15,11 @@ pub(crate) struct Process {
     child: Child,
 }
 
-/// What a process has taken of the machine.
+/// Memory that a process uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) resident_bytes: u64,
-    /// The most that it ever was.
+    /// The maximum so far.
     pub(crate) peak_bytes: u64,
 }
 
@@ -47,21 +47,21 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGKILL, as a crash does it.
+    /// Sends SIGKILL, like a crash.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn kill_9(&mut self) -> Result<()> {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         self.wait()?;
         Ok(())
     }
 
-    /// Waits until it has ended; what it printed, where that is piped.
+    /// Waits until the process has ended; returns its piped output.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn output(mut self) -> Result<Output> {
         let mut output = Output {
             status: ExitStatus::default(),
@@ -92,8 +92,8 @@ impl Drop for Process {
     }
 }
 
-/// Time that a process has spent on processors, by itself and in the kernel. In steps of a
-/// clock tick, usually 10 ms.
+/// Processor time of a process, in user mode and in the kernel. In steps of a clock tick, usually
+/// 10 ms.
 ///
 /// # Errors
 /// There is no such process.
@@ -106,21 +106,21 @@ pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
 /// Processor time of this process and of all its children that have ended.
 ///
 /// # Errors
-/// `/proc` is not there.
+/// `/proc` is missing.
 pub(crate) fn cpu_time_with_children() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let [own, children] = ticks_of(&stat).context("/proc/self/stat is not as it should be")?;
     Ok(from_ticks(own + children))
 }
 
-/// A time that the kernel counts in clock ticks.
+/// Converts a time that the kernel counts in clock ticks.
 pub(crate) fn from_ticks(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_secs_f64(ticks as f64 / per_second as f64)
 }
 
-/// Ticks of the process and of its children that were waited for, fields 14 to 17: the
-/// name, field 2, may hold anything but ends at the last bracket.
+/// Ticks of the process and of its reaped children, fields 14 to 17: the name, field 2, may contain
+/// anything but ends at the last bracket.
 fn ticks_of(stat: &str) -> Option<[u64; 2]> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields = after_name.split_whitespace().skip(11).take(4);
@@ -133,20 +133,20 @@ fn ticks_of(stat: &str) -> Option<[u64; 2]> {
     }
 }
 
-/// What of a process is in memory, and where it comes from.
+/// The resident memory of a process, and its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resident {
-    /// All of it.
+    /// All resident memory.
     pub(crate) bytes: u64,
-    /// What belongs to the process alone. The rest are mapped files: page cache, which the
-    /// kernel takes back without asking.
+    /// Memory of the process alone. The rest is mapped files: page cache, which the kernel reclaims
+    /// when it needs room.
     pub(crate) anonymous_bytes: u64,
 }
 
-/// Walks all mappings: some milliseconds a gigabyte.
+/// Walks all mappings: some milliseconds per gigabyte.
 ///
 /// # Errors
-/// There is no such process, or it is another user's.
+/// There is no such process, or it belongs to another user.
 pub(crate) fn resident(process: u32) -> Result<Resident> {
     let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
     let bytes =
@@ -157,15 +157,15 @@ pub(crate) fn resident(process: u32) -> Result<Resident> {
     })
 }
 
-/// Processor time of the threads of this process that have a name, to the nanosecond.
+/// Processor time of this process's threads with a given name, to the nanosecond.
 ///
 /// # Errors
-/// `/proc` is not there.
+/// `/proc` is missing.
 pub(crate) fn cpu_time_of_threads(name: &str) -> Result<Duration> {
     let mut nanos = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // A thread may end while we look.
+        // A thread may end during this loop.
         let (Ok(comm), Ok(times)) = (
             std::fs::read_to_string(task.join("comm")),
             std::fs::read_to_string(task.join("schedstat")),
@@ -210,7 +210,7 @@ fn bytes_of(status: &str, name: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Bytes that the files under a directory take on the disk.
+/// Disk space of the files under a directory, bytes.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -219,7 +219,7 @@ pub(crate) fn disk_bytes(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        // Files may go while we look.
+        // Files may be removed during this loop.
         let Ok(metadata) = entry.metadata() else {
             continue;
         };
@@ -231,16 +231,16 @@ pub(crate) fn disk_bytes(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes that are free on the disk of a directory.
+/// Free bytes on the disk of a directory.
 ///
 /// # Errors
-/// It is not there.
+/// The directory is missing.
 pub(crate) fn free_bytes(dir: &Path) -> Result<u64> {
     let disk = rustix::fs::statvfs(dir)?;
     Ok(disk.f_bavail * disk.f_frsize)
 }
 
-/// Where a program lies, if it is installed.
+/// The path of a program, if it is installed.
 pub(crate) fn installed(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -1,9 +1,9 @@
-//! The records that every suite stores: a URL and what a crawler might keep of it,
-//! exactly [`LEN`] bytes of key and value together.
+//! The records that every suite stores: a URL and what a crawler might keep about it, exactly
+//! [`LEN`] bytes of key and value together.
 //!
-//! Record `i` is a pure function of `i`, so that any part of a data set can be made
-//! again without keeping it. Keys are unique and come in no order. The values end in
-//! random digits: they compress about twofold, as such records do.
+//! Record `i` is a pure function of `i`, so any part of a data set can be generated again without
+//! storing it. Keys are unique and in no order. The values end in random digits: they compress
+//! about twofold, as such records do.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub(crate) fn key(index: u64) -> Vec<u8> {
     format!("https://{host}{site}.example.com/{section}/{page}-{id:08x}").into_bytes()
 }
 
-/// The record of a number.
+/// The record with a number.
 pub(crate) fn pair(index: u64) -> Pair {
     let key = key(index);
     let value = value(index, LEN - key.len());
@@ -59,7 +59,7 @@ fn value(index: u64, len: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A number that no other index has: every step can be undone.
+/// A number unique to this index: every step is invertible.
 fn scattered(index: u32) -> u32 {
     let mut z = index;
     z = (z ^ (z >> 16)).wrapping_mul(0x85eb_ca6b);
@@ -72,7 +72,7 @@ fn scattered(index: u32) -> u32 {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The generator of a seed.
+    /// The generator for a seed.
     pub(crate) fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0xd134_2543_de82_ef95))
     }

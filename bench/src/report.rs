@@ -16,7 +16,7 @@ use crate::table::Table;
 /// The subject that is ours.
 pub(crate) const TORC: &str = "torc";
 
-/// What is measured, and in what.
+/// What a figure measures, and its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
@@ -29,7 +29,7 @@ impl Metric {
     }
 }
 
-/// What was expected of Torc before it was measured.
+/// The expectation for Torc before the measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prediction {
     pub(crate) case: &'static str,
@@ -85,7 +85,7 @@ struct Line<'a> {
 }
 
 impl Report {
-    /// Notes how busy the machine is before anything is measured.
+    /// Starts a report; records how busy the machine is before the measurement.
     pub(crate) fn new(suite: &'static str, predictions: &'static [Prediction]) -> Self {
         Self {
             suite,
@@ -99,8 +99,7 @@ impl Report {
         }
     }
 
-    /// Keeps what was measured until now although the suite ended early. [`Report::outcome`]
-    /// tells why.
+    /// Keeps the figures so far although the suite ended early. [`Report::outcome`] returns why.
     pub(crate) fn ended(&mut self, outcome: anyhow::Result<()>) {
         if let Err(failure) = outcome {
             self.note("ended early: only what was measured until then is here");
@@ -147,7 +146,7 @@ impl Report {
         &mut figures[figure].1
     }
 
-    /// Says something under the table, once.
+    /// Adds a note under the table, once.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.notes.contains(&text) {
@@ -155,15 +154,15 @@ impl Report {
         }
     }
 
-    /// Names a peer that is not measured.
+    /// Names a peer that is not measured, and why.
     pub(crate) fn skip(&mut self, peer: &str, why: impl std::fmt::Display) {
         self.note(format!("skipped: {peer}: {why}"));
     }
 
-    /// Prints the report on the standard output.
+    /// Prints the report to standard output.
     ///
     /// # Errors
-    /// What the standard output said.
+    /// The error of standard output.
     pub(crate) fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if json {

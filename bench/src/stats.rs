@@ -1,4 +1,4 @@
-//! Summing up a handful of measurements, and writing numbers for people.
+//! Summarises a few measurements, and formats numbers for people.
 
 /// The middle of the values, the mean of the two middle ones if their number is even.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
@@ -12,7 +12,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[middle - 1], upper))
 }
 
-/// Largest minus smallest value in percent of the median; none of a single value.
+/// Largest minus smallest value in percent of the median; `None` for a single value.
 pub(crate) fn spread_percent(values: &[f64]) -> Option<f64> {
     let middle = median(values).filter(|_| values.len() > 1)?;
     let largest = values.iter().copied().fold(f64::MIN, f64::max);
@@ -25,8 +25,8 @@ pub(crate) fn spread_percent(values: &[f64]) -> Option<f64> {
     })
 }
 
-/// Three digits after the point below ten, one below a hundred, none beyond, and commas
-/// from a thousand on. Nothing at all is `0`.
+/// Formats a number with three decimals below ten, one below a hundred, none beyond, and commas
+/// from a thousand on. Zero is `0`.
 pub(crate) fn readable(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

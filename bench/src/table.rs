@@ -1,9 +1,9 @@
-//! Columns of text that line up.
+//! Aligned columns of text.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Rows under a header. Numbers stand on the right of their columns.
+/// Rows under a header. Numbers are right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -11,7 +11,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table whose columns `numbers` hold numbers.
+    /// A table with right-aligned columns `numbers`.
     pub(crate) fn new(header: Vec<String>, numbers: Range<usize>) -> Self {
         Self {
             rows: vec![header],
@@ -19,7 +19,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; it has as many cells as the header.
+    /// Adds a row, which has as many cells as the header.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
@@ -45,7 +45,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// Ends every line but the last with a line feed, and leaves no blanks at their ends.
+    /// Separates lines by line feeds and trims trailing blanks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(|column| self.width(column)).collect();

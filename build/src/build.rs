@@ -1,4 +1,4 @@
-//! A build from its first row to its manifest.
+//! A build, from its first row to its manifest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,28 +16,29 @@ use crate::shape::Shape;
 use crate::sums::Sums;
 use crate::{BuildError, LOCK_FILE, MANIFEST_FILE, RUNS_DIR};
 
-/// Buckets where nobody knows how much will come.
+/// Buckets if the amount of data is unknown.
 const BUCKETS_UNKNOWN: u32 = 64;
 
-/// How a build is done.
+/// How to build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuildOptions {
-    /// What the rows are: whoever goes on with a build must give the same ones in the same order, and
-    /// says so by the same text.
+    /// A description of the source: a caller that continues a build must pass the same rows in the
+    /// same order, and asserts that by passing the same text.
     pub source: String,
-    /// What is kept of each row.
+    /// What to keep of each row.
     pub shape: Shape,
-    /// Which of several rows of a key counts.
+    /// Which of several rows with the same key to keep.
     pub duplicates: Duplicates,
-    /// Share of strangers that the Bloom gates let through, 0.0001 to 0.5.
+    /// False positive rate of the Bloom gates, 0.0001 to 0.5.
     pub gate_rate: f64,
-    /// Bytes of memory that the build may use, about; at least 64 MiB.
+    /// Approximate limit of the build's memory, bytes; at least 64 MiB.
     pub memory: u64,
     /// Threads that gather, at least 1.
     pub workers: usize,
-    /// What the rows come to, if it is known, bytes: only the speed depends on it.
+    /// Total size of the rows, bytes, if known: affects only the speed.
     pub expected_bytes: Option<u64>,
-    /// Bytes of rows after which what was scattered is made durable: what is read again after a kill.
+    /// Bytes of rows after which scattered rows are made durable: at most this much is read again
+    /// after a kill.
     pub checkpoint_bytes: u64,
 }
 
@@ -67,8 +68,8 @@ impl BuildOptions {
         self.workers.max(1) as u64
     }
 
-    /// Bytes of records that a worker holds at a time: as much again is taken by their order and by
-    /// what is made of them.
+    /// Bytes of records that a worker holds at a time: sorting them and the output take the same
+    /// amount again.
     fn file_bytes(&self) -> u64 {
         self.memory() / self.workers() / 2
     }
@@ -96,34 +97,34 @@ impl BuildOptions {
     }
 }
 
-/// Makes a directory where there is none, and holds it alone.
+/// Creates a directory if it is missing, and locks it.
 pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
     std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
     let path = dir.join(LOCK_FILE);
     RealFs.lock(&path).map_err(BuildError::io("lock", &path))
 }
 
-/// What a build is doing.
+/// The progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// So many of so many buckets have been gathered.
+    /// Some of the buckets have been gathered.
     Gathered {
-        /// Buckets done.
+        /// Gathered buckets.
         done: u32,
-        /// All of them.
+        /// All buckets.
         of: u32,
     },
 }
 
-/// A build under way, in a directory that it holds alone.
+/// A build in progress, which holds the lock on its directory.
 #[derive(Debug)]
 pub struct Build {
     dir: PathBuf,
     plan: Plan,
     options: BuildOptions,
     journal: Journal,
-    /// None once all rows have been scattered.
+    /// `None` once all rows have been scattered.
     scatter: Option<Scatter>,
     total: Sums,
     rows: u64,
@@ -133,7 +134,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// What the build in a directory is for, if one has begun there.
+    /// The target of the build in a directory, if a build has started there.
     ///
     /// # Errors
     /// [`BuildError::Io`]: its plan cannot be read.
@@ -141,7 +142,7 @@ impl Build {
         Ok(Plan::read(dir)?.map(|plan| plan.target))
     }
 
-    /// Begins a build in a directory, or goes on with the one that was begun there for the same
+    /// Starts a build in a directory, or continues the build that was started there for the same
     /// target, source and options: see [`rows_taken`](Self::rows_taken).
     ///
     /// # Errors
@@ -197,7 +198,7 @@ impl Build {
         })
     }
 
-    /// The plan of the build that was begun here, or this one.
+    /// The plan of the build that was started here, or the given plan.
     fn plan(dir: &Path, wanted: Plan) -> Result<Plan, BuildError> {
         let Some(plan) = Plan::read(dir)? else {
             Plan::check_empty(dir)?;
@@ -213,13 +214,13 @@ impl Build {
         }
     }
 
-    /// Rows that the build has from before; whoever goes on with it begins after them.
+    /// Rows that the build already has; a caller that continues the build skips them.
     #[must_use]
     pub const fn rows_taken(&self) -> u64 {
         self.rows
     }
 
-    /// Whether it has all rows: [`finish`](Self::finish) is what is left.
+    /// Whether it has all rows: only [`finish`](Self::finish) is left.
     #[must_use]
     pub const fn has_all_rows(&self) -> bool {
         self.scatter.is_none()
@@ -228,7 +229,7 @@ impl Build {
     /// Takes a row. About 0.5 us.
     ///
     /// # Errors
-    /// [`BuildError::BadRow`]: the row was not taken, the build can go on without it.
+    /// [`BuildError::BadRow`]: the row was not taken, and the build can continue without it.
     /// [`BuildError::Io`].
     pub fn push(&mut self, key: Bytes, value: Bytes) -> Result<(), BuildError> {
         let bytes = (key.len() + value.len()) as u64;
@@ -265,11 +266,12 @@ impl Build {
         Ok(())
     }
 
-    /// Gathers all rows, compares what was written with what was read, and writes the manifest.
+    /// Gathers all rows, compares the sums of written and read rows, and writes the manifest.
     ///
     /// # Errors
     /// [`BuildError::Duplicate`], [`BuildError::SameDigest`], [`BuildError::PartitionTooLarge`],
-    /// [`BuildError::SumsDiffer`], [`BuildError::Io`], [`BuildError::Store`]: there is no manifest then.
+    /// [`BuildError::SumsDiffer`], [`BuildError::Io`], [`BuildError::Store`]: there is then no
+    /// manifest.
     pub fn finish(mut self, mut progress: impl FnMut(Progress)) -> Result<Manifest, BuildError> {
         if self.scatter.is_some() {
             self.checkpoint()?;

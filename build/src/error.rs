@@ -1,26 +1,26 @@
-//! Why a build or a generation cannot go on.
+//! Why a build failed, or a generation cannot be used.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use torc_store::StoreError;
 
-/// Why a build or a generation cannot go on. What was built before is as it was: the same
-/// command goes on from there, unless it says otherwise.
+/// Why a build failed, or a generation cannot be used. Everything built before is unchanged: unless
+/// the error says otherwise, the same command continues from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The directory holds a build of something else, or with other options.
+    /// The directory holds a build of another target, or with other options.
     #[error(
         "{} holds a build with another {what}: choose another directory, or remove it",
         dir.display()
@@ -31,25 +31,25 @@ pub enum BuildError {
         /// What differs.
         what: &'static str,
     },
-    /// Nothing is built in such a shape.
+    /// No generation can have this shape.
     #[error("{what}")]
     BadShape {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The directory holds files that are no build's: nothing was changed.
+    /// The directory holds files that belong to no build: nothing was changed.
     #[error("{} is not empty and holds no build: choose another directory", dir.display())]
     NotEmpty {
         /// The directory.
         dir: PathBuf,
     },
-    /// The directory has a generation already.
+    /// The directory already has a generation.
     #[error("{} holds a complete generation: choose another directory", dir.display())]
     Complete {
         /// The directory.
         dir: PathBuf,
     },
-    /// There is no generation, or its build has not ended.
+    /// There is no generation, or its build is unfinished.
     #[error("{} holds no complete generation: {what}", dir.display())]
     NoGeneration {
         /// The directory.
@@ -65,24 +65,24 @@ pub enum BuildError {
         /// What is wrong with it.
         what: String,
     },
-    /// A task was given a row of another bucket than was said: nothing of the task counts.
+    /// A task got a row under the wrong bucket: its results are void.
     #[error(
         "row {row} is of bucket {bucket} and came as one of another: partition the rows by the buckets of \
          this very plan"
     )]
     OtherBucket {
-        /// Which one, counted from 1.
+        /// Number of the row, from 1.
         row: u64,
         /// The bucket of its key.
         bucket: u32,
     },
-    /// A task was given rows of too many buckets: nothing of the task counts.
+    /// A task got rows of too many buckets: its results are void.
     #[error("a task has rows of more than {most} buckets: partition the rows by bucket first")]
     NotPartitioned {
-        /// Buckets that one task takes.
+        /// Most buckets per task.
         most: u32,
     },
-    /// Two tasks had rows of one bucket. No manifest was written.
+    /// Two tasks had rows of the same bucket. No manifest was written.
     #[error(
         "two tasks had rows of bucket {bucket}: partition the rows by bucket, and do not shuffle them \
          afterwards"
@@ -91,26 +91,27 @@ pub enum BuildError {
         /// Its number.
         bucket: u32,
     },
-    /// A receipt of a task of another job. No manifest was written.
+    /// A receipt from a task of another job. No manifest was written.
     #[error("a receipt is of another plan: commit the receipts of this job's tasks, and no others")]
     OtherReceipt,
-    /// A key that no cluster takes.
+    /// A key that no cluster accepts.
     #[error("row {row}: {what}")]
     BadRow {
-        /// Which one, counted from 1.
+        /// Number of the row, from 1.
         row: u64,
         /// What is wrong with it.
         what: String,
     },
-    /// A key is there more than once, and that is to be an error.
+    /// A key occurs more than once, and duplicates are an error.
     #[error(
         "the key {key:?} is there more than once: remove it, or say which row counts (first or last)"
     )]
     Duplicate {
-        /// The key, as text as far as it is.
+        /// The key as text; bytes that are not UTF-8 are replaced.
         key: String,
     },
-    /// Two keys with one digest: the target's digest key was aimed at.
+    /// Two keys have the same digest: somebody who knows the target's digest key has constructed
+    /// them.
     #[error("the keys {one:?} and {other:?} have the same digest: build for another digest key")]
     SameDigest {
         /// One key.
@@ -118,7 +119,7 @@ pub enum BuildError {
         /// The other.
         other: String,
     },
-    /// One partition alone does not fit into the memory that the build may use.
+    /// A single partition does not fit into the memory limit of the build.
     #[error(
         "partition {partition} has {bytes} bytes, which do not fit into the memory of a worker: allow more \
          memory, fewer workers, or build for more partitions"
@@ -126,10 +127,10 @@ pub enum BuildError {
     PartitionTooLarge {
         /// Its number.
         partition: u32,
-        /// What its rows come to.
+        /// Total size of its rows.
         bytes: u64,
     },
-    /// What was gathered is not what was scattered: the disk lost or changed something.
+    /// The gathered rows differ from the scattered ones: the disk lost or changed data.
     #[error(
         "what was written is not what was read ({what}): the disk changed a file of {}; remove the \
          directory and build again",
@@ -138,16 +139,16 @@ pub enum BuildError {
     SumsDiffer {
         /// The directory.
         dir: PathBuf,
-        /// Which sums.
+        /// The sums that differ.
         what: &'static str,
     },
-    /// A file of slices.
+    /// An error of a file of slices.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl BuildError {
-    /// For `map_err` of what was tried with a file.
+    /// Makes a function for `map_err` after a file operation.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io {

@@ -1,4 +1,4 @@
-//! The second pass: a bucket's run to files of slices or tables.
+//! The second pass: turns a bucket's run into files of slices or tables.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,25 +22,26 @@ use crate::sums::Sums;
 /// Bytes read at a time.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// Where a bucket's run lies, and where its files go.
+/// Paths of a bucket's run and of its files.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) runs: &'a Path,
     pub(crate) dir: &'a Path,
-    /// Holds a file until it gets its name. On the file system of `dir`, and used by this build alone.
+    /// Holds a file until it gets its name. In the file system of `dir`, and used by this build
+    /// alone.
     pub(crate) temporary: PathBuf,
 }
 
-/// What came of a bucket.
+/// The result for a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gathered {
     pub(crate) files: Vec<FileEntry>,
-    /// Rows that do not count.
+    /// Sums of the rows left out.
     pub(crate) left_out: Sums,
 }
 
-/// Gathers a bucket. The files have their names when it returns, and are durable once the directory
-/// has been synced.
+/// Gathers a bucket. When it returns, the files have their names; they are durable once the
+/// directory has been synced.
 pub(crate) fn gather(
     places: &Places<'_>,
     plan: &Plan,
@@ -59,8 +60,8 @@ pub(crate) fn gather(
     Ok(gathered)
 }
 
-/// Ranges of a run's partitions that fit into a file each, in their order. None of a bucket without rows, which
-/// has no run; what a lost run held is missed in the sums.
+/// Ranges of a run's partitions that fit into one file each, in order. Empty for a bucket without
+/// rows, which has no run; the sums reveal the loss of a run.
 fn ranges(run: &Path, plan: &Plan) -> Result<Vec<RangeInclusive<Partition>>, BuildError> {
     let len = match std::fs::metadata(run) {
         Ok(found) => found.len(),
@@ -94,10 +95,10 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<RangeInclusive<Partition>>, Bui
     Ok(ranges.into_iter().map(|(range, _)| range).collect())
 }
 
-/// The rows of some partitions of a run, one after the other.
+/// The rows of some partitions of a run, concatenated.
 fn load(run: &Path, plan: &Plan, range: &RangeInclusive<Partition>) -> Result<Vec<u8>, BuildError> {
     let len = std::fs::metadata(run).map_err(BuildError::io("read", run))?;
-    // As much at most as the ranges were made for.
+    // At most the amount for which the ranges were chosen.
     let mut rows = Vec::with_capacity(to_usize(len.len().min(plan.file_bytes)));
     each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
@@ -107,7 +108,7 @@ fn load(run: &Path, plan: &Plan, range: &RangeInclusive<Partition>) -> Result<Ve
     Ok(rows)
 }
 
-/// Reads a run, a row after the other.
+/// Reads a run row by row.
 fn each(
     path: &Path,
     shape: Shape,
@@ -141,7 +142,7 @@ fn each(
     }
 }
 
-/// Writes the file of some rows; none if there is none.
+/// Writes the file of some rows; `None` if there are no rows.
 fn write(
     places: &Places<'_>,
     plan: &Plan,
@@ -229,7 +230,7 @@ fn slices(
     })
 }
 
-/// The rows that count, in ring order; what they come to, and what the others do.
+/// The rows to keep, in ring order; adds up the sums of all rows and of those left out.
 fn sorted<'a>(
     plan: &Plan,
     bytes: &'a [u8],
@@ -238,13 +239,13 @@ fn sorted<'a>(
 ) -> Result<Vec<PackedRow<'a>>, BuildError> {
     let mut rows: Vec<(Digest, usize)> = Vec::new();
     let mut at = 0;
-    // All of them were looked at when they were read.
+    // All rows were validated when they were read.
     while let Some(row) = bytes.get(at..).and_then(|rest| plan.shape.row(rest).ok()) {
         sums.merge(&row.sums());
         rows.push((row.digest(), at));
         at += row.len();
     }
-    // Rows of one key stay in their order, which is that of their places.
+    // Rows of one key stay in the order of their positions.
     rows.sort_unstable();
     let mut kept: Vec<PackedRow<'a>> = Vec::with_capacity(rows.len());
     for (digest, at) in rows {
@@ -273,7 +274,7 @@ fn sorted<'a>(
     Ok(kept)
 }
 
-/// The key of a row, for people.
+/// The key of a row, as text.
 fn text(row: PackedRow<'_>) -> String {
     match row.key() {
         Some(key) => String::from_utf8_lossy(key).into_owned(),

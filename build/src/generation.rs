@@ -1,4 +1,4 @@
-//! Reading a generation where it was built.
+//! Reads a generation in the directory where it was built.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,35 @@ use crate::manifest::{FileEntry, Manifest};
 use crate::shape::Shape;
 use crate::{BuildError, Sums};
 
-/// How closely a generation is looked at.
+/// How thoroughly to check a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// That every file is there and has its length.
+    /// Every file exists and has its length.
     Names,
     /// Also the digest of every file.
     Bytes,
-    /// Also that every record is as it was written, and that every key is found.
+    /// Also that every record is unchanged, and that lookups find every key.
     Records,
 }
 
-/// What a generation says of a key.
+/// A generation's answer for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It does not have it: certain.
+    /// The key is certainly absent.
     Absent,
-    /// Its value: certain.
+    /// The value; certain.
     Value(Bytes),
-    /// It has it, but for a doubt of [`Shape::false_positive_rate`].
+    /// Probably present, with the error rate [`Shape::false_positive_rate`].
     Probably {
-        /// The number that the key alone has in this generation, below the number of keys.
+        /// A number that identifies the key in this generation, below the number of keys.
         id: u64,
-        /// What belongs to it.
+        /// Its payload.
         payload: Bytes,
     },
 }
 
-/// A generation in a directory: its indexes in memory, about three bytes a key, its values and payloads in
-/// their files.
+/// A generation in a directory: indexes in memory, about three bytes per key, values and payloads
+/// in files.
 #[derive(Debug)]
 pub struct Generation {
     manifest: Manifest,
@@ -72,7 +72,7 @@ impl Generation {
         Ok(Self { manifest, files })
     }
 
-    /// What it is.
+    /// Its manifest.
     #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -88,11 +88,11 @@ impl Generation {
         self.files.iter().map(bytes).sum()
     }
 
-    /// What it has of a key. One read of a file where there is a value or payload, none for an absent
-    /// key but for the share that gates or fingerprints let through.
+    /// Looks up a key. Costs one read of a file if there is a value or payload, and none for an
+    /// absent key, except for the false positives of gates or fingerprints.
     ///
     /// # Errors
-    /// [`BuildError::Store`], [`BuildError::Io`]: what lies there is damaged, or the disk cannot read it.
+    /// [`BuildError::Store`], [`BuildError::Io`]: the data is damaged, or the disk cannot read it.
     pub fn get(&self, key: &[u8]) -> Result<Answer, BuildError> {
         let target = &self.manifest.target;
         let digest = target.digest(key);
@@ -120,10 +120,10 @@ impl Generation {
         Ok(Answer::Absent)
     }
 
-    /// Looks at a generation, file by file; memory is that of one file's indexes.
+    /// Checks a generation file by file; uses the memory of one file's indexes.
     ///
     /// # Errors
-    /// The first file that is missing or not as it was written is named: [`BuildError::NoGeneration`],
+    /// Names the first file that is missing or has changed: [`BuildError::NoGeneration`],
     /// [`BuildError::Store`], [`BuildError::Io`].
     pub fn verify(dir: &Path, depth: Depth) -> Result<Manifest, BuildError> {
         let manifest = Manifest::read(dir)?;
@@ -173,11 +173,11 @@ fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<PartF
     }
 }
 
-/// The slices of these partitions in a file of a generation, each as the manifest names it. Reads the
-/// file's indexes.
+/// The slices of these partitions in a file of a generation, each as named in the manifest. Reads
+/// the file's indexes.
 ///
 /// # Errors
-/// [`BuildError::NoGeneration`]: the file is not what the manifest says. [`BuildError::Store`].
+/// [`BuildError::NoGeneration`]: the file does not match the manifest. [`BuildError::Store`].
 pub fn slices_of(
     dir: &Path,
     manifest: &Manifest,
@@ -211,7 +211,7 @@ fn other_slice(dir: &Path, entry: &FileEntry, partition: Partition) -> BuildErro
     }
 }
 
-/// Whether every record of a file is as it was written, and what they come to.
+/// Checks that every record of a file is unchanged; returns the sums.
 fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Sums, BuildError> {
     match open_file(dir, manifest, entry)? {
         PartFile::Keyless(file) => {

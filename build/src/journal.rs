@@ -1,6 +1,7 @@
-//! What a build has reached: a line of JSON for each step, written once the step is durable.
+//! The progress of a build: a line of JSON for each step, written once the step is durable.
 //!
-//! The last line may be torn by a kill; it is cut off. A torn line in the middle is damage.
+//! A kill may leave the last line incomplete; it is then cut off. An incomplete line in the middle
+//! is damage.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,19 +13,19 @@ use crate::manifest::FileEntry;
 use crate::sums::Sums;
 use crate::{BuildError, JOURNAL_FILE};
 
-/// A step that is durable.
+/// A durable step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// So many rows have been scattered; the runs of the buckets had these lengths then.
+    /// The number of rows scattered, and the lengths of the buckets' runs at that time.
     Scattered {
         rows: u64,
         sums: Sums,
         runs: Vec<u64>,
     },
-    /// All rows have.
+    /// All rows have been scattered.
     AllScattered,
-    /// A bucket was gathered: its files, and what was left out as duplicates.
+    /// A bucket was gathered: its files, and the sums of its duplicates.
     Gathered {
         bucket: u32,
         files: Vec<FileEntry>,
@@ -39,7 +40,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a directory, and tells what it has.
+    /// Opens the journal of a directory, and returns its steps.
     pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<Step>), BuildError> {
         let path = dir.join(JOURNAL_FILE);
         let text = match std::fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! A file of keyless tables, one for each partition that has keys.
+//! A file of keyless tables, one per partition with keys.
 //!
 //! All numbers are little-endian.
 //!
@@ -9,7 +9,7 @@
 //! | payloads | of the tables in the same order, each in the order of its set's slots |
 //! | directory | a row for each table: partition (u32), keys (u32), bytes of its set (u64), CRC32C of set and payloads (u32); then CRC32C of the rows |
 //!
-//! Sets are kept in memory, checked when they are opened; a payload is read from the file.
+//! Sets are kept in memory, and checked when the file is opened; payloads are read from the file.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -36,7 +36,7 @@ const HEADER_LEN: usize = 24;
 const ROW_LEN: usize = 20;
 const CRC_LEN: usize = 4;
 
-/// What is fixed for a file.
+/// The fixed parameters of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) partitions: u32,
@@ -57,7 +57,7 @@ impl Layout {
     }
 }
 
-/// What was written.
+/// The written file.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) digest: [u8; 32],
@@ -67,8 +67,8 @@ pub(crate) struct Written {
     pub(crate) slices: Vec<SliceEntry>,
 }
 
-/// Writes the tables of some rows, which are in the order of their digests and of different ones, and
-/// syncs the file.
+/// Writes the tables of some rows, which must be in the order of their digests, without duplicates,
+/// and syncs the file.
 pub(crate) fn write(
     path: &Path,
     layout: Layout,
@@ -78,7 +78,7 @@ pub(crate) fn write(
     let (mut payloads, mut directory) = (Vec::new(), Vec::new());
     for (partition, rows) in tables {
         let digests: Vec<Digest> = rows.iter().map(|row| row.digest()).collect();
-        // Of the content alone, so that everybody makes the same file of it.
+        // Depends on the content alone, so that every machine builds the same file.
         let set = KeylessSet::build(&digests, layout.fingerprint_bits, 0);
         let set = set.map_err(|error| BuildError::io("build", path)(io::Error::other(error)))?;
         let from = payloads.len();
@@ -117,9 +117,9 @@ pub(crate) fn write(
     })
 }
 
-/// Puts payloads at the slots of their keys.
+/// Puts payloads into the slots of their keys.
 fn place(set: &[u8], rows: &[PackedRow<'_>], payload_bytes: usize, into: &mut [u8]) {
-    // What was just built can be viewed.
+    // A set that was just built is valid.
     let Ok(set) = KeylessSet::view(set) else {
         return;
     };
@@ -138,12 +138,12 @@ struct Table {
     keys: u32,
     set: Vec<u8>,
     payloads_at: u64,
-    /// Keys of the tables before it.
+    /// Number of keys in earlier tables.
     first: u64,
     crc: u32,
 }
 
-/// An open file of tables: its sets in memory.
+/// An open file of tables, with its sets in memory.
 #[derive(Debug)]
 pub(crate) struct KeylessFile {
     path: PathBuf,
@@ -224,7 +224,7 @@ impl KeylessFile {
             tables,
         };
         if layout.payload_bytes == 0 {
-            // Nothing more to be read: it costs little.
+            // Needs no further reads, so it costs little.
             opened.check()?;
         }
         Ok(opened)
@@ -253,7 +253,7 @@ impl KeylessFile {
         Ok(Some((table.first + slot as u64, payload.into())))
     }
 
-    /// Reads everything: whether sets and payloads are as they were written.
+    /// Reads the whole file: whether sets and payloads are unchanged.
     pub(crate) fn verify(&self) -> Result<(), BuildError> {
         self.check().map_err(BuildError::io("read", &self.path))
     }

@@ -14,7 +14,7 @@
 //! * Slices and tables depend on the rows and the [`Target`] alone, and files also on the plan; not on the
 //!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
 //!   digest of its bytes.
-//! * The manifest is written last. A directory without one is no generation.
+//! * The manifest is written last. A directory without one is not a generation.
 //! * `plan.json` holds the decisions of the start; a build that continues after a kill reads
 //!   them. `journal.ndjson` holds the progress: a line per step, written once the step is on disk.
 //! * No row can get lost unnoticed: the build sums rows, bytes, fingerprints and checksums while
@@ -22,7 +22,7 @@
 //! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is
 //!   refused.
 //!
-//! Absent on purpose: formats of rows (whoever calls parses), the network, and clocks.
+//! Absent on purpose: formats of rows (callers parse them), the network, and clocks.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -77,7 +77,7 @@ struct Sealed {
 }
 
 const FORMAT: u32 = 1;
-/// Bytes of a manifest: 100 for each of 65,536 slices in each of eight layers are less.
+/// Longest manifest, bytes: 65,536 slices in each of eight layers, at 100 bytes each, take less.
 const MAX_LEN: u64 = 1 << 28;
 
 impl FileEntry {
@@ -145,7 +145,7 @@ impl Manifest {
     /// BLAKE3 of its content: the identity of the generation.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
-        // Of a type without maps: it cannot fail, and its text is one.
+        // The type contains no maps, so that serialisation cannot fail and is deterministic.
         let text = serde_json::to_vec(self).unwrap_or_default();
         *blake3::hash(&text).as_bytes()
     }

@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// Reads what `kvctl generation reserve` wrote.
+    /// Reads the output of `kvctl generation reserve`.
     ///
     /// # Errors
     /// [`BuildError::NoReservation`], [`BuildError::Io`].
@@ -126,7 +126,7 @@ impl Plan {
     /// Refuses a directory with other files, because a build removes its temporary files at the
     /// end.
     pub(crate) fn check_empty(dir: &Path) -> Result<(), BuildError> {
-        // What an attempt leaves that ended before it had a plan.
+        // Files of an attempt that ended before it had a plan.
         const OURS: [&str; 2] = [LOCK_FILE, "plan.tmp"];
         for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
             let name = entry.map_err(BuildError::io("read", dir))?.file_name();

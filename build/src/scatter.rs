@@ -1,7 +1,7 @@
 //! The first pass: writes rows to buckets on disk.
 //!
-//! A bucket's *run* is a file of records in their stored form, one after the other, in the order of
-//! the rows.
+//! A bucket's *run* is a file of concatenated records in their stored form, in the order of the
+//! rows.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -168,7 +168,7 @@ impl Run {
     }
 }
 
-/// Where the run of a bucket is.
+/// The path of a bucket's run.
 pub(crate) fn run_path(dir: &Path, bucket: u32) -> PathBuf {
     dir.join(format!("{bucket:05}.run"))
 }

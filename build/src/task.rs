@@ -69,7 +69,7 @@ impl Task {
             made.map_err(BuildError::io("create a directory in", below))
         };
         let (scratch, unnamed) = (own(scratch)?, own(&runs)?);
-        // Files are half of what a task may use.
+        // Files take half of a task's memory.
         let memory = plan.file_bytes.saturating_mul(2);
         let nothing = (0, Sums::default(), Vec::new());
         Ok(Self {
@@ -156,7 +156,7 @@ impl Plan {
     }
 
     fn digest(&self) -> [u8; 32] {
-        // Of a type without maps: it cannot fail, and its text is one.
+        // The type contains no maps, so that serialisation cannot fail and is deterministic.
         let text = serde_json::to_vec(self).unwrap_or_default();
         *blake3::hash(&text).as_bytes()
     }
@@ -206,7 +206,7 @@ impl Plan {
             if receipt.plan != self.digest() {
                 return Err(BuildError::OtherReceipt);
             }
-            // A task that was run twice may say so twice.
+            // A task that ran twice may return the same receipt twice.
             if receipts[..place].contains(receipt) {
                 continue;
             }

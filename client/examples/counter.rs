@@ -4,8 +4,9 @@
 //! cargo run -p torc-client --example counter -- KEY TIMES
 //! ```
 //!
-//! Any number of these programs may count at a time, also those in Go and Java, and `INCR` of Redis clients. In front of
-//! the rest, `--endpoint URL` names a node of the cluster.
+//! Any number of these programs may count at the same time, including those in Go and Java, and
+//! `INCR` of Redis clients. Before the other arguments, `--endpoint URL` names a node of the
+//! cluster.
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
 mod common;
@@ -33,7 +34,7 @@ async fn add_one(client: &Client, key: &str) -> Result<u64, Failure> {
             .await
         {
             Ok(_) => return Ok(sum),
-            // Another program was faster: read again.
+            // Another program has written in the meantime: read again.
             Err(error) if error.kind() == ErrorKind::ConditionNotMet => {}
             Err(error) if error.maybe_applied() => {
                 return Err(format!("one may have been added, or may be later: {error}").into());

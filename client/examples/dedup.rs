@@ -4,13 +4,15 @@
 //! cargo run -p torc-client --example dedup -- SOURCE  < lines
 //! ```
 //!
-//! Prints the lines that are new, and to the standard error where the others were seen first. Any number of these
-//! programs may run at a time, on as many machines: a line is new to exactly one of them. SOURCE, with the number of
-//! the line, says who claimed it; it is to be another for each run.
+//! Prints the lines that are new, and reports to standard error where the others were seen first.
+//! Any number of these programs may run at the same time, on any number of machines: a line is new
+//! to exactly one of them. SOURCE, with the number of the line, identifies the claim; use a
+//! different SOURCE for each run.
 //!
-//! A claim is a put on condition that the key has no value. Its outcome may be in doubt when a node dies. It must not
-//! be repeated blindly then, because it may have succeeded: what is stored tells whose claim it was.
-//! In front of the rest, `--endpoint URL` names a node of the cluster.
+//! A claim is a put on condition that the key has no value. Its outcome may be in doubt if a node
+//! dies. The program must not repeat it blindly, because it may have succeeded: the stored value
+//! shows whose claim it was. Before the other arguments, `--endpoint URL` names a node of the
+//! cluster.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -40,7 +42,8 @@ async fn claimed_by(client: &Client, line: &str, claim: &str) -> Result<String, 
             Err(error) if error.maybe_applied() => {}
             Err(error) => return Err(error.into()),
         }
-        // Nothing there: the claim in doubt has not happened. If it still does, the next one finds it.
+        // No value: the claim in doubt has not happened. If it happens later, the next claim finds
+        // it.
         if let Some(found) = client.get(key.clone()).await? {
             return Ok(String::from_utf8(found.value.to_vec())?);
         }

@@ -5,9 +5,10 @@
 //! cargo run -p torc-client --example feature_store -- rank MS ITEM...
 //! ```
 //!
-//! A ranking service has a few milliseconds. It asks for all items by one batch with a deadline, takes what is there,
-//! and ranks an item that is new, or whose node does not answer in time, by the average. Only a read may be given up
-//! like this: it changes nothing. In front of the rest, `--endpoint URL` names a node of the cluster.
+//! A ranking service has a few milliseconds. It requests all items in one batch with a deadline,
+//! uses the answers that arrive, and ranks an item that is new, or whose node does not answer in
+//! time, by the average. Only a read may be abandoned like this, because it changes nothing. Before
+//! the other arguments, `--endpoint URL` names a node of the cluster.
 #![allow(clippy::cast_precision_loss, reason = "small numbers and figures")]
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
@@ -21,10 +22,10 @@ use torc_client::{Client, ErrorKind};
 
 const FEATURES: usize = 3;
 type Features = [f32; FEATURES];
-/// What a model has learnt; here by hand.
+/// The weights of a trained model; hand-written here.
 const WEIGHTS: Features = [0.5, 0.3, 0.2];
 
-/// Twelve bytes: a feature is four, the lowest first.
+/// Twelve bytes: four per feature, little-endian.
 fn encode(features: &Features) -> Vec<u8> {
     features.iter().flat_map(|it| it.to_le_bytes()).collect()
 }
@@ -61,7 +62,7 @@ async fn write(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The features of each item, where they came in time.
+/// The features of each item, if they arrived in time.
 async fn fetch(client: &Client, items: &[String]) -> Result<Vec<Option<Features>>, Failure> {
     let late = |kind| matches!(kind, ErrorKind::Deadline | ErrorKind::Unavailable);
     let found = match client.batch_get(items.to_vec()).await {
@@ -102,7 +103,7 @@ async fn main() -> Result<(), Failure> {
         ["write"] => write(&client).await,
         ["rank", ms, _, ..] => {
             let deadline = Duration::from_millis(ms.parse()?);
-            // The topology is known now, so that no request pays for it.
+            // Fetches the topology in advance, so that no request pays for it.
             client.topology().await?;
             rank(&client.with_deadline(deadline), &arguments[2..]).await
         }

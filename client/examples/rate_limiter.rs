@@ -4,11 +4,13 @@
 //! cargo run -p torc-client --example rate_limiter -- CALLER BURST PER_HOUR REQUESTS
 //! ```
 //!
-//! Makes REQUESTS for CALLER, and prints how many were allowed: BURST at once, and PER_HOUR from then on, by however many
-//! programs they are made. In front of the rest, `--endpoint URL` names a node of the cluster.
+//! Makes REQUESTS for CALLER, and prints how many were allowed: BURST at once, and PER_HOUR from
+//! then on, across all running programs. Before the other arguments, `--endpoint URL` names a node
+//! of the cluster.
 //!
-//! A bucket is read, changed and put on condition that it is still the version that was read: a compare-and-set. The clock
-//! is the caller's, so servers whose clocks differ see a bucket fuller or emptier by what flows in meanwhile.
+//! A bucket is read, changed, and written on condition that its version has not changed: a
+//! compare-and-set. The clock is the caller's, so a server whose clock differs sees a bucket fuller
+//! or emptier by the tokens of that time.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -30,7 +32,7 @@ struct Limit {
     per_ms: f64,
 }
 
-/// A bucket: how many requests it holds, and when that was.
+/// A bucket: how many requests it allows, and as of when.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     tokens: f64,
@@ -46,7 +48,7 @@ impl Bucket {
         })
     }
 
-    /// The bucket without one token; none if there is none.
+    /// The bucket without one token; `None` if it is empty.
     fn take(self, limit: Limit, now_ms: u64) -> Option<Self> {
         let flown = now_ms.saturating_sub(self.at_ms) as f64 * limit.per_ms;
         let tokens = (self.tokens + flown).min(limit.burst) - 1.0;
@@ -86,9 +88,10 @@ async fn allows(client: &Client, caller: &str, limit: Limit) -> Result<bool, Fai
             .await
         {
             Ok(_) => return Ok(true),
-            // Another request was quicker: look again.
+            // Another request has written in the meantime: read again.
             Err(error) if error.kind() == ErrorKind::ConditionNotMet => {}
-            // The token may have been taken, or may be later. To allow nothing for it keeps the limit.
+            // The token may have been taken, or may be taken later. Denying the request keeps the
+            // limit.
             Err(error) if error.maybe_applied() => return Ok(false),
             Err(error) => return Err(error.into()),
         }

@@ -1,15 +1,15 @@
-//! Sessions that end by themselves.
+//! Sessions that expire by themselves.
 //!
 //! ```text
 //! cargo run -p torc-client --example session_cache -- [--ttl-ms MS]  < commands
 //! ```
 //!
-//! Commands, one a line: `login USER` prints the new session's id, `check ID` prints whose it is and renews it, `logout
-//! ID` ends it. A session expires when it was not checked for MS milliseconds (1,800,000). Put `--endpoint URL` before a command to
-//! name a node of the cluster.
+//! Commands, one per line: `login USER` prints the new session's id, `check ID` prints its user and
+//! renews it, `logout ID` ends it. A session expires if it was not checked for MS milliseconds
+//! (1,800,000). Put `--endpoint URL` before a command to name a node of the cluster.
 //!
-//! A renewal is a put on condition that the version is the one that was read. Without the condition, a check that
-//! runs beside a logout could bring the session back.
+//! A renewal is a put on condition that the version is the one that was read. Without the
+//! condition, a check concurrent with a logout could restore the session.
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
 mod common;
@@ -33,7 +33,7 @@ impl Sessions {
         }
     }
 
-    /// A new session; its id cannot be guessed.
+    /// Creates a session; its id cannot be guessed.
     async fn login(&self, user: &str) -> Result<String, Failure> {
         let id = format!("{:032x}", rand::random::<u128>());
         let new = self.options(Condition::IfAbsent);
@@ -41,7 +41,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Whose session it is.
+    /// The user of a session.
     async fn check(&self, id: &str) -> Result<Option<String>, Failure> {
         let Some(session) = self.client.get(key(id)).await? else {
             return Ok(None);
@@ -50,16 +50,16 @@ impl Sessions {
         let renewed = self.client.put_with(key(id), session.value.clone(), same);
         match renewed.await {
             Ok(_) => {}
-            // Somebody else renewed it, or ended it, just now.
+            // Another program has renewed or ended it in the meantime.
             Err(error) if error.kind() == ErrorKind::ConditionNotMet => {}
-            // Renewed or not: it lives as it was read, for a while at least.
+            // Renewed or not: the session as read stays valid for a while.
             Err(error) if error.maybe_applied() => {}
             Err(error) => return Err(error.into()),
         }
         Ok(Some(String::from_utf8(session.value.to_vec())?))
     }
 
-    /// Whether there was one.
+    /// Whether there was such a session.
     async fn logout(&self, id: &str) -> Result<bool, Failure> {
         Ok(self.client.delete(key(id)).await?.existed)
     }

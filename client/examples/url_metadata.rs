@@ -1,4 +1,4 @@
-//! A store of what a crawler knows of URLs.
+//! A store of a crawler's metadata about URLs.
 //!
 //! ```text
 //! cargo run -p torc-client --example url_metadata -- store      < lines of "URL, status, bytes, title" with tabs between
@@ -19,7 +19,7 @@ use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use torc_client::{Client, ScanOptions};
 
-/// Lines stored by one call. The library cuts them up by nodes.
+/// Lines stored per call. The library splits the batch by node.
 const AT_A_TIME: usize = 500;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ struct Page {
     title: String,
 }
 
-/// URL and page.
+/// Parses a URL and its page.
 fn parse(line: &str) -> Result<(String, Vec<u8>), Failure> {
     let columns: Vec<&str> = line.split('\t').collect();
     let [url, status, bytes, title] = columns[..] else {
@@ -51,7 +51,7 @@ async fn store(client: &Client) -> Result<(), Failure> {
             .map(|line| parse(line))
             .collect::<Result<_, _>>()?;
         for (outcome, line) in client.batch_put(records).await?.into_iter().zip(some) {
-            // Storing the same page again is harmless, so a row in doubt may just be repeated by a second run.
+            // Storing the same page again is harmless, so a second run may repeat a row in doubt.
             outcome.map_err(|error| format!("{line}: {error}"))?;
         }
     }

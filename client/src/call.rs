@@ -319,7 +319,8 @@ impl<'a> Call<'a> {
             let tries = (self.detours, self.attempts());
             let usual = || self.core.first_target(&view, state, self.nature, tries);
             let target = self.turn(&view, state).unwrap_or_else(usual);
-            // Where digests mean nothing, the node that is asked finds out where the key lies.
+            // If the client's digests mean nothing to nodes, the asked node finds out where the key
+            // lives.
             let partition = at.is_told.then_some(partition);
             let first = RoutedTarget::new(target.clone(), &view, partition);
             let outcome = if self.nature == Nature::Read {
@@ -423,7 +424,7 @@ impl<'a> Call<'a> {
             && failures.iter().any(Failure::wants_topology)
         {
             let first = peer.filter(|_| failures.iter().any(Failure::is_stale));
-            // Without news, the known topology has to do.
+            // If there is no newer topology, the known one is used.
             let asked = self.core.refresh(Some(view), first, self.deadline).await;
             if let Err(failure) = asked {
                 tracing::debug!(fault = %failure.fault, "no newer topology");
@@ -475,8 +476,8 @@ mod tests {
         status
     }
 
-    /// For example a connection that the node ended with ENHANCE_YOUR_CALM, of which
-    /// gRPC makes "resource exhausted".
+    /// For example a connection that the node closed with ENHANCE_YOUR_CALM, which gRPC reports as
+    /// "resource exhausted".
     #[test]
     fn what_the_transport_failed_of_is_in_doubt_whatever_its_code() {
         for number in 1..=16 {

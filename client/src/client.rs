@@ -231,11 +231,11 @@ impl Client {
         if let Some(place) = found(Arc::clone(&view)) {
             return Ok(place);
         }
-        // Without news the known topology decides.
+        // If there is no newer topology, the known one decides.
         let _ = self.core.refresh(Some(&view), None, call.deadline()).await;
         let view = call.view().await?;
         if view.hides_namespaces() {
-            // Nodes know whether it is there, and whether this client may know that.
+            // Nodes know whether the namespace exists, and whether this client may know that.
             return Ok(Place {
                 view,
                 namespace: NamespaceId::DEFAULT,
@@ -284,7 +284,7 @@ impl Client {
         let at = self.place(&mut call).await?.locate(&key);
         let consistency = options.consistency;
         if self.core.hot().is_hot(&at.digest) {
-            // It is large, and rare.
+            // The future is large, and rarely needed.
             return Box::pin(self.get_hot(call, &key, at, consistency)).await;
         }
         self.get_alone(call, &key, at, consistency).await

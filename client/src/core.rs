@@ -91,7 +91,7 @@ impl Core {
         time >= self.first_contact && self.known.view().is_none()
     }
 
-    /// What is known of hot keys.
+    /// The hot keys known so far.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
     }
@@ -309,7 +309,7 @@ mod tests {
         format!("127.0.0.1:{number}")
     }
 
-    /// A client of three nodes with three replicas, of which nothing was asked yet.
+    /// A client of three nodes with three replicas, before its first request.
     fn core_and_view() -> (Core, View) {
         let seeds = (1..=3).map(address).collect();
         let core = Core::new(Config {

@@ -69,7 +69,7 @@ impl Client {
     ) -> Result<Generation, Error> {
         let namespace = namespace.into();
         let change = Change::RollBack(v1::RollBackGeneration { namespace, force });
-        // What was done must not be done twice.
+        // A rollback must not be applied twice.
         let answer = self.send_change(change, Nature::Write).await?;
         Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))
     }

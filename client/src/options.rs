@@ -166,27 +166,27 @@ mod tests {
     }
 }
 
-/// How replicas are altered, see
+/// How to alter the number of replicas, see
 /// [`Client::alter_namespace`](crate::Client::alter_namespace).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlterOptions {
-    /// Partitions that move at a time; none: the cluster's default.
+    /// Partitions that move at a time; `None`: the cluster's default.
     pub parallel: Option<u32>,
-    /// Also if other namespaces share the partitions: they get the same number.
+    /// Whether to proceed if other namespaces share the partitions: they get the same number.
     pub with_all: bool,
 }
 
-/// How a node goes, see [`Client::leave_with`](crate::Client::leave_with) and
+/// How a node leaves or is replaced, see [`Client::leave_with`](crate::Client::leave_with) and
 /// [`Client::replace`](crate::Client::replace).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GoOptions {
-    /// Partitions that move at a time; none: the cluster's default.
+    /// Partitions that move at a time; `None`: the cluster's default.
     pub parallel: Option<u32>,
-    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. And
-    /// with `dead` even where no majority of the replicas of some keys is left without it:
-    /// what only it held is lost.
+    /// Whether to proceed if fewer nodes than replicas stay: every partition then has fewer
+    /// replicas. With `dead`, also if the replicas of some keys have no majority without the node:
+    /// data that only the node held is lost.
     pub force: bool,
-    /// The node is dead for good: nobody waits for it, and it has no vote while it goes. It
-    /// must not come back.
+    /// Whether the node is dead for good: nothing waits for it, and it has no vote while it leaves.
+    /// It must not return.
     pub dead: bool,
 }

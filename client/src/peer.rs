@@ -283,7 +283,7 @@ impl Peer {
     /// busy one. Takes as long as [`channel`](Self::channel), and waits for a permit.
     pub(crate) async fn session_permit(&self) -> Result<SessionPermit, Fault> {
         let place = self.place().await;
-        // Nobody closes it.
+        // No code closes the semaphore.
         let place = place.map_err(|_| Fault::new(Reason::Internal, "the client was dropped"))?;
         let slot = self.slot_with_room();
         let session = match slot.open_session() {
@@ -324,7 +324,7 @@ impl Peer {
         let has_room = |slot: &&Slot| slot.open_session().is_none_or(|session| !session.is_full());
         let first = self.slots.iter().find(has_room);
         let slot = first.or_else(|| self.slots.iter().min_by_key(under_way));
-        // There is one connection at least.
+        // There is at least one connection.
         slot.unwrap_or(&self.slots[0])
     }
 
@@ -383,7 +383,7 @@ impl Peer {
     }
 }
 
-/// Counts one, until it is dropped.
+/// Adds one to a counter until it is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {

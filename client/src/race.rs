@@ -69,7 +69,7 @@ where
     let mut alone = pin!(send_to(&first));
     let delay = core.hedge_budget().delay();
     let mut waited = timeout_at(began + delay, &mut alone).await;
-    // Held until one has answered.
+    // Held until one of them has answered.
     let _place = if waited.is_err() && (queues() || !core.hedge_budget().try_spend()) {
         let mut time = delay.max(LATE);
         let mut until = began + time;

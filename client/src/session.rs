@@ -210,7 +210,7 @@ impl Shared {
     }
 
     fn answer(&self, id: u64, outcome: Outcome) {
-        // Who waited for it may have given up.
+        // The caller may have stopped waiting.
         let waiting = self.state.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(Ok(outcome));
@@ -306,7 +306,7 @@ async fn run(
             return;
         }
     };
-    // Fails when the connection has ended, which the answers tell.
+    // Fails if the connection has ended, which the answers report.
     let _ = accept.send(());
     loop {
         match answers.message().await {
@@ -336,7 +336,7 @@ fn broken(status: &Status) -> Status {
 
 fn lost(cause: &str) -> Status {
     let mut status = Status::unavailable(cause);
-    // What has a source was the transport's doing, not the node's answer.
+    // A status with a source comes from the transport, not from the node.
     status.set_source(Arc::new(std::io::Error::other(cause.to_owned())));
     status
 }

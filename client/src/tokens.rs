@@ -190,7 +190,7 @@ impl Client {
                 client.create_token(request(message, budget)).await
             }
         };
-        // One that was made is not made again.
+        // A created token is not created again.
         let mut answer = self.call(Nature::Write).on_any(sending).await?;
         let malformed = || Error::malformed("a token", true);
         let bearer = answer.bearer.parse().map_err(|_| malformed())?;

@@ -1,7 +1,7 @@
 //! Traces: operations that belong to a span, and the client's own spans.
 //!
-//! The library sends no spans anywhere. An application that exports its own takes the client's along
-//! by [`ClientBuilder::on_span`](crate::ClientBuilder::on_span).
+//! The library exports no spans. An application that exports its own spans gets the client's
+//! through [`ClientBuilder::on_span`](crate::ClientBuilder::on_span).
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ClientSpan {
     pub context: TraceContext,
     /// The application's span; `None`: this span starts the trace.
     pub parent: Option<[u8; 8]>,
-    /// When it started.
+    /// Start of the span.
     pub began: SystemTime,
     /// Its duration.
     pub took: Duration,
@@ -72,7 +72,8 @@ struct Own {
 }
 
 impl Tracing {
-    /// Without a sink for spans, the client sends no span of its own, because no collector would know that parent.
+    /// Without a sink for spans, the client propagates no span of its own, because no collector
+    /// would know this parent.
     pub(crate) fn begin(wish: Option<Wish>, sink: Option<&SpanSink>) -> Option<Self> {
         let own = |parent| {
             sink.map(|sink| Own {

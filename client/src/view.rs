@@ -262,7 +262,7 @@ pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
     fetch(peer, newest, Instant::now() + time).await.is_ok() || peer.was_heard_since(asked)
 }
 
-/// The fault of an unanswered request for a topology, which changed nothing in any case.
+/// The fault of an unanswered request for a topology; such a request changes nothing.
 fn asked_in_vain(fault: Fault) -> Fault {
     if fault.maybe_applied {
         Fault::new(Reason::OwnerUnreachable, fault.message)

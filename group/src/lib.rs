@@ -116,8 +116,8 @@ impl Default for GroupOptions {
             dir: PathBuf::from("group"),
             incarnation: Incarnation([0; 16]),
             boot: Boot::default(),
-            // Also how long an entry may take to reach a node: on a busy machine one about many
-            // partitions takes longer than a heartbeat would.
+            // Also the time limit for an entry to reach a node: on a busy machine, an entry about
+            // many partitions takes longer than a heartbeat.
             heartbeat_ms: 500,
             election_timeout_ms: (1500, 3000),
             snapshot_every: 500,
@@ -246,11 +246,11 @@ impl TopologyGroup {
     /// over to other nodes.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Release);
-        // Raft ends only behind the write that it is at.
+        // Raft ends only after its current write.
         self.inner.store.give_up_waiting();
         let _not_starting = self.inner.starting.lock().await;
         if let Some(running) = self.inner.running.get() {
-            // Its only error is that Raft's task panicked, which stopped it as well.
+            // Its only error is that Raft's task panicked, which stopped Raft, too.
             let _ = running.raft.shutdown().await;
         }
         let closed = self.inner.store.run(|store| {

@@ -197,7 +197,7 @@ impl Running {
 
     fn not_written(&self, error: WriteError) -> Attempt {
         match error {
-            // Refused, or cut out of the log by the next leader: it will not happen.
+            // Refused, or removed from the log by the next leader: it will not happen.
             RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Attempt::NotAsked,
             RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
                 Attempt::Fatal(GroupError::Failed {
@@ -278,14 +278,14 @@ impl Running {
         let mut metrics = self.raft.metrics();
         let now = metrics.borrow().current_leader;
         let changed = metrics.wait_for(|metrics| metrics.current_leader != now);
-        // Either way it is time to look again.
+        // In both cases, it is time to check again.
         let _ = timeout_at(until, changed).await;
     }
 }
 
 fn fits(command: &Command) -> Result<(), GroupError> {
     let mut len = Counter(0);
-    // Writing to a counter does not fail, and every command has a JSON form.
+    // Writing to a counter cannot fail, and every command has a JSON form.
     if let Err(error) = serde_json::to_writer(&mut len, command) {
         return Err(GroupError::Failed {
             reason: error.to_string(),

@@ -107,7 +107,7 @@ pub struct Recovery {
     pub losses: Vec<Losses>,
 }
 
-/// A recovery and what it writes.
+/// A recovery, and the state that it writes.
 struct Planned {
     recovery: Recovery,
     topology: Topology,

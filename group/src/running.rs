@@ -115,7 +115,7 @@ async fn elect_alone(raft: Raft) {
         Err(_) => return,
     };
     if is_alone {
-        // Fails only when Raft has ended.
+        // Fails only if Raft has ended.
         let _ = raft.trigger().elect().await;
     }
 }

@@ -455,7 +455,7 @@ fn shows_help(error: &clap::Error) -> bool {
 
 /// Requested help is output; help shown because the command is missing is a usage error.
 fn print_help(error: &clap::Error) -> ExitCode {
-    // A reader that closes the pipe is no failure.
+    // A reader that closes the pipe is not a failure.
     let _ = error.print();
     ExitCode::from(error.exit_code().clamp(0, 2) as u8)
 }

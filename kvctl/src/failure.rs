@@ -5,13 +5,13 @@
 //! | 0 | done |
 //! | 1 | key not found |
 //! | 2 | usage: the command line, a local file, or a malformed line of it |
-//! | 3 | unavailable: nobody who could do it was reached in time; nothing changed |
+//! | 3 | unavailable: no node that could do it was reached in time; nothing changed |
 //! | 4 | a condition was not met, `doctor` found something wrong, or a backup is damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
-//! | 6 | refused: limits, the state of the cluster, or who asks; nothing changed |
+//! | 6 | refused: limits, the state of the cluster, or missing permission; nothing changed |
 //!
 //! A command that the user interrupts exits with 130, as shells expect. If the reader
-//! of the output closes it (`kvctl dump | head`), that is no failure.
+//! of the output closes it (`kvctl dump | head`), that is not a failure.
 
 use std::io;
 use std::path::Path;

@@ -67,12 +67,12 @@ pub(crate) struct Row {
     pub(crate) expires_at_ms: Option<u64>,
 }
 
-/// A row and the line it began on, counted from 1.
+/// A row and its first line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Numbered {
     /// Line of the file.
     pub(crate) line: u64,
-    /// What it says.
+    /// The row.
     pub(crate) row: Row,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum ReadError {
     Aside {
         /// The file for bad rows.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -99,13 +99,13 @@ pub(crate) enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(crate) struct BadRow {
-    /// The line it begins on, counted from 1.
+    /// Its first line, counted from 1.
     pub(crate) line: u64,
-    /// The line it ends on.
+    /// Its last line.
     pub(crate) last_line: u64,
     /// What is wrong with it.
     pub(crate) problem: Problem,
-    /// What the file says there, with the line end; of a longer row the first 8 MiB.
+    /// The bytes of the row, with the line end; the first 8 MiB of a longer row.
     pub(crate) bytes: Bytes,
 }
 
@@ -171,7 +171,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// Whether the following rows are readable all the same; not without a header.
+    /// Whether the following rows are still readable; false without a header.
     pub(crate) const fn is_of_one_row(&self) -> bool {
         !matches!(
             self,
@@ -212,7 +212,7 @@ impl Format {
         }
     }
 
-    /// Writes what comes before the first row.
+    /// Writes the header of a file, if the format has one.
     pub(crate) fn write_header(self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Ndjson => Ok(()),

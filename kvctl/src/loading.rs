@@ -48,7 +48,7 @@ pub(crate) enum Stored {
 pub(crate) struct LoadOptions {
     /// When a batch is full.
     pub(crate) limits: BatchLimits,
-    /// Batches under way at a time, at least 1.
+    /// Batches in flight at a time, at least 1.
     pub(crate) concurrency: usize,
     /// How to retry rows that were not stored.
     pub(crate) retry: RetryOptions,

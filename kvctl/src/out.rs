@@ -93,7 +93,7 @@ impl Out {
         self.write(Write::flush)
     }
 
-    /// Writes with a function of `io::Write`.
+    /// Writes with a function on `io::Write`.
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,

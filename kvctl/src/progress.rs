@@ -47,7 +47,7 @@ struct Look {
 impl ProgressRate {
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Records what was seen, at a time since an arbitrary start.
+    /// Records a status, at a time since an arbitrary start.
     pub(crate) fn note(&mut self, at: Duration, transition: &Transition) {
         let is_old = |look: &Look| look.at + Self::WINDOW <= at;
         // Keep one sample from before the window, so there is always a span.
@@ -97,7 +97,7 @@ fn seconds(left: u64, per_s: f64) -> Option<f64> {
     }
 }
 
-/// What a change is called.
+/// The name of a change.
 pub(crate) const fn name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Join => "join",

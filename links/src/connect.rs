@@ -158,7 +158,7 @@ fn batches(
         async move {
             gate.wait_for(|gate| *gate == Gate::Open).await.ok()?;
             loop {
-                // A stream that has ended must not take what the next one should carry.
+                // An ended stream must not take messages that the next stream should carry.
                 let batch = tokio::select! {
                     biased;
                     _ = gate.changed() => return None,

@@ -217,7 +217,7 @@ impl Links {
         queues.insert(to, Arc::clone(&queue));
         let sending = sender::run(Arc::clone(&self.inner), to, Arc::clone(&queue));
         let runtimes = &self.inner.runtimes;
-        // There is one at least.
+        // There is at least one runtime.
         runtimes[queues.len() % runtimes.len()].spawn(sending);
         Some(queue)
     }

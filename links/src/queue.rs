@@ -19,7 +19,7 @@ use crate::{LinkOptions, Parcel};
 
 /// Approximate size limit of a batch, bytes.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
-/// Approximate size of a message beside its keys and values, bytes.
+/// Approximate size of a message without its keys and values, bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 struct Waiting {
@@ -88,7 +88,7 @@ impl Queue {
             state.bytes += bytes;
             state.waiting.push_back(Waiting { parcel, bytes, due });
         }
-        // Within the lock, or what is taken could be subtracted before it was added.
+        // Within the lock: otherwise messages could be subtracted before they were added.
         metrics.queued.inc_by(kept as i64);
         drop(state);
         if was_empty && kept > 0 {

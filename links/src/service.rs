@@ -94,7 +94,7 @@ impl LinkService {
             boot: me.boot,
             levels: me.levels,
         };
-        // There is room for two: this and how the stream ends.
+        // The channel has room for two: this, and the reason why the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
         let replaced = self.inner.cancel.child_token();
         let stream = (hello.boot, replaced.clone());

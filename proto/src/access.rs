@@ -1,9 +1,9 @@
-//! Who may call what.
+//! The access that each call requires.
 
-/// What a caller of the interface must be, where callers are told apart.
+/// What the caller of a call must be, on a cluster that authenticates callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Anybody: the call itself says who may go on.
+    /// Anyone: the call itself decides who may proceed.
     Anyone,
     /// A client, whatever its roles.
     Client,
@@ -11,7 +11,7 @@ pub enum Access {
     Read,
     /// A client that may write.
     Write,
-    /// A client that may do either; each message on the stream is looked at again.
+    /// A client that may read or write; each message on the stream is checked again.
     ReadOrWrite,
     /// A client that may see the cluster's state.
     Observe,
@@ -22,7 +22,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What is needed to call this path; none where it is no call of `torc.v1`.
+    /// The access that this path requires; `None` if it is not a call of `torc.v1`.
     #[must_use]
     pub fn to(path: &str) -> Option<Self> {
         include!(concat!(env!("OUT_DIR"), "/access.rs"))

@@ -1,10 +1,10 @@
-//! Decoding of messages, with a check of the memory needed before it starts.
+//! Decodes messages after checking how much memory that needs.
 //!
-//! A repeated field of empty messages takes two bytes each on the wire and a hundred times as much
-//! decoded. So the bytes are scanned first, without allocating: every element of a repeated field
-//! is counted with its size, also in nested messages. `build.rs` derives the fields of each
-//! message from the descriptors, so no message is left out. Invalid messages are left to prost,
-//! which reports what is wrong.
+//! A repeated field of empty messages takes two bytes per element on the wire and a hundred times
+//! as much decoded. So the decoder first scans the bytes, without allocating, and counts every
+//! element of a repeated field with its size, including those in nested messages. `build.rs`
+//! derives the fields of each message from the descriptors, so no message is missing. prost reports
+//! what is wrong with an invalid message.
 
 use std::marker::PhantomData;
 
@@ -17,19 +17,19 @@ use crate::{Fault, Reason, v1};
 
 include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
-/// What decoding may take beside the bytes themselves, of any message.
+/// Memory that decoding any message may take in addition to its bytes.
 const FREE: usize = 1 << 20;
-/// For each byte of a request beyond that. 16 MiB come to 64 MiB at most.
+/// Additional memory for each byte of a request: 64 MiB at most for 16 MiB.
 const PER_BYTE_OF_A_REQUEST: usize = 4;
-/// For each byte of an answer: a topology of many small partitions takes more.
+/// Additional memory for each byte of an answer: a topology of many small partitions takes more.
 const PER_BYTE_OF_AN_ANSWER: usize = 32;
-/// A `Bytes` or a `String`, without its contents.
+/// Memory of a `Bytes` or a `String`, without its contents.
 const BYTES_LEN: usize = size_of::<bytes::Bytes>();
 const NUMBER_LEN: usize = size_of::<u64>();
-/// As deep as prost goes.
+/// The maximum depth of prost.
 const MAX_DEPTH: usize = 100;
 
-/// What a message consists of, as far as it can take memory.
+/// The fields of a message that can take memory.
 pub struct Shape {
     is_request: bool,
     fields: &'static [Field],
@@ -44,17 +44,17 @@ struct Field {
 enum Element {
     Number,
     Bytes,
-    /// And its size decoded.
+    /// A message, with its size decoded.
     Message(&'static Shape, usize),
 }
 
 /// A message of the interface.
 pub trait Shaped {
-    /// What it consists of.
+    /// Its shape.
     fn shape() -> &'static Shape;
 }
 
-/// prost's codec, which refuses what would take too much memory to decode.
+/// prost's codec, which refuses messages that would take too much memory to decode.
 #[derive(Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -98,7 +98,7 @@ where
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         let message = source.chunk();
-        // tonic has the whole message in one piece.
+        // tonic passes the whole message in one piece.
         let is_whole = message.len() == source.remaining();
         if !is_whole || !is_affordable(U::shape(), message) {
             let why = "the message would take too much memory decoded: send fewer items at a time";
@@ -108,8 +108,8 @@ where
     }
 }
 
-/// Whether decoding a message takes no more memory than [`BoundedCodec`] allows: a MiB, and four bytes for each byte of a
-/// request. O(bytes), no memory.
+/// Whether decoding a message takes no more memory than [`BoundedCodec`] allows: 1 MiB, and four
+/// bytes for each byte of a request. O(bytes), without allocating.
 #[must_use]
 pub fn is_affordable(shape: &Shape, message: &[u8]) -> bool {
     let per_byte = if shape.is_request {
@@ -121,7 +121,7 @@ pub fn is_affordable(shape: &Shape, message: &[u8]) -> bool {
     spend(shape, message, MAX_DEPTH, &mut left).is_some()
 }
 
-/// Takes what the elements of a message take from what is left; none if that is not enough.
+/// Subtracts the memory of a message's elements from `left`; `None` if it is not enough.
 fn spend(shape: &Shape, message: &[u8], depth: usize, left: &mut usize) -> Option<()> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -137,7 +137,7 @@ fn spend(shape: &Shape, message: &[u8], depth: usize, left: &mut usize) -> Optio
             Element::Bytes => BYTES_LEN,
             Element::Message(_, len) => *len,
         };
-        // A vector that grows takes as much again.
+        // A growing vector takes the same amount again.
         *left = left.checked_sub(2 * len)?;
         if let (Element::Message(shape, _), Some(payload)) = (&field.element, payload) {
             spend(shape, payload, depth.checked_sub(1)?, left)?;
@@ -146,13 +146,14 @@ fn spend(shape: &Shape, message: &[u8], depth: usize, left: &mut usize) -> Optio
     Some(())
 }
 
-/// How many numbers are packed: varints, of which each ends with a small byte, or of fixed length.
+/// The number of packed numbers: varints, each of which ends with a byte below 128, or numbers of
+/// fixed length.
 fn packed(numbers: &[u8]) -> usize {
     let ends = numbers.iter().filter(|byte| **byte < 0x80).count();
     ends.max(numbers.len().div_ceil(4))
 }
 
-/// The next field's number, and its bytes if its length is told. None if it is malformed.
+/// The next field's number, and its bytes if it has a length. `None` if it is malformed.
 fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
     let key = varint(rest)?;
     let number = u32::try_from(key >> 3).ok()?;
@@ -164,7 +165,7 @@ fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
             take(rest, len).map(|payload| (number, Some(payload)))
         }
         5 => take(rest, 4).map(|_| (number, None)),
-        // The begin or end of a group: what is in it is skipped field by field.
+        // The start or end of a group, whose content is skipped field by field.
         3 | 4 => Some((0, None)),
         _ => None,
     }
@@ -200,12 +201,12 @@ mod tests {
     #[test]
     fn as_many_empty_items_as_fit_into_a_message_are_refused() {
         let items = crate::MAX_MESSAGE_LEN / 2 - 8;
-        // Field 1, of length 0, again and again: what prost would make gigabytes of.
+        // Field 1 with length 0, repeated: prost would decode it into gigabytes.
         let bomb = [0x0a, 0].repeat(items);
         assert!(!is_affordable(v1::BatchGetRequest::shape(), &bomb));
         assert!(!is_affordable(v1::BatchPutRequest::shape(), &bomb));
         assert!(!is_affordable(v1::BatchGetResponse::shape(), &bomb));
-        // Bytes instead of messages, and messages in a message.
+        // Bytes instead of messages, and nested messages.
         let bomb = [0x32, 0].repeat(items);
         assert!(!is_affordable(v1::ScanRequest::shape(), &bomb));
         let inner = [0x12, 0].repeat(items / 2);
@@ -215,7 +216,7 @@ mod tests {
         prost::encode_length_delimiter(inner.len(), &mut bomb).unwrap();
         bomb.extend(&inner);
         assert!(!is_affordable(v1::SketchKeysRequest::shape(), &bomb));
-        // The same field of one message, given in many pieces, which prost puts together.
+        // A single field of a message in many pieces, which prost merges.
         let piece = [0x0a, 2, 0x32, 0].repeat(items / 2);
         assert!(!is_affordable(v1::GetTopologyResponse::shape(), &piece));
     }

@@ -15,7 +15,7 @@ const IMPOSSIBLE: WireError = WireError::Topology {
     why: "replicas that no steps lead to",
 };
 
-/// A configuration, without what the partition's state says beside it.
+/// A configuration, without the parts that the partition's state has.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,
@@ -33,7 +33,7 @@ pub(crate) fn config_to_wire(config: &Config) -> v1::Config {
                 since: member.since.0,
             })
             .collect(),
-        // While stable the old set is all members.
+        // In a stable partition, the old set contains all members.
         old: if is_moving { bits(config.old) } else { 0 },
         new: bits(config.new),
         excluded: bits(config.excluded),

@@ -1,4 +1,4 @@
-//! Versions and digests: wire to domain, checked, and back.
+//! Converts versions and digests from the wire, with checks, and to the wire.
 
 use torc_record::{Ballot, DIGEST_LEN, Digest, Epoch, HybridTime, KeyError, NodeSlot, RecordError};
 use torc_ring::Partition;
@@ -6,7 +6,7 @@ use torc_ring::Partition;
 use crate::v1;
 use crate::{Fault, Reason};
 
-/// Why a message does not hold what it should. Nothing was changed.
+/// Why a message is invalid. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -16,7 +16,7 @@ pub enum WireError {
     /// The record is out of bounds.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A digest of other than 16 bytes.
+    /// A digest whose length is not 16 bytes.
     #[error("digest of {len} bytes, expected {DIGEST_LEN}")]
     DigestLength {
         /// Length found, bytes.
@@ -28,12 +28,12 @@ pub enum WireError {
         /// Name of the field in the `.proto` file.
         field: &'static str,
     },
-    /// A list of more than its limit.
+    /// A list with more elements than its limit.
     #[error("`{list}` has more than {limit} elements")]
     TooMany {
         /// Name of the list in the `.proto` file.
         list: &'static str,
-        /// The most there may be.
+        /// The limit.
         limit: usize,
     },
     /// A part longer than its limit, or than the message it is in.
@@ -43,10 +43,10 @@ pub enum WireError {
         what: &'static str,
         /// Length found, bytes.
         len: usize,
-        /// The longest there may be, bytes.
+        /// The limit, bytes.
         limit: usize,
     },
-    /// Bytes that are no message.
+    /// Bytes that are not a message.
     #[error(transparent)]
     Malformed(#[from] prost::DecodeError),
     /// A partition that the cluster does not have, or a key of another one.
@@ -55,10 +55,11 @@ pub enum WireError {
         /// The partition stated.
         partition: Partition,
     },
-    /// A topology that contradicts itself or the one it should extend. Fetch all of it.
+    /// A topology that contradicts itself or the one that it should extend. Fetch the whole
+    /// topology.
     #[error("inconsistent topology: {why}")]
     Topology {
-        /// What does not fit.
+        /// The contradiction.
         why: &'static str,
     },
 }

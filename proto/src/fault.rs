@@ -4,8 +4,8 @@
 //! A status carries `google.rpc.ErrorInfo` (domain `torc`, reason, and the metadata
 //! `changed` and `epoch`) and, where waiting helps, `google.rpc.RetryInfo`, so that
 //! clients in any language can act on it. A status without these details comes from
-//! the transport: unless the connection was never made or had ended, nobody knows what
-//! happened.
+//! the transport: unless the connection was never made or had ended, the outcome is
+//! unknown.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// A write whose outcome nobody knows.
+    /// A write whose outcome is unknown.
     #[must_use]
     pub fn unknown(message: impl Into<String>) -> Self {
         Self {
@@ -151,8 +151,8 @@ impl Fault {
         }
     }
 
-    /// Reads a status: its details where it has ours, else what its code and its
-    /// transport error tell.
+    /// Reads a status: Torc's details if it has them, else the meaning of its code and of its
+    /// transport error.
     #[must_use]
     pub fn from_status(status: &Status) -> Self {
         if let Some(info) = status.get_details_error_info()
@@ -228,7 +228,7 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
-/// The cause at the end of the chain, with advice where there is any.
+/// The cause at the end of the chain, with advice if there is any.
 #[must_use]
 pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
@@ -236,7 +236,7 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
         cause = next;
     }
     let of_http2 = cause.downcast_ref::<h2::Error>();
-    // An alert of TLS is no frame.
+    // A TLS alert is not a frame.
     let is_no_frame = |error: &h2::Error| {
         !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR)
     };

@@ -36,7 +36,7 @@ pub const MAX_MESSAGE_LEN: usize = 16 << 20;
 /// Most items of one batch.
 pub const MAX_BATCH_ITEMS: usize = 1_000;
 
-/// Most keys of a namespace that a sketch of its keys may be told the accesses of.
+/// Most keys of a namespace whose accesses a request for its sketch may contain.
 pub const MAX_KEY_WEIGHTS: usize = 1_000;
 
 /// The interface, encoded as a `google.protobuf.FileDescriptorSet` for reflection.

@@ -15,7 +15,7 @@ pub const FIRST_BOUND_US: u64 = 10;
 /// Buckets: the last but one ends at 10.5 s, the last has no bound.
 pub const BUCKETS: usize = 22;
 
-/// The upper bound of a bucket, microseconds; of the last one the lower.
+/// The upper bound of a bucket, microseconds; for the last bucket, its lower bound.
 #[must_use]
 pub const fn bound_us(bucket: usize) -> u64 {
     let doublings = if bucket + 1 < BUCKETS {
@@ -26,7 +26,7 @@ pub const fn bound_us(bucket: usize) -> u64 {
     FIRST_BOUND_US << doublings
 }
 
-/// The bucket of a time.
+/// The bucket of a duration.
 #[must_use]
 pub const fn bucket_of(us: u64) -> usize {
     let mut bucket = 0;
@@ -36,7 +36,7 @@ pub const fn bucket_of(us: u64) -> usize {
     bucket
 }
 
-/// What `share` of all times are at most, microseconds; none if there are no times.
+/// The duration that `share` of all durations do not exceed, microseconds; `None` without any.
 #[must_use]
 pub fn percentile_us(counts: &[u64], share: f64) -> Option<u64> {
     let add = |sum: u64, count: &u64| sum.saturating_add(*count);

@@ -31,7 +31,7 @@ impl Names {
     pub fn of_cluster(cluster: ClusterId) -> Self {
         let text = AsciiMetadataValue::try_from(cluster.to_string());
         Self {
-            // Hexadecimal digits always are a value.
+            // Hexadecimal digits are always a valid value.
             cluster: text.unwrap_or_else(|_| AsciiMetadataValue::from_static("")),
             node: None,
         }

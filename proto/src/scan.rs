@@ -30,7 +30,7 @@ impl ScanPosition {
     /// The beginning of the ring.
     pub const START: Self = Self::At(Token(0));
 
-    /// Where on the ring the scan goes on.
+    /// The token at which the scan continues.
     #[must_use]
     pub fn token(&self) -> Token {
         match self {
@@ -48,10 +48,10 @@ impl ScanPosition {
         }
     }
 
-    /// Reads what [`ScanPosition::to_bytes`] wrote; no bytes are the beginning.
+    /// Parses the output of [`ScanPosition::to_bytes`]; no bytes mean the start of the ring.
     ///
     /// # Errors
-    /// [`WireError::Field`] for anything else.
+    /// [`WireError::Field`] for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
         let misfit = WireError::Field { field: "after" };
         if bytes.is_empty() {

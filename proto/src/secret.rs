@@ -1,4 +1,4 @@
-//! Messages that hold a secret and do not show it.
+//! Hides the secrets of messages in `Debug`.
 
 use std::fmt;
 

@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 
-/// Carries a trace context, in HTTP headers and gRPC metadata.
+/// The header of a trace context, in HTTP and in gRPC metadata.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// As bytes: trace id, span id, flags.
+/// Length as bytes: trace id, span id, flags.
 const LEN: usize = 16 + 8 + 1;
-/// As text, `00-{trace id}-{span id}-{flags}`.
+/// Length as text, `00-{trace id}-{span id}-{flags}`.
 const TEXT_LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// A span of a trace, as it is told to those who are asked on its behalf.
+/// A span of a trace, as passed on with requests on its behalf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: [u8; 16],
@@ -20,7 +20,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// None if an id is all zeros, which the standard forbids.
+    /// `None` if an id is all zeros, which the standard forbids.
     #[must_use]
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], is_sampled: bool) -> Option<Self> {
         (trace_id != [0; 16] && span_id != [0; 8]).then_some(Self {
@@ -30,7 +30,7 @@ impl TraceContext {
         })
     }
 
-    /// Reads a `traceparent`. None for whatever is malformed: the standard has it ignored.
+    /// Parses a `traceparent`. `None` if it is malformed: the standard requires ignoring it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
@@ -50,7 +50,7 @@ impl TraceContext {
         (dashes == [b'-'; 3]).then_some(context)
     }
 
-    /// As a `traceparent`.
+    /// Its form as a `traceparent`.
     #[must_use]
     pub fn to_traceparent(&self) -> String {
         let (trace_id, span_id) = (self.trace_id_text(), u64::from_be_bytes(self.span_id));
@@ -60,7 +60,7 @@ impl TraceContext {
         )
     }
 
-    /// Reads the field of a message. None for whatever is malformed.
+    /// Parses the field of a message. `None` if it is malformed.
     #[must_use]
     pub fn from_wire(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LEN] = bytes.try_into().ok()?;
@@ -69,7 +69,7 @@ impl TraceContext {
         Self::new(*trace_id, *span_id, flags[0] & SAMPLED != 0)
     }
 
-    /// As the field of a message: trace id, span id, flags.
+    /// Its form as the field of a message: trace id, span id, flags.
     #[must_use]
     pub fn to_wire(&self) -> Bytes {
         let flags = [u8::from(self.is_sampled)];
@@ -107,7 +107,7 @@ impl TraceContext {
     }
 }
 
-/// Lower-case digits only, as the standard has it.
+/// Lower-case digits only, as the standard requires.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

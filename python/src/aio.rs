@@ -57,13 +57,13 @@ impl Queue {
         queue.push(done);
         drop(queue);
         if was_empty {
-            // It can only fail when unread bytes fill the socket: the loop wakes up then.
+            // It can fail only if unread bytes fill the socket: the loop then wakes up anyway.
             let _ = (&self.wake).write(&[1]);
         }
     }
 
     fn take(&self) -> Vec<Done> {
-        // First, so that what is pushed from now on wakes the loop again.
+        // First, so that an answer queued from now on wakes the loop again.
         let _ = (&self.ready).read(&mut [0; 64]);
         mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -156,7 +156,7 @@ impl Core {
         for (future, outcome) in done {
             let future = future.bind(py);
             let Some(outcome) = outcome else { continue };
-            // Cancelled by the loop's side meanwhile.
+            // The loop may have cancelled the future in the meantime.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
                 continue;
             }

@@ -39,7 +39,8 @@ fn chunks(object: &Bound<'_, PyAny>) -> PyResult<Chunks> {
         let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
         let capsule = capsule.cast::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
-        // SAFETY: the interface says what a capsule of this name points to, and that it may be moved out.
+        // SAFETY: the interface specifies what a capsule of this name points to, and allows moving
+        // it out.
         let reader = unsafe { ArrayStreamReader::from_raw(pointer.as_ptr().cast()) };
         return Ok(Box::new(
             reader.map_err(refused)?.map(|chunk| chunk.map_err(refused)),
@@ -126,7 +127,7 @@ impl Rows {
     /// The bucket that the table gives for a row.
     pub(crate) fn bucket(&self, row: usize) -> Option<u32> {
         let buckets = self.buckets.as_ref()?.as_primitive::<Int32Type>();
-        // None of a plan is negative.
+        // Bucket numbers of a plan are not negative.
         Some(buckets.value(row).cast_unsigned())
     }
 }

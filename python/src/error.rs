@@ -74,7 +74,7 @@ const fn kind(kind: ErrorKind) -> &'static str {
         ErrorKind::Overloaded => "overloaded",
         ErrorKind::OutOfSpace => "out_of_space",
         ErrorKind::Corrupt => "corrupt",
-        // Of kinds to come nothing is known here.
+        // Kinds that later releases add are unknown here.
         _ => "internal",
     }
 }

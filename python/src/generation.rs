@@ -201,7 +201,8 @@ pub(crate) fn build(
         let taken = build.rows_taken();
         let mut feed = Feed::new(|(key, value, _)| build.push(key, value), taken, shape);
         if let Err(failed) = feed.take_all(rows, (key, value), None) {
-            // Durable, for the call that goes on. If that fails, it takes these rows again.
+            // Makes rows durable for a call that continues the build. If that fails, the call takes
+            // these rows again.
             let stored = py.detach(|| feed.store());
             drop(feed);
             let _ = py.detach(|| stored.and_then(|()| build.checkpoint()));

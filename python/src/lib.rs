@@ -25,7 +25,7 @@ mod version;
 
 use pyo3::pymodule;
 
-// Requests are made on one thread and freed on another one.
+// Requests are allocated on one thread and freed on another.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

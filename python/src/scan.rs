@@ -70,7 +70,7 @@ impl Records {
                 return position.clone();
             }
             drop(position);
-            // Whoever waits has locked it and is about to set the position.
+            // A waiting task holds the lock and is about to set the position.
             if let Ok(state) = self.state.try_lock() {
                 return state.scan.cursor();
             }

@@ -54,7 +54,7 @@ impl HybridTime {
         Self(bounded << Self::COUNTER_BITS)
     }
 
-    /// The Unix millisecond this time lies in.
+    /// The Unix millisecond of this time.
     #[must_use]
     pub const fn unix_ms(self) -> u64 {
         self.0 >> Self::COUNTER_BITS

@@ -42,11 +42,11 @@ impl HybridClock {
         self.last
     }
 
-    /// Moves past a time seen in a message.
+    /// Advances the clock beyond a time from a message.
     ///
     /// # Errors
-    /// [`ClockError`] when `seen` is more than [`MAX_CLOCK_SKEW_MS`] ahead of both
-    /// `unix_ms` and our own last reading; the clock then stays as it was.
+    /// [`ClockError`] if `seen` is more than [`MAX_CLOCK_SKEW_MS`] ahead of both `unix_ms` and this
+    /// clock's last reading; the clock is then unchanged.
     pub fn observe(&mut self, seen: HybridTime, unix_ms: u64) -> Result<(), ClockError> {
         let ours = unix_ms.max(self.last.unix_ms());
         let ahead_ms = seen.unix_ms().saturating_sub(ours);

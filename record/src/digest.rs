@@ -1,8 +1,8 @@
 //! The one hash of a key.
 //!
-//! Keyed BLAKE3 over (namespace id as four little-endian bytes, key), of which 128 bits are
-//! used. The 32-byte [`DigestKey`] is drawn when a cluster is founded, so outsiders cannot aim
-//! keys at one partition. A generation has its own key, derived from the cluster's, so its
+//! The first 128 bits of keyed BLAKE3 over (namespace id as four little-endian bytes, key). The
+//! 32-byte [`DigestKey`] is drawn when a cluster is founded, so outsiders cannot aim keys at one
+//! partition. A generation has its own key, derived from the cluster's, so its
 //! builder never learns the cluster's key. Every derived quantity (token, partition, gate
 //! probes, sketch rows) comes from this digest; hashing a key a second time is a bug.
 
@@ -61,7 +61,7 @@ impl Digest {
         let mut short = [0; SHORT_LEN];
         let input = short.get_mut(..prefix.len() + key.len());
         let full = if let Some(input) = input {
-            // In one piece: a hasher that takes more costs as much again.
+            // In one piece, because passing further pieces to the hasher costs the same again.
             let (start, rest) = input.split_at_mut(prefix.len());
             start.copy_from_slice(&prefix);
             rest.copy_from_slice(key);
@@ -108,7 +108,7 @@ mod tests {
 
     const KEY: DigestKey = DigestKey([7; 32]);
 
-    /// Remade with the Python package `blake3`:
+    /// Can be recomputed with the Python package `blake3`:
     /// `blake3(b"\1\0\0\0" + key, key=b"\7" * 32).hexdigest()[:32]`.
     #[test]
     fn golden_digests_do_not_change() {
@@ -132,7 +132,8 @@ mod tests {
         assert_ne!(base, Digest::of(&DigestKey([8; 32]), NamespaceId(1), b"k"));
     }
 
-    /// Remade with the Python package `blake3`, once for the key and once for the digest.
+    /// Can be recomputed with the Python package `blake3`, once for the key and once for the
+    /// digest.
     #[test]
     fn a_generation_has_a_key_of_its_own() {
         let id = NamespaceId::generation(crate::Layer::BASE, 5);

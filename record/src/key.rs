@@ -1,12 +1,12 @@
-//! Keys and the namespaces they live in.
+//! Keys and their namespaces.
 
 use bytes::Bytes;
 
 /// Longest key, in bytes.
 pub const MAX_KEY_LEN: usize = 1024;
 
-/// A named key space with its own settings. Ids are given by the topology group
-/// and never reused; id 1 is the namespace `default`.
+/// A named key space with its own settings. The topology group assigns ids and never reuses them;
+/// id 1 is the namespace `default`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -21,7 +21,7 @@ impl NamespaceId {
     const NUMBER_BITS: u32 = u32::BITS - Layer::BITS;
     const GENERATION: u32 = 1 << (Self::NUMBER_BITS - 1);
 
-    /// The id with this number in a layer; bits of the number that do not fit are cut off.
+    /// The id with this number in a layer; excess bits of the number are cut off.
     #[must_use]
     pub const fn in_layer(layer: Layer, number: u32) -> Self {
         Self(((layer.0 as u32) << Self::NUMBER_BITS) | (number & Self::MAX_NUMBER))
@@ -33,7 +33,7 @@ impl NamespaceId {
         Self(Self::in_layer(layer, number).0 | Self::GENERATION)
     }
 
-    /// Whether it is of a generation: of records that are immutable, and replaced as a whole.
+    /// Whether it is the id of a generation, whose records are immutable and replaced as a whole.
     #[must_use]
     pub const fn is_generation(self) -> bool {
         self.0 & Self::GENERATION != 0
@@ -54,8 +54,8 @@ impl NamespaceId {
 
 /// A layer of partitions on the circle: 0 to 7.
 ///
-/// Every layer cuts the same circle into the same arcs; the partitions of different layers
-/// are placed on numbers of replicas of their own, which the topology knows.
+/// Every layer cuts the same circle into the same arcs; the partitions of each layer have their own
+/// number of replicas, which the topology knows.
 #[derive(
     Debug,
     Clone,
@@ -97,7 +97,7 @@ impl From<Layer> for u8 {
 impl Layer {
     /// The layer of the namespace that every cluster starts with.
     pub const BASE: Self = Self(0);
-    /// How many there can be.
+    /// The number of layers.
     pub const COUNT: usize = 1 << Self::BITS;
 
     const BITS: u32 = 3;

@@ -1,9 +1,8 @@
 //! Records and the order of their versions.
 //!
-//! The vocabulary every other crate builds on: a [`Key`] and its [`Digest`], the
-//! [`Ballot`] that versions a [`Record`], and the [`HybridClock`] that issues ballots.
-//! This crate is pure: it reads no clock, opens no file and draws no random number;
-//! callers pass them in.
+//! The vocabulary of every other crate: a [`Key`] and its [`Digest`], the [`Ballot`] that versions
+//! a [`Record`], and the [`HybridClock`] that issues ballots. This crate is pure: it reads no
+//! clock, opens no file and draws no random number; callers pass them in.
 //!
 //! Invariants:
 //! * A key is hashed once per operation; token, partition and every sketch or gate

@@ -36,7 +36,7 @@ pub enum RecordError {
 /// A key with a version and its content. Cloning shares all bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The key space the key belongs to.
+    /// The key's namespace.
     pub namespace: NamespaceId,
     /// The digest of (namespace, key); computed once, never recomputed on the way.
     pub digest: Digest,
@@ -64,7 +64,7 @@ impl Record {
         self.ballot > other.ballot
     }
 
-    /// The value a reader at `unix_ms` sees: none for a tombstone or once expired.
+    /// The value that a reader at `unix_ms` sees: `None` for a tombstone or an expired value.
     #[must_use]
     pub fn visible(&self, unix_ms: u64) -> Option<&Bytes> {
         match &self.state {
@@ -96,7 +96,7 @@ impl Record {
         self.key.as_bytes().len() + value
     }
 
-    /// Checks what the types cannot: the length of the value.
+    /// Checks the length of the value, which the types cannot check.
     ///
     /// # Errors
     /// [`RecordError::ValueTooLong`].

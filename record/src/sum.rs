@@ -2,11 +2,12 @@
 
 use crate::{Ballot, Digest, NamespaceId};
 
-/// A 128-bit mix of which key and which version. Sums of it, modulo 2^128, are equal for
-/// equal sets of versions, and for others with probability 2^-128: digests are keyed, so
-/// nobody outside can aim at it. A ballot names one write, so the value need not be read.
+/// A 128-bit hash of a key's digest, its namespace and its version. Sums of it, modulo 2^128, are
+/// equal for equal sets of versions, and for others with probability 2^-128: digests are keyed, so
+/// an outsider cannot construct collisions. A ballot names one write, so the value need not be
+/// read.
 ///
-/// It travels between nodes and lies in slices, so it must never change. About 20 ns.
+/// Nodes exchange it and slices contain it, so it must never change. About 20 ns.
 #[must_use]
 pub fn entry_sum(digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> u128 {
     let slot = u64::from(ballot.slot.0) | u64::from(namespace.0) << 16;
@@ -39,7 +40,7 @@ pub struct PageSum {
 }
 
 impl PageSum {
-    /// A sum that was taken elsewhere.
+    /// A sum from elsewhere.
     #[must_use]
     pub const fn of(count: u64, sum: u128) -> Self {
         Self {
@@ -49,8 +50,8 @@ impl PageSum {
         }
     }
 
-    /// Adds an entry; refuses one of the digest and namespace of the one before, because a sum does not
-    /// tell which of two such keys has which version.
+    /// Adds an entry. Refuses an entry with the digest and namespace of the previous one, because a
+    /// sum does not show which of two such keys has which version.
     #[must_use]
     pub fn add(&mut self, digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> bool {
         let entry = Some((*digest, namespace));
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::{Epoch, HybridTime, NodeSlot};
 
-    /// Computed by a second implementation, in Python.
+    /// Computed by a second, Python implementation.
     #[test]
     fn the_sum_of_an_entry_does_not_change() {
         let ballot = Ballot {

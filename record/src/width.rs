@@ -1,4 +1,4 @@
-//! Torc needs a platform of 64 bits: `usize` holds every `u64`.
+//! Torc needs a 64-bit platform: `usize` holds every `u64`.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ impl Args {
         number::whole(&self.take()?).ok_or(CommandError::NotInteger)
     }
 
-    /// Refuses further arguments.
+    /// Refuses any further argument.
     pub(crate) fn end(self) -> Result<(), CommandError> {
         if self.is_empty() {
             Ok(())

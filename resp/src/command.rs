@@ -16,25 +16,25 @@ use crate::refused;
 use crate::reply::Reply;
 use crate::spec::{Access, Spec};
 
-/// Times that are farther away are refused: 2^48 milliseconds are some 8,900 years.
+/// Times farther away are refused: 2^48 milliseconds are some 8,900 years.
 const FARTHEST_MS: i64 = 1 << 48;
-/// Keys of a page of `SCAN`, unless `COUNT` says otherwise; and at most.
+/// Keys per page of `SCAN` by default, and the maximum of `COUNT`.
 const USUAL_PAGE: i64 = 10;
 const LARGEST_PAGE: i64 = 10_000;
 
-/// A command with its line of the table.
+/// A command with its entry in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
-    /// The line.
+    /// The entry.
     pub spec: &'static Spec,
     /// The command.
     pub command: Command,
 }
 
-/// How the answers of several keys become one.
+/// How to combine the replies for several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// All of them.
+    /// A list of them.
     List,
     /// Their sum.
     Sum,
@@ -42,68 +42,68 @@ pub enum Join {
     Done,
 }
 
-/// What is to be done.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// One key.
+    /// An operation on one key.
     Key(Bytes, KeyOp),
-    /// Several keys, each by itself: together they are not atomic.
+    /// Operations on several keys; together they are not atomic.
     Keys(Vec<(Bytes, KeyOp)>, Join),
     /// A page of keys.
     Scan {
-        /// Where the page begins: a token.
+        /// The token where the page starts.
         cursor: u64,
-        /// What keys must match.
+        /// The pattern of the keys.
         pattern: Option<Pattern>,
-        /// Keys to look at.
+        /// Number of keys to examine.
         count: usize,
-        /// Whether values of that type are there at all.
+        /// Whether the requested type is a string; there are no values of other types.
         is_string: bool,
     },
     /// An estimate of the number of keys.
     DbSize,
-    /// An answer.
+    /// Replies `PONG`, or with these bytes.
     Ping(Option<Bytes>),
-    /// The same bytes.
+    /// Replies with the same bytes.
     Echo(Bytes),
     /// The node's time.
     Time,
-    /// A namespace by its number.
+    /// Selects a namespace by number.
     Select(i64),
-    /// The protocol's version.
+    /// Selects the version of the protocol.
     Hello(Hello),
-    /// User and password; no user: the default one.
+    /// User and password; `None`: the default user.
     Auth(Option<Bytes>, Secret),
-    /// The connection.
+    /// About the connection.
     Client(ClientCommand),
-    /// The cluster.
+    /// About the cluster.
     Cluster(ClusterCommand),
-    /// The table of commands.
+    /// About the table of commands.
     Command(CommandCommand),
-    /// Settings.
+    /// About settings.
     Config(ConfigCommand),
-    /// The node; these sections.
+    /// About the node; these sections.
     Info(Vec<Bytes>),
-    /// `READONLY`, `READWRITE`, `ASKING`: nothing to do.
+    /// `READONLY`, `READWRITE`, `ASKING`: no effect.
     Nothing,
-    /// Everything about the connection as it began.
+    /// Restores the connection's initial state.
     Reset,
-    /// The end.
+    /// Ends the connection.
     Quit,
 }
 
 impl Command {
-    /// What a request asks for, by its line of the table.
+    /// Parses a request by its entry in the table.
     ///
     /// # Errors
-    /// [`CommandError`]; the connection can go on.
+    /// [`CommandError`]; the connection can continue.
     pub fn parse(request: Request) -> Result<Parsed, CommandError> {
         let spec = Self::spec_of(&request)?;
         let command = of(spec, Args::of(request))?;
         Ok(Parsed { spec, command })
     }
 
-    /// The table's line of a request with as many arguments as it takes.
+    /// The table's entry for a request, if the number of arguments is valid.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -118,7 +118,7 @@ impl Command {
         Ok(spec)
     }
 
-    /// What the caller must be allowed, with these options.
+    /// The permission that the command needs with these options.
     #[must_use]
     pub fn access(&self, spec: &Spec) -> Access {
         match self {
@@ -136,7 +136,7 @@ impl Command {
 }
 
 impl Join {
-    /// One answer of several.
+    /// Combines the replies for several keys into one.
     #[must_use]
     pub fn join(self, replies: Vec<Reply>) -> Reply {
         match self {
@@ -276,7 +276,7 @@ fn key_op(name: &str, mut args: Args) -> Result<KeyOp, CommandError> {
     Ok(op)
 }
 
-/// A time of so many milliseconds each, which is neither over nor too far away.
+/// A positive time in units of this many milliseconds, not too far away.
 fn positive(command: &'static str, unit_ms: i64, args: &mut Args) -> Result<i64, CommandError> {
     let time = args.take_whole()?;
     let ms = time
@@ -293,7 +293,7 @@ fn set_in(command: &'static str, unit_ms: i64, args: &mut Args) -> Result<KeyOp,
     }))
 }
 
-/// An option that says when a value expires, if the next one does.
+/// Takes an option for the expiry of a value, if it comes next.
 fn expiry(command: &'static str, args: &mut Args) -> Result<Option<Expiry>, CommandError> {
     for (word, unit_ms) in [("EX", 1_000), ("PX", 1)] {
         if args.take_word(word) {
@@ -561,7 +561,7 @@ mod tests {
         };
         assert_eq!(access("SET k v"), Access::Write);
         assert_eq!(access("SET k v GET"), Access::ReadAndWrite);
-        // Guessing would tell it too.
+        // `IFEQ` reveals the value to a client that guesses it.
         assert_eq!(access("SET k v IFEQ a"), Access::ReadAndWrite);
         assert_eq!(access("GETDEL k"), Access::ReadAndWrite);
     }

@@ -12,7 +12,7 @@ use crate::reply::Version;
 /// `HELLO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// The version of the protocol from now on; none: as before.
+    /// The version of the protocol from now on; `None`: unchanged.
     pub version: Option<Version>,
     /// A user and a password.
     pub auth: Option<(Bytes, Secret)>,
@@ -20,7 +20,7 @@ pub struct Hello {
     pub name: Option<Bytes>,
 }
 
-/// What nobody else is to see.
+/// Bytes that `Debug` must not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub Bytes);
 
@@ -37,11 +37,11 @@ pub enum ClientCommand {
     Id,
     /// Its name.
     GetName,
-    /// Names it.
+    /// Sets its name.
     SetName(Bytes),
-    /// The client library says its name.
+    /// Sets the name of the client library.
     LibName(Bytes),
-    /// It says its version.
+    /// Sets the version of the client library.
     LibVersion(Bytes),
     /// About this connection.
     Info,
@@ -54,11 +54,11 @@ pub enum ClientCommand {
 pub enum ClusterCommand {
     /// Ranges of slots with their nodes.
     Slots,
-    /// Nodes with their ranges.
+    /// Nodes with their ranges of slots.
     Shards,
     /// A summary.
     Info,
-    /// Nodes, a line each.
+    /// Nodes, one per line.
     Nodes,
     /// This node's name.
     MyId,
@@ -69,11 +69,11 @@ pub enum ClusterCommand {
 /// `COMMAND …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandCommand {
-    /// How many there are.
+    /// The number of commands.
     Count,
-    /// What these do; of all if none is named.
+    /// Documentation of these commands; of all if none is named.
     Docs(Vec<Bytes>),
-    /// The table's lines of these; of all if none is named.
+    /// The table's entries for these commands; for all if none is named.
     Info(Vec<Bytes>),
     /// All names.
     List,
@@ -201,7 +201,7 @@ fn wrong_count(command: &str, sub: &[u8]) -> CommandError {
     CommandError::Arity(format!("{command}|{}", shown(sub).to_lowercase()))
 }
 
-/// As in Redis: visible characters of ASCII, no spaces.
+/// As in Redis: printable ASCII characters, no spaces.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_graphic)
 }

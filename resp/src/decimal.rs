@@ -6,9 +6,9 @@
 
 use crate::error::CommandError;
 
-/// Most digits behind the point of what is added exactly.
+/// Most decimals of numbers that are added exactly.
 const SCALE: u32 = 17;
-/// Most digits before it.
+/// Most digits before the decimal point.
 const WHOLE_DIGITS: usize = 18;
 
 /// The sum of two numbers.
@@ -25,7 +25,7 @@ pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, CommandError> {
     }
 }
 
-/// Refuses what is no number.
+/// Refuses text that is not a number.
 pub(crate) fn check(text: &[u8]) -> Result<(), CommandError> {
     float(text).map(|_| ())
 }
@@ -44,7 +44,7 @@ fn float(text: &[u8]) -> Result<Float<'_>, CommandError> {
     Ok(Float { text, value })
 }
 
-/// A decimal number in units of the last digit; none: it has too many digits, or an exponent.
+/// A decimal number in units of the last digit; `None` if it has too many digits, or an exponent.
 fn units(text: &str) -> Option<i128> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
@@ -59,7 +59,7 @@ fn units(text: &str) -> Option<i128> {
     Some(if text.starts_with('-') { -units } else { units })
 }
 
-/// Without zeros at the end.
+/// Prints it without trailing zeros.
 fn show(units: i128) -> String {
     let unit = 10_u128.pow(SCALE);
     let (sign, size) = (if units < 0 { "-" } else { "" }, units.unsigned_abs());

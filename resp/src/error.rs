@@ -1,36 +1,37 @@
-//! Errors in Redis' words, which clients and users know.
+//! Errors in the words of Redis, which clients and users know.
 
-/// Bytes that are no request. The connection cannot go on: nobody knows where the next request begins.
+/// Bytes that are not a request. The connection cannot continue, because the start of the next
+/// request is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The count of arguments is no number, or too high.
+    /// The number of arguments is malformed or too high.
     #[error("Protocol error: invalid multibulk length")]
     ArgumentCount,
-    /// The length of an argument is no number, negative or too high.
+    /// The length of an argument is malformed, negative or too high.
     #[error("Protocol error: invalid bulk length")]
     ArgumentLength,
-    /// An argument does not begin with `$`.
+    /// An argument does not start with `$`.
     #[error("Protocol error: expected '$', got '{0}'")]
     ExpectedArgument(char),
-    /// An argument is longer or shorter than was said.
+    /// An argument is longer or shorter than announced.
     #[error("Protocol error: an argument does not end where its length says")]
     ArgumentEnd,
     /// A line has no end.
     #[error("Protocol error: too big inline request")]
     LongLine,
-    /// A quotation mark of an inline command has no partner.
+    /// A quotation mark of an inline command is unbalanced.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
-    /// All arguments together are longer than a request may be.
+    /// The arguments together exceed the limit of a request.
     #[error("Protocol error: the request is longer than {most} bytes")]
     LongRequest {
-        /// Bytes that it may have.
+        /// The limit, bytes.
         most: usize,
     },
 }
 
-/// A command that is not carried out. Nothing was changed.
+/// A refused command. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -68,7 +69,7 @@ pub enum CommandError {
     /// `DECRBY` of the lowest number.
     #[error("ERR decrement would overflow")]
     DecrementOverflow,
-    /// Adding gives no number.
+    /// The sum is not a finite number.
     #[error("ERR increment would produce NaN or Infinity")]
     NotFinite,
     /// An expiry that is not positive, or too far away.
@@ -80,35 +81,35 @@ pub enum CommandError {
     /// `GT` beside `LT`.
     #[error("ERR GT and LT options at the same time are not compatible")]
     ExpireGtLt,
-    /// An option of `EXPIRE` that there is not.
+    /// An unknown option of `EXPIRE`.
     #[error("ERR Unsupported option {0}")]
     ExpireOption(String),
-    /// A cursor of `SCAN` that is none.
+    /// An invalid cursor of `SCAN`.
     #[error("ERR invalid cursor")]
     Cursor,
-    /// The value would be longer than values may be.
+    /// The value would exceed the limit.
     #[error(
         "ERR string exceeds maximum allowed size: the value would have {len} bytes, at most {most} are allowed"
     )]
     TooLong {
-        /// Bytes that it would have.
+        /// The length that it would have, bytes.
         len: usize,
-        /// Bytes that it may have.
+        /// The limit, bytes.
         most: usize,
     },
-    /// A version of the protocol that there is not.
+    /// An unsupported version of the protocol.
     #[error("NOPROTO unsupported protocol version")]
     Protocol,
-    /// `SELECT` of what is no number.
+    /// `SELECT` of a non-number.
     #[error("ERR invalid DB index")]
     DbIndex,
-    /// The name of a connection holds spaces or control characters.
+    /// The name of a connection contains spaces or control characters.
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
     ClientName,
-    /// What a client says of itself holds spaces or control characters.
+    /// A client's description of itself contains spaces or control characters.
     #[error("ERR {0} cannot contain spaces, newlines or special characters.")]
     ClientInfo(&'static str),
-    /// Redis knows it; Torc refuses it.
+    /// A command that Redis has and Torc refuses.
     #[error("ERR {name} is not supported: {advice}")]
     Refused {
         /// The command.

@@ -1,7 +1,7 @@
-//! Globs of `SCAN … MATCH`: `*`, `?`, `[a-c]`, `[^a]`, and `\` before what is meant as it is.
+//! Globs of `SCAN … MATCH`: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a literal character.
 //!
-//! At most one `*` is ever taken back, so a match takes pattern times text steps and no stack: a hostile pattern cannot
-//! keep a node busy.
+//! Only the last `*` is ever retried, so a match takes pattern times text steps and no stack: a
+//! hostile pattern cannot keep a node busy.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 pub struct Pattern(Bytes);
 
 impl Pattern {
-    /// Any bytes are a pattern.
+    /// A pattern; any bytes are valid.
     #[must_use]
     pub const fn new(pattern: Bytes) -> Self {
         Self(pattern)
@@ -21,7 +21,7 @@ impl Pattern {
     pub fn matches(&self, text: &[u8]) -> bool {
         let pattern = &self.0[..];
         let (mut at, mut in_text) = (0, 0);
-        // Behind the last star, and where in the text it was tried.
+        // The position after the last star, and the position in the text where it was tried.
         let mut star = None;
         loop {
             if pattern.get(at) == Some(&b'*') {
@@ -39,7 +39,7 @@ impl Pattern {
                 in_text += 1;
                 continue;
             }
-            // The star takes one byte more.
+            // The star matches one more byte.
             match star {
                 Some((behind, tried)) if tried < text.len() => {
                     at = behind;
@@ -52,7 +52,7 @@ impl Pattern {
     }
 }
 
-/// The length of the pattern's first part, if it matches the byte.
+/// The length of the pattern's first element, if it matches the byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -66,7 +66,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The length of a class with its `]`, and whether it holds the byte. One without an end ends with the pattern.
+/// The length of a class with its `]`, and whether it contains the byte. A class without an end
+/// ends with the pattern.
 fn in_class(class: &[u8], byte: u8) -> (usize, bool) {
     let not = class.first() == Some(&b'^');
     let mut at = usize::from(not);

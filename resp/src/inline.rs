@@ -44,7 +44,7 @@ fn word(mut rest: &[u8]) -> Result<(Bytes, &[u8]), ProtocolError> {
     Ok((word.into(), rest))
 }
 
-/// Takes what stands before the closing quotation mark; what follows it.
+/// Takes the text before the closing quotation mark; returns the rest.
 fn quoted<'a>(mark: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     loop {
         rest = match (mark, rest) {

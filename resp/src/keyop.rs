@@ -38,9 +38,9 @@ pub struct KeyState {
 /// Seconds or milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Rounded.
+    /// Rounded to seconds.
     Seconds,
-    /// As they are.
+    /// Exact.
     Milliseconds,
 }
 
@@ -70,7 +70,7 @@ pub enum SetIf {
     Equal(Bytes),
 }
 
-/// `SET` and its kin.
+/// `SET` and its variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetOp {
     /// The new value.
@@ -79,9 +79,9 @@ pub struct SetOp {
     pub expiry: Expiry,
     /// When it is set.
     pub condition: SetIf,
-    /// Whether the old value is the answer.
+    /// Whether the reply is the old value.
     pub tells_old: bool,
-    /// `SETNX`: 1 and 0 are the answers.
+    /// `SETNX`: the reply is 1 or 0.
     pub tells_number: bool,
 }
 
@@ -102,34 +102,34 @@ impl SetOp {
 /// When `EXPIRE` applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExpiryIf {
-    /// `NX`: the value has no expiry, false; `XX`: it has one, true.
+    /// `NX`: false, the value must have no expiry; `XX`: true, it must have one.
     pub has_one: Option<bool>,
-    /// `GT`: the new one is later, greater; `LT`: it is sooner, less.
+    /// `GT`: greater, the new expiry must be later; `LT`: less, it must be earlier.
     pub order: Option<Ordering>,
 }
 
 /// An operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOp {
-    /// The value.
+    /// Returns the value.
     Get,
-    /// A part of it, ends included; from the end if negative.
+    /// Returns a part of it, ends included; negative positions count from the end.
     GetRange(i64, i64),
-    /// Its length.
+    /// Returns its length.
     Strlen,
-    /// Whether there is one: 1 or 0.
+    /// Whether there is a value: 1 or 0.
     Exists,
-    /// `string` or `none`.
+    /// Returns `string` or `none`.
     Type,
-    /// The time until it expires; -1: never, -2: there is none.
+    /// Returns the time until it expires; -1: never, -2: there is no value.
     Ttl(Unit),
-    /// When it expires.
+    /// Returns when it expires.
     ExpireTime(Unit),
     /// Stores a value.
     Set(SetOp),
-    /// The value, which is deleted.
+    /// Returns the value and deletes it.
     GetDel,
-    /// The value, which expires then.
+    /// Returns the value and sets its expiry.
     GetEx(Expiry),
     /// Deletes it: 1, or 0 if there was none.
     Del,
@@ -137,16 +137,16 @@ pub enum KeyOp {
     IncrBy(i64),
     /// Adds to a number.
     IncrByFloat(Bytes),
-    /// Adds bytes at the end; the new length.
+    /// Appends bytes; returns the new length.
     Append(Bytes),
-    /// When it expires: 1, or 0 if nothing was done.
+    /// Sets when it expires; returns 1, or 0 if nothing was done.
     Expire(Expiry, ExpiryIf),
-    /// It never expires: 1, or 0 if nothing was done.
+    /// Removes its expiry; returns 1, or 0 if nothing was done.
     Persist,
 }
 
 impl KeyOp {
-    /// Whether it leaves every key as it is.
+    /// Whether it leaves every key unchanged.
     #[must_use]
     pub const fn is_read(&self) -> bool {
         matches!(
@@ -161,17 +161,17 @@ impl KeyOp {
         )
     }
 
-    /// Whether it writes a value without depending on the old one, nor does its answer.
+    /// Whether it writes a value, and neither the value nor the reply depends on the old one.
     #[must_use]
     pub fn is_blind(&self, longest: usize) -> bool {
         matches!(self, Self::Set(SetOp { value, expiry, condition: SetIf::Always, tells_old: false, .. })
             if *expiry != Expiry::Keep && value.len() <= longest)
     }
 
-    /// Carries it out; the answer.
+    /// Applies it; returns the reply.
     ///
     /// # Errors
-    /// [`CommandError`]; the state is as before.
+    /// [`CommandError`]; the state is unchanged.
     pub fn apply(&self, state: &mut KeyState) -> Result<Reply, CommandError> {
         let value = state.entry.as_ref().map(|entry| entry.value.clone());
         Ok(match self {
@@ -224,7 +224,7 @@ fn range(value: Option<Bytes>, start: i64, end: i64) -> Bytes {
     let value = value.unwrap_or_default();
     let len = value.len() as i64;
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
-    // As in Redis: both behind the value's begin, and in the wrong order, is nothing.
+    // As in Redis: two negative positions in the wrong order give an empty range.
     if start < 0 && end < 0 && start > end {
         return Bytes::new();
     }
@@ -236,7 +236,7 @@ fn range(value: Option<Bytes>, start: i64, end: i64) -> Bytes {
 }
 
 impl KeyState {
-    /// A key as it was read.
+    /// The state of a key as read.
     #[must_use]
     pub const fn new(entry: Option<Entry>, now_ms: u64, longest: usize) -> Self {
         Self {
@@ -255,7 +255,7 @@ impl KeyState {
         Ok(())
     }
 
-    /// None: it does not say.
+    /// The time of an expiry; `None` if it names no time.
     fn time_of(&self, expiry: Expiry) -> Option<i64> {
         match expiry {
             Expiry::Keep | Expiry::Never => None,
@@ -264,7 +264,7 @@ impl KeyState {
         }
     }
 
-    /// Sets the expiry of the value that there is; the past deletes it.
+    /// Sets the expiry of the present value; a time in the past deletes it.
     fn expire(&mut self, expiry: Expiry) {
         let time = self.time_of(expiry).map(u64::try_from);
         let Some(entry) = self.entry.as_mut().filter(|_| expiry != Expiry::Keep) else {
@@ -352,7 +352,7 @@ impl KeyState {
         if when.has_one.is_some_and(|wanted| wanted != old.is_some()) {
             return false;
         }
-        // What never expires does so later than anything.
+        // A value without an expiry counts as later than any other.
         let old = old.map_or(i64::MAX, |old| i64::try_from(old).unwrap_or(i64::MAX));
         let new = self.time_of(expiry).unwrap_or(i64::MAX);
         when.order.is_none_or(|wanted| new.cmp(&old) == wanted)
@@ -388,7 +388,7 @@ impl Unit {
     }
 }
 
-/// Refuses what `INCRBYFLOAT` cannot add.
+/// Refuses a value that `INCRBYFLOAT` cannot add.
 pub(crate) fn check_float(text: &[u8]) -> Result<(), CommandError> {
     decimal::check(text)
 }

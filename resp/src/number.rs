@@ -1,4 +1,4 @@
-//! Numbers as Redis reads them: no sign but `-`, no space, no zero in front.
+//! Numbers as Redis parses them: no sign except `-`, no spaces, no leading zeros.
 
 /// A whole number of 64 bits.
 pub(crate) fn whole(text: &[u8]) -> Option<i64> {

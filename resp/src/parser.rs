@@ -14,12 +14,13 @@ use crate::inline;
 const LONGEST_LINE: usize = 64 << 10;
 /// Longest header of an array or a bulk string: `*`, a number of 64 bits, `\r\n`.
 const LONGEST_HEADER: usize = 32;
-/// A shorter argument is copied: one that is kept would keep all that arrived with it.
+/// Shorter arguments are copied: a kept argument would otherwise keep the whole buffer with which
+/// it arrived.
 const SHARED_FROM: usize = 32 << 10;
-/// Arguments that have room from the start.
+/// Initial capacity for arguments.
 const USUAL_ARGUMENTS: usize = 8;
 
-/// Bounds of one request.
+/// Limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most arguments, the command's name included.
@@ -41,24 +42,24 @@ impl Default for Limits {
 /// The arguments of a request, the command's name first. Never empty.
 pub type Request = Vec<Bytes>;
 
-/// Takes requests from a buffer that bytes are appended to.
+/// Parses requests from a buffer to which received bytes are appended.
 #[derive(Debug)]
 pub struct Parser {
     limits: Limits,
-    /// Of the request that has begun.
+    /// Arguments of the current request.
     arguments: Request,
-    /// Bytes of these.
+    /// Their total length, bytes.
     bytes: usize,
-    /// Arguments that are still to come; none: no request has begun.
+    /// Arguments still missing; 0: between requests.
     left: usize,
-    /// Of the argument whose header has come.
+    /// Length of the argument whose header was parsed.
     len: Option<usize>,
-    /// Bytes of the buffer that hold no end of a line.
+    /// Bytes at the start of the buffer without a line feed.
     searched: usize,
 }
 
 impl Parser {
-    /// A parser of one connection.
+    /// A parser for one connection.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -71,26 +72,26 @@ impl Parser {
         }
     }
 
-    /// Whether a request has begun and is not whole yet, given what is left in the buffer.
+    /// Whether a request has started but is incomplete, given the rest of the buffer.
     #[must_use]
     pub fn is_amid(&self, buffer: &BytesMut) -> bool {
         self.left > 0 || !buffer.is_empty()
     }
 
-    /// Bytes of the request that has begun, beside those in the buffer.
+    /// Bytes of the current request, not counting those in the buffer.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that the argument that has begun still lacks, as far as is known.
+    /// Missing bytes of the current argument, as far as known.
     #[must_use]
     pub fn lacks(&self, buffer: &BytesMut) -> usize {
         self.len
             .map_or(0, |len| (len + 2).saturating_sub(buffer.len()))
     }
 
-    /// The next request, if it is whole.
+    /// The next request, if it is complete.
     ///
     /// # Errors
     /// [`ProtocolError`]; the parser must not be used afterwards.
@@ -117,7 +118,7 @@ impl Parser {
                 if !arguments.is_empty() {
                     return Ok(Some(arguments));
                 }
-                // An empty line is no request.
+                // An empty line is not a request.
                 continue;
             }
             let error = ProtocolError::ArgumentCount;
@@ -125,7 +126,7 @@ impl Parser {
                 return Ok(None);
             };
             let count = number(&line[1..]).ok_or(error)?;
-            // Nothing and "null" are no requests either.
+            // Empty and null arrays are not requests either.
             let Ok(count @ 1..) = usize::try_from(count) else {
                 continue;
             };
@@ -137,7 +138,7 @@ impl Parser {
         }
     }
 
-    /// Takes an argument if it is whole.
+    /// Takes an argument if it is complete.
     fn argument(&mut self, buffer: &mut BytesMut) -> Result<bool, ProtocolError> {
         let len = match self.len {
             Some(len) => len,
@@ -186,7 +187,7 @@ impl Parser {
         Ok(Some(len))
     }
 
-    /// Takes a line without its end (`\n` or `\r\n`), if it is whole.
+    /// Takes a line without its end (`\n` or `\r\n`), if it is complete.
     fn line(
         &mut self,
         buffer: &mut BytesMut,
@@ -212,7 +213,7 @@ impl Parser {
     }
 }
 
-/// A number of a header: an optional sign and digits, nothing else.
+/// A number in a header: an optional sign and digits, nothing else.
 fn number(text: &[u8]) -> Option<i64> {
     let (digits, sign) = match text.split_first() {
         Some((b'-', digits)) => (digits, -1),
@@ -239,7 +240,7 @@ mod tests {
         in_pieces(bytes, bytes.len().max(1), Limits::default())
     }
 
-    /// What comes out when so many bytes arrive at a time.
+    /// The parsed requests when the given number of bytes arrives at a time.
     fn in_pieces(
         bytes: &[u8],
         piece: usize,

@@ -1,4 +1,4 @@
-//! Commands that Redis knows and Torc refuses, each with what to do instead.
+//! Commands of Redis that Torc refuses, each with advice.
 
 const ATOMIC: &str = "keys lie on different nodes and there are no transactions; use one key, or SET with NX or IFEQ";
 const TYPES: &str = "values are strings; keep the structure in one value and replace it with IFEQ";

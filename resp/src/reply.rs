@@ -5,19 +5,19 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 /// A version of the protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Version {
-    /// What a connection begins with.
+    /// The initial version of a connection.
     #[default]
     Resp2,
     /// After `HELLO 3`.
     Resp3,
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// A short text, of no line end.
+    /// A short text without line ends.
     Simple(&'static str),
-    /// An error; its first word is its kind. Line ends become spaces.
+    /// An error, whose first word is its kind. Line ends become spaces.
     Error(String),
     /// A whole number.
     Integer(i64),
@@ -27,11 +27,11 @@ pub enum Reply {
     Null,
     /// Several replies.
     Array(Vec<Reply>),
-    /// Names and values; in RESP2 one after the other.
+    /// Names and values; in RESP2 an array of both in turn.
     Map(Vec<(Reply, Reply)>),
-    /// Several replies whose order says nothing; in RESP2 an array.
+    /// Several replies without a meaningful order; in RESP2 an array.
     Set(Vec<Reply>),
-    /// A text for people; in RESP2 bytes.
+    /// A text for people; in RESP2 a bulk string.
     Text(String),
 }
 
@@ -39,7 +39,7 @@ impl Reply {
     /// Done.
     pub const OK: Self = Self::Simple("OK");
 
-    /// A value, or nothing.
+    /// A value, or null.
     #[must_use]
     pub fn of(value: Option<Bytes>) -> Self {
         value.map_or(Self::Null, Self::Bulk)
@@ -57,7 +57,7 @@ impl Reply {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Appends its bytes.
+    /// Appends its encoding.
     pub fn encode(&self, version: Version, out: &mut BytesMut) {
         let is_new = version == Version::Resp3;
         match self {
@@ -133,7 +133,7 @@ fn head(out: &mut BytesMut, kind: u8, count: usize) {
     digits(out, count as u64);
 }
 
-/// A number and the end of the line.
+/// Appends a number and the end of the line.
 fn digits(out: &mut BytesMut, mut number: u64) {
     let mut text = [0; 22];
     let mut at = text.len() - 2;

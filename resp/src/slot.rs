@@ -25,7 +25,7 @@ const TABLE: [u16; 256] = {
     table
 };
 
-/// The slot of a key: of what stands between its first braces, if that is something.
+/// The slot of a key: that of the text between its first braces, unless it is empty.
 #[must_use]
 pub fn key_slot(key: &[u8]) -> u16 {
     let tag = || {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
-        // As `redis-server` 7.0.15 answers CLUSTER KEYSLOT.
+        // As reported by CLUSTER KEYSLOT of `redis-server` 7.0.15.
         assert_eq!(key_slot(b"foo"), 12_182);
         assert_eq!(key_slot(b"{user1000}.following"), key_slot(b"user1000"));
         assert_eq!(key_slot(b"foo{{bar}}zap"), key_slot(b"{bar"));

@@ -3,13 +3,13 @@
 /// The permission that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
+    /// None.
     Open,
     /// To read.
     Read,
     /// To write.
     Write,
-    /// To read and to write: the command writes, and tells what was stored.
+    /// To read and to write: the command writes, and reveals the stored value.
     ReadAndWrite,
     /// To see the cluster's state.
     Observe,
@@ -18,21 +18,22 @@ pub enum Access {
 /// A command, as `COMMAND` describes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// In lower case.
+    /// Name in lower case.
     pub name: &'static str,
-    /// Arguments with the name; negative: at least so many.
+    /// Number of arguments, including the name; negative: at least this many.
     pub arity: i64,
-    /// What it is, to a client that routes.
+    /// Flags for clients that route.
     pub flags: &'static [&'static str],
-    /// Where its keys stand: first, last (from the end if negative), step; 0: there are none.
+    /// Positions of its keys: first, last (from the end if negative), step; 0: no keys.
     pub keys: (i64, i64, i64),
-    /// What the caller must be allowed. [`Command::access`](crate::Command::access) knows the options too.
+    /// The permission that it needs. [`Command::access`](crate::Command::access) also considers the
+    /// options.
     pub access: Access,
-    /// The group of the documentation.
+    /// Its group in the documentation.
     pub group: &'static str,
-    /// What it does.
+    /// A summary.
     pub summary: &'static str,
-    /// Since which version of Redis there is this command.
+    /// The first version of Redis with this command.
     pub since: &'static str,
 }
 
@@ -44,14 +45,14 @@ impl Spec {
         all.find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Its place in [`SPECS`].
+    /// Its index in [`SPECS`].
     #[must_use]
     pub fn number(&self) -> usize {
         let mut all = SPECS.iter();
         all.position(|spec| spec.name == self.name).unwrap_or(0)
     }
 
-    /// Whether so many arguments may be, the name included.
+    /// Whether this number of arguments is valid, including the name.
     #[must_use]
     #[expect(
         clippy::cast_possible_wrap,
@@ -62,7 +63,7 @@ impl Spec {
         arguments == self.arity || self.arity < 0 && arguments >= -self.arity
     }
 
-    /// Its categories, as access lists of Redis name them.
+    /// Its categories, named as in access lists of Redis.
     #[must_use]
     pub fn categories(&self) -> Vec<&'static str> {
         let mut categories = Vec::new();
@@ -114,7 +115,7 @@ macro_rules! table {
     };
 }
 
-/// All commands; those that are sent most come first.
+/// All commands, the most frequent first.
 pub const SPECS: &[Spec] = table! {
     "get" 2 READ ONE, Read "string" "1.0.0" "Returns the value of a key.";
     "set" -3 SLOW_WRITE ONE, Write "string" "1.0.0" "Sets the value of a key, and when it expires.";

@@ -256,7 +256,7 @@ impl Planner<'_> {
         let borders: Vec<_> = board.borders_of(member).collect();
         let share = share::of_leads(&members, self.partitions)[member as usize].cast_signed();
         let excess = board.score().excess(0, member);
-        // Positions to give up, as many as the excess of load is worth; or to take.
+        // Positions to give up or to take, in proportion to the excess of load.
         let surplus = borders.len() as i64 * excess / (share + excess).max(1);
         if surplus < 0 {
             return self.claim(before, &members, member, to_usize(surplus.unsigned_abs()));
@@ -283,8 +283,8 @@ impl Planner<'_> {
         Ok(board.to_ring()?)
     }
 
-    /// The positions of a member: by its weight, but at most as many as it can fill
-    /// with arcs of 1.25 partitions.
+    /// The number of positions of a member: proportional to its weight, but at most as many as it
+    /// can fill with arcs of 1.25 partitions.
     fn wanted(&self, members: &Members, member: Member) -> usize {
         let by_weight = u64::from(self.positions) * u64::from(members.weight(member)) / 100;
         let share = share::of_leads(members, self.partitions)[member as usize];

@@ -20,8 +20,8 @@ use crate::Partitions;
 use crate::share::{self, UNITS};
 use crate::walk::{Member, Members};
 
-/// The lead of every partition. `lists` holds `width` members a partition; an empty
-/// ring has no leads.
+/// The lead of every partition. `lists` holds `width` members per partition; an empty ring has no
+/// leads.
 pub(crate) fn assign(
     lists: &[Member],
     width: usize,
@@ -54,7 +54,7 @@ struct Leads<'a> {
     lists: &'a [Member],
     width: usize,
     of_partition: Vec<Member>,
-    /// Partitions each member leads. The order is of no meaning, but determined.
+    /// Partitions that each member leads. The order has no meaning, but is deterministic.
     led_by: Vec<Vec<usize>>,
     shares: Vec<u64>,
     /// Least and most leads of each member.
@@ -92,7 +92,7 @@ impl<'a> Leads<'a> {
         self.count(member) > self.quotas[member as usize].1
     }
 
-    /// Whether `to`, with one lead more, would still be less busy than `from`.
+    /// Whether `to`, with one more lead, would still be less busy than `from`.
     fn relieves(&self, to: Member, from: Member) -> bool {
         let scaled =
             |count: usize, other: Member| count as u128 * u128::from(self.shares[other as usize]);

@@ -92,7 +92,7 @@ impl Partitions {
         1 << self.bits
     }
 
-    /// The partition of the base layer that a token lies in: its top bits. Constant time.
+    /// The partition of the base layer that contains a token: its top bits. Constant time.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,

@@ -166,7 +166,7 @@ impl Simulation {
         }
     }
 
-    /// Puts a node at random tokens, as many as its weight asks for.
+    /// Puts a node at random tokens, in proportion to its weight.
     fn scatter(&mut self, node: NodeId, weight: Weight) {
         let count = u64::from(self.growth.positions) * u64::from(weight.percent()) / 100;
         for _ in 0..count.max(1) {

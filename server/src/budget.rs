@@ -8,8 +8,8 @@
 //! * A new request, or a large one that is still arriving, is refused: it has changed nothing.
 //! * A value just read is refused: nothing was changed, and another read is cheap.
 //! * A session's next message and a scan's next page wait: they hold no memory meanwhile.
-//! * A get of a long value waits for permits ([`LongValues`]), so values that nobody has charged yet
-//!   are bounded too. If there is no room for the value, it is not read.
+//! * A get of a long value waits for permits ([`LongValues`]), so values that are not charged yet are
+//!   bounded too. If there is no room for the value, it is not read.
 //! * An encoded answer is always charged. It already exists, and a write must be answered.
 //!
 //! The last quarter is reserved for small requests, so large ones cannot crowd them out, and for
@@ -156,7 +156,7 @@ impl Budget {
 }
 
 impl Charge {
-    /// The bytes charged.
+    /// The number of charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -190,7 +190,7 @@ impl Drop for Charge {
     }
 }
 
-/// Permits to read long values, which are charged to the budget only once they are here.
+/// Permits to read long values, which are charged to the budget only after they have been read.
 #[derive(Debug)]
 pub(crate) struct LongValues(Semaphore);
 
@@ -201,11 +201,12 @@ impl Default for LongValues {
 }
 
 impl LongValues {
-    /// The most that one caller may ask for.
+    /// The most permits that one caller can take.
     #[expect(clippy::cast_possible_truncation, reason = "512")]
     pub(crate) const ALL: u32 = (READING / PERMIT_BYTES) as u32;
 
-    /// Permits for a value of this length; none for short ones, which the limit on operations bounds.
+    /// Permits for a value of this length; 0 for short values, which the limit on operations
+    /// bounds.
     pub(crate) fn permits_of(bytes: usize) -> u32 {
         if bytes <= PERMIT_BYTES {
             0
@@ -214,7 +215,7 @@ impl LongValues {
         }
     }
 
-    /// Waits for permits, for [`ALL`](Self::ALL) at most; none if there are too few until then.
+    /// Waits for permits, at most [`ALL`](Self::ALL); `None` if there are too few by `until`.
     pub(crate) async fn take(&self, permits: u32, until: Instant) -> Option<SemaphorePermit<'_>> {
         let waiting = self.0.acquire_many(permits.min(Self::ALL));
         let taken = tokio::time::timeout_at(until.into(), waiting).await;

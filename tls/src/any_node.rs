@@ -1,4 +1,4 @@
-//! Accepts any node of some authorities, under any hostname. The authorities are known, or
+//! Accepts any node of certain authorities, under any hostname. The authorities are known, or
 //! recognised when a node presents its own.
 
 use std::fmt;
@@ -19,15 +19,15 @@ use tonic::transport::Channel;
 
 use crate::{AuthorityDigest, Connector, Identity, connect, endpoint, provider, versions};
 
-/// Chooses the authorities to believe, given what a node shows behind its certificate.
+/// Selects the trusted authorities, given the certificates that a node sends after its own.
 type Anchors =
     dyn Fn(&[CertificateDer<'_>]) -> Result<Arc<RootCertStore>, rustls::Error> + Send + Sync;
 
-/// Verifies that a node of an authority answers.
+/// Verifies that the peer is a node of a trusted authority.
 pub(crate) struct AnyNode {
     anchors: Box<Anchors>,
     provider: Arc<CryptoProvider>,
-    /// Whether somebody answered who is no node of the authorities.
+    /// Whether a peer was refused because it is not a node of the authorities.
     refused: Arc<AtomicBool>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for AnyNode {
 }
 
 impl AnyNode {
-    /// Of these authorities.
+    /// Trusts these authorities.
     pub(crate) fn of(roots: Arc<RootCertStore>) -> Self {
         Self::choosing(move |_| Ok(Arc::clone(&roots)))
     }
@@ -112,25 +112,26 @@ impl ServerCertVerifier for AnyNode {
     }
 }
 
-/// How to recognise an authority whose certificate one does not have.
+/// How to recognise an authority whose certificate is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// By its digest, which somebody told.
+    /// By its digest, known from elsewhere.
     Digest(AuthorityDigest),
-    /// Not at all: whichever the first node shows. Somebody in between can show another one.
+    /// Not at all: trusts the authority that the first node presents. A man in the middle can
+    /// present another.
     FirstUse,
 }
 
-/// The node showed no authority that is to be believed.
+/// The node presented no authority that may be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the node has no certificate of the expected authority")]
 struct OtherAuthority;
 
-/// Why a node was not met. Nothing was sent to it.
+/// Why no node was contacted. Nothing was sent to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntroductionError {
-    /// TLS cannot be configured, or the address is none.
+    /// TLS cannot be configured, or the address is invalid.
     #[error("cannot connect to {address}: {cause}")]
     Settings {
         /// The address.
@@ -138,17 +139,17 @@ pub enum IntroductionError {
         /// What is wrong.
         cause: String,
     },
-    /// No connection came about.
+    /// The connection failed.
     #[error(
         "cannot reach {address} ({cause}): check the address, and that a node with TLS runs there"
     )]
     Unreachable {
         /// The address.
         address: String,
-        /// What it failed of.
+        /// Why it failed.
         cause: String,
     },
-    /// The node is not of the authority that was asked for.
+    /// The node is not of the expected authority.
     #[error(
         "the node at {address} has no certificate of the expected authority, so nothing was sent to it: check the \
          address, and whether the token or digest belongs to this cluster and its present authority"
@@ -159,8 +160,8 @@ pub enum IntroductionError {
     },
 }
 
-/// Meets a node whose authority is not known yet. Nothing of what the node says is believed before its authority is
-/// recognised and vouches for its certificate.
+/// Connects to a node whose authority is not known yet. Trusts no data of the node before its
+/// authority is recognised and has verified its certificate.
 #[derive(Debug)]
 pub struct Introduction {
     connector: Connector,
@@ -169,7 +170,7 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// To a node of an authority that is recognised like this. Shows no certificate.
+    /// Connects to a node of an authority that is recognised in this way. Presents no certificate.
     ///
     /// # Errors
     /// When TLS cannot be configured.
@@ -186,7 +187,7 @@ impl Introduction {
                 .ok_or_else(|| CertificateError::Other(OtherError(Arc::new(OtherAuthority))))?;
             let mut roots = RootCertStore::empty();
             roots.add(authority.clone().into_owned())?;
-            // Whichever was recognised first.
+            // The first recognised authority is kept.
             let _ = shown.set(authority.clone().into_owned());
             Ok(Arc::new(roots))
         });
@@ -206,7 +207,8 @@ impl Introduction {
         })
     }
 
-    /// Connects to the node at a `host:port`, and returns the connection and the authority that vouched for it.
+    /// Connects to the node at a `host:port`, and returns the connection and the authority that
+    /// verified it.
     ///
     /// # Errors
     /// [`IntroductionError`].

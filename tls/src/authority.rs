@@ -1,4 +1,4 @@
-//! An authority that issues certificates to nodes and clients.
+//! An authority, which issues certificates to nodes and clients.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use crate::{AuthorityDigest, Identity, TlsError};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const AUTHORITY_DAYS: u32 = 3650;
-/// Longest signing request that is read. One of ours has some 400 bytes.
+/// Longest accepted signing request. One of ours has some 400 bytes.
 const MAX_REQUEST_LEN: usize = 4 << 10;
 
 /// An authority: its certificate and its key.
@@ -40,29 +40,30 @@ pub struct Issued {
 pub struct Key(KeyPair);
 
 impl Key {
-    /// A new one.
+    /// Generates a key.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] where the system has no random numbers.
+    /// [`TlsError::Issue`] if the system has no random numbers.
     pub fn new() -> Result<Self, TlsError> {
         KeyPair::generate().map(Self).map_err(failed)
     }
 
-    /// From PEM.
+    /// Reads a key in PEM.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] when it is none.
+    /// [`TlsError::Issue`] if the text is not a key.
     pub fn open(pem: &str) -> Result<Self, TlsError> {
         KeyPair::from_pem(pem).map(Self).map_err(failed)
     }
 
-    /// In PEM: for its holder alone.
+    /// The key in PEM: for its holder alone.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.serialize_pem()
     }
 
-    /// Asks an authority to certify it; in PEM. Names nothing: the authority decides what the certificate says.
+    /// A signing request for this key, in PEM. It names nothing: the authority decides the
+    /// certificate's content.
     ///
     /// # Errors
     /// [`TlsError::Issue`].
@@ -72,12 +73,13 @@ impl Key {
     }
 }
 
-/// Somebody's request to certify a key that it has.
+/// A request to certify a key that the sender has.
 #[derive(Debug)]
 pub struct SigningRequest(CertificateSigningRequestParams);
 
 impl SigningRequest {
-    /// Reads one in PEM and verifies that its sender has the key. What else it asks for counts for nothing.
+    /// Reads a request in PEM and verifies that its sender has the key. Ignores all other fields of
+    /// the request.
     ///
     /// # Errors
     /// [`TlsError::Issue`].
@@ -90,7 +92,7 @@ impl SigningRequest {
         request.map(Self).map_err(failed)
     }
 
-    /// SHA-256 of the key: who asks.
+    /// SHA-256 of the key, which identifies the sender.
     #[must_use]
     pub fn key_digest(&self) -> [u8; 32] {
         let key = CertificateDer::from(self.0.public_key.der_bytes());
@@ -104,26 +106,27 @@ fn failed(error: rcgen::Error) -> TlsError {
 }
 
 impl Authority {
-    /// A new one, valid for ten years.
+    /// Creates an authority, valid for ten years.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] where the system has no random numbers.
+    /// [`TlsError::Issue`] if the system has no random numbers.
     pub fn new() -> Result<Self, TlsError> {
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params_of(&key).self_signed(&key).map_err(failed)?.pem();
         Ok(Self { certificate, key })
     }
 
-    /// One from its files. Where they hold several, as while one authority replaces another: the first.
+    /// Reads an authority from the contents of its files. If they hold several, as during a
+    /// rotation, reads the first.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] when they are not an authority's, or not of one.
+    /// [`TlsError::Issue`] if certificate and key are not an authority's, or do not match.
     pub fn open(certificates: &str, keys: &str) -> Result<Self, TlsError> {
         let first = Self::open_all(certificates, keys).into_iter().next();
         first.map_or_else(|| Self::open_one(certificates, keys), Ok)
     }
 
-    /// Of several certificates those whose keys are given, in their order.
+    /// The authorities among `certificates` whose keys are given, in the order of the certificates.
     #[must_use]
     pub fn open_all(certificates: &str, keys: &str) -> Vec<Self> {
         let open = |certificate| {
@@ -133,8 +136,9 @@ impl Authority {
         blocks(certificates).filter_map(open).collect()
     }
 
-    /// This authority's key, certified by another one that it replaces: who trusts only that one believes what this one
-    /// issues, too. In PEM. The other way round would keep the old authority trusted for as long as the new one is.
+    /// This authority's key, certified by the authority that it replaces, in PEM: a peer that
+    /// trusts only the old authority then also trusts certificates that this one issues. The
+    /// reverse would keep the old authority trusted for as long as the new one is.
     ///
     /// # Errors
     /// [`TlsError::Issue`].
@@ -159,7 +163,7 @@ impl Authority {
             let message = "the key is not the authority's".to_owned();
             return Err(TlsError::Issue(message));
         }
-        // So that one can stand behind another.
+        // Ends with a newline, so that another certificate can follow.
         let certificate = format!("{}\n", certificate.trim_end());
         Ok(Self { certificate, key })
     }
@@ -170,26 +174,27 @@ impl Authority {
         &self.certificate
     }
 
-    /// Its private key in PEM: whoever has it can be any node and any client.
+    /// Its private key in PEM: its holder can act as any node and any client.
     #[must_use]
     pub fn key(&self) -> String {
         self.key.serialize_pem()
     }
 
-    /// The digest by which others recognise it.
+    /// The digest that identifies it.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] when the certificate is not in PEM.
+    /// [`TlsError::Issue`] if the certificate is not in PEM.
     pub fn digest(&self) -> Result<AuthorityDigest, TlsError> {
         let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes());
         let certificate = certificate.map_err(|error| TlsError::Issue(error.to_string()))?;
         Ok(AuthorityDigest::of(&certificate))
     }
 
-    /// A certificate for somebody, with the hostnames and addresses that a client may reach it by.
+    /// Issues a certificate for an identity, with the hostnames and addresses at which clients may
+    /// reach it.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] when a name is none.
+    /// [`TlsError::Issue`] if a name is invalid.
     pub fn issue(
         &self,
         identity: &Identity,
@@ -203,10 +208,10 @@ impl Authority {
         })
     }
 
-    /// A certificate for a key that somebody else has; in PEM.
+    /// Issues a certificate for another party's key, in PEM.
     ///
     /// # Errors
-    /// [`TlsError::Issue`] when a name is none.
+    /// [`TlsError::Issue`] if a name is invalid.
     pub fn sign(
         &self,
         request: &SigningRequest,
@@ -251,16 +256,16 @@ impl Authority {
     }
 }
 
-/// What the certificate of an authority with this key says.
+/// The content of the certificate of an authority with this key.
 fn params_of(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.use_authority_key_identifier_extension = true;
-    // Two authorities have two names, so that errors tell which one is missing.
+    // Authorities have distinct names, so that errors tell which one is missing.
     let mut common_name = "Torc authority ".to_owned();
     for byte in params.key_identifier(key).iter().take(4) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(common_name, "{byte:02x}");
     }
     let name = &mut params.distinguished_name;

@@ -1,4 +1,4 @@
-//! Connects to a node by its name, as clients do, or as another node.
+//! Connects to a node by its hostname, as a client does, or as another node.
 
 use std::fmt;
 use std::future::Future;
@@ -32,7 +32,7 @@ enum Source {
     Files(Arc<ClientFiles>),
 }
 
-/// Files of a client, and what was read last.
+/// The files of a client, and their last usable content.
 #[derive(Debug)]
 struct ClientFiles {
     authorities: PathBuf,
@@ -40,17 +40,17 @@ struct ClientFiles {
     now: Mutex<(Contents, Arc<ClientConfig>)>,
 }
 
-/// Of the authorities, the certificate and the key.
+/// The contents of the files: authorities, certificate and key.
 type Contents = (Vec<u8>, Option<[Vec<u8>; 2]>);
 
 impl ClientFiles {
-    /// The present content of the files; the previous one while they are unusable.
+    /// The present content of the files, or the previous content if they are unusable.
     fn config(&self) -> Arc<ClientConfig> {
         let own = self
             .own
             .as_ref()
             .map(|[certificate, key]| (&**certificate, &**key));
-        // Whoever panicked had not begun to replace it.
+        // Still valid after a panic: no code panics while it replaces the value.
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(contents) = read(&self.authorities, own)
             && contents != now.0
@@ -123,7 +123,7 @@ impl ClientTls {
             file: file.to_owned(),
             source,
         };
-        // Nodes decide whether 1.2 is spoken.
+        // Nodes decide whether to allow 1.2.
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(versions(true));
         let builder = builder.map_err(|source| refused(file, source))?;
@@ -202,7 +202,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// rustls says what it read, not what that means.
+/// Adds the meaning of an error to rustls's text, which only names what rustls read.
 fn explained(error: io::Error) -> io::Error {
     let cause = error.get_ref();
     let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
@@ -214,12 +214,12 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
-/// How rustls begins to tell what the other end had against a connection. HTTP/2 keeps no more than
-/// the text.
+/// The prefix of rustls's text for an alert of the peer. HTTP/2 preserves only the text.
 const ALERT: &str = "received fatal alert: ";
 
-/// What a node said against this client's certificate, of the text of a connection's failure. With
-/// TLS 1.3 it comes after the first request was sent, of which nothing was looked at.
+/// A node's reason for refusing this client's certificate, taken from the text of a connection
+/// error. With TLS 1.3, the refusal arrives after the first request was sent; the node has not
+/// processed that request.
 #[must_use]
 pub fn refusal(cause: &str) -> Option<&str> {
     let alert = cause.strip_prefix(ALERT)?;
@@ -236,7 +236,7 @@ pub fn refusal(cause: &str) -> Option<&str> {
 /// The endpoint of a `host:port`.
 ///
 /// # Errors
-/// When it is none.
+/// If the address is invalid.
 pub fn endpoint(
     address: &str,
     tls: Option<&Connector>,
@@ -245,7 +245,7 @@ pub fn endpoint(
     Ok(Endpoint::from_shared(format!("{scheme}://{address}"))?.tcp_nodelay(true))
 }
 
-/// A channel that connects when it is first used; in the clear without a connector.
+/// A channel that connects on first use; in plain text without a connector.
 #[must_use]
 pub fn channel(endpoint: &Endpoint, tls: Option<&Connector>) -> Channel {
     match tls {
@@ -254,10 +254,10 @@ pub fn channel(endpoint: &Endpoint, tls: Option<&Connector>) -> Channel {
     }
 }
 
-/// A channel that is connected; in the clear without a connector.
+/// A connected channel; in plain text without a connector.
 ///
 /// # Errors
-/// Whatever kept it from that.
+/// Why the connection failed.
 pub async fn connect(
     endpoint: &Endpoint,
     tls: Option<&Connector>,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use rustls::pki_types::CertificateDer;
 use torc_ring::topology::Bearer;
 
-/// Longest hostname, as DNS has it, with a port.
+/// Longest hostname in DNS, with a port.
 const MAX_ADDRESS_LEN: usize = 253 + 6;
 
 /// SHA-256 of an authority's certificate in DER: what `openssl x509 -fingerprint -sha256` prints.
@@ -31,7 +31,7 @@ pub enum MalformedToken {
 }
 
 impl AuthorityDigest {
-    /// Of a certificate.
+    /// The digest of a certificate.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
@@ -40,7 +40,7 @@ impl AuthorityDigest {
         Self(bytes)
     }
 
-    /// Its bytes, as they are sent.
+    /// Its bytes, as on the wire.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -68,7 +68,8 @@ impl fmt::Debug for AuthorityDigest {
 impl FromStr for AuthorityDigest {
     type Err = MalformedToken;
 
-    /// Hexadecimal digits, with colons between the bytes or without, after `sha256:` or not.
+    /// Parses hexadecimal digits, with or without colons between the bytes and the prefix
+    /// `sha256:`.
     fn from_str(text: &str) -> Result<Self, MalformedToken> {
         let digits = text.strip_prefix("sha256:").unwrap_or(text);
         let mut nibbles = digits.chars().filter(|c| *c != ':');
@@ -92,12 +93,12 @@ impl FromStr for AuthorityDigest {
 pub struct PinnedToken {
     /// The token.
     pub bearer: Bearer,
-    /// The authority of the cluster that it is for.
+    /// The authority of its cluster.
     pub authority: AuthorityDigest,
 }
 
 impl PinnedToken {
-    /// All of it, secret included.
+    /// The whole token, secret included.
     #[must_use]
     pub fn reveal(&self) -> String {
         format!("{}.{}", self.bearer.reveal(), self.authority)
@@ -127,7 +128,7 @@ pub struct JoinToken {
 }
 
 impl JoinToken {
-    /// All of it, secret included, as `ID.SECRET.DIGEST@HOST:PORT`.
+    /// The whole token, secret included, as `ID.SECRET.DIGEST@HOST:PORT`.
     #[must_use]
     pub fn reveal(&self) -> String {
         format!("{}@{}", self.token.reveal(), self.address)

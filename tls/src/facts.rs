@@ -10,7 +10,7 @@ use x509_parser::extensions::GeneralName;
 use crate::pem::{self, TlsError};
 use crate::{AuthorityDigest, Identity};
 
-/// Clocks differ: a certificate is valid from this long before it was issued.
+/// Certificates are valid from this long before they are issued, because clocks differ.
 pub(crate) const BACKDATED: Duration = Duration::from_secs(24 * 3600);
 
 /// The facts in a certificate, for display and renewal. Does not verify the certificate.
@@ -18,11 +18,11 @@ pub(crate) const BACKDATED: Duration = Duration::from_secs(24 * 3600);
 pub struct CertificateFacts {
     /// Its subject.
     pub subject: String,
-    /// Whom it names, if it is one of ours.
+    /// Its identity, if Torc issued it.
     pub identity: Option<Identity>,
     /// The hostnames and addresses that it is for.
     pub names: Vec<String>,
-    /// Whether it may issue others.
+    /// Whether it may issue certificates.
     pub is_authority: bool,
     /// From when it is valid.
     pub not_before: SystemTime,
@@ -33,7 +33,7 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// Those of a certificate; none where it cannot be read.
+    /// The facts in a certificate; `None` if it cannot be parsed.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
@@ -59,7 +59,7 @@ impl CertificateFacts {
         })
     }
 
-    /// Those of each certificate in PEM. `file` is where it is from, for errors.
+    /// The facts in each certificate of a PEM text. `file` names its origin in errors.
     ///
     /// # Errors
     /// [`TlsError::Malformed`].
@@ -73,7 +73,7 @@ impl CertificateFacts {
         facts.collect()
     }
 
-    /// When it is to be renewed: at two thirds of its life, counted from when it was issued.
+    /// When to renew it: after two thirds of its life, counted from when it was issued.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         let issued = self.not_before + BACKDATED;

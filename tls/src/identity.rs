@@ -10,11 +10,11 @@ use torc_ring::topology::{Role, Roles, UnknownRole};
 use x509_parser::extensions::GeneralName;
 
 const SCHEME: &str = "torc://";
-/// In place of a cluster or a node's id: whichever it is.
+/// Stands for any cluster, or for any node.
 const ANY: &str = "any";
 
-/// Whom a certificate names. As a URI: `torc://CLUSTER/node/ID` or
-/// `torc://CLUSTER/client/NAME/ROLE+ROLE`; `any` stands for whichever cluster or node.
+/// The holder of a certificate. As a URI: `torc://CLUSTER/node/ID` or
+/// `torc://CLUSTER/client/NAME/ROLE+ROLE`; `any` stands for any cluster or any node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
     /// A member of a cluster.
@@ -30,7 +30,7 @@ pub enum Identity {
         cluster: Option<String>,
         /// Its name: letters, digits, `-`, `_`, `.` and `@`, at most 64.
         name: String,
-        /// What it may do there.
+        /// Its roles there.
         roles: Roles,
     },
 }
@@ -42,13 +42,13 @@ pub enum IdentityError {
     /// No such role.
     #[error(transparent)]
     Role(#[from] UnknownRole),
-    /// Not a name.
+    /// An invalid name.
     #[error("`{0}` is not a name: use 1 to 64 letters, digits, `-`, `_`, `.` or `@`")]
     Name(String),
     /// Not a URI of ours.
     #[error("`{0}` identifies neither a node nor a client of Torc")]
     Uri(String),
-    /// The certificate says nothing, or more than one thing.
+    /// The certificate has no identity, or more than one.
     #[error("the certificate has {0} identities of Torc instead of one")]
     Count(usize),
     /// The certificate cannot be read.
@@ -73,10 +73,10 @@ impl Identity {
         })
     }
 
-    /// Whoever a certificate names. O(its length).
+    /// The identity in a certificate. O(its length).
     ///
     /// # Errors
-    /// [`IdentityError`] when it names nobody, several, or says it in another way.
+    /// [`IdentityError`] if it has no identity, several, or one in another form.
     #[cfg(feature = "node")]
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, IdentityError> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate)

@@ -48,7 +48,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// TLS 1.3, and 1.2 only where it was asked for.
+/// TLS 1.3, and 1.2 only on request.
 const fn versions(tls12: bool) -> &'static [&'static SupportedProtocolVersion] {
     const ONLY_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
     if tls12 { rustls::ALL_VERSIONS } else { ONLY_13 }

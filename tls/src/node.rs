@@ -16,10 +16,10 @@ use crate::any_node::AnyNode;
 use crate::pem::{self, TlsError};
 use crate::{CertificateFacts, Connector, Identity, provider, versions};
 
-/// Where a node's certificate, its key and the authorities that it trusts stand.
+/// The paths of a node's certificate, its key and the authorities that it trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
-    /// Its certificate, and those between it and the authority.
+    /// Its certificate, and the intermediate certificates up to the authority.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -27,20 +27,20 @@ pub struct Files {
     pub authorities: PathBuf,
 }
 
-/// What a port speaks.
+/// What a port serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// HTTP/2 alone, for clients.
+    /// HTTP/2 only, for clients.
     Grpc,
-    /// HTTP/2 alone, for other nodes: a certificate is demanded.
+    /// HTTP/2 only, for other nodes, which must present a certificate.
     Peer,
-    /// HTTP/1 alone.
+    /// HTTP/1 only.
     Http,
-    /// The protocol of Redis clients, which name no protocol when they shake hands.
+    /// The protocol of Redis clients, which name no protocol in the handshake.
     Resp,
 }
 
-/// A node's side of TLS. New connections use what was read last.
+/// A node's side of TLS. New connections use the content that was read last.
 #[derive(Debug)]
 pub struct NodeTls {
     files: Files,
@@ -48,10 +48,10 @@ pub struct NodeTls {
     now: ArcSwap<Loaded>,
 }
 
-/// What was read from the files, together.
+/// The contents of the files, read together.
 #[derive(Debug)]
 struct Loaded {
-    /// Of the three files; compared to see whether one was replaced.
+    /// The bytes of the three files, to detect changes.
     contents: [Vec<u8>; 3],
     grpc: Arc<ServerConfig>,
     peer: Arc<ServerConfig>,
@@ -75,8 +75,8 @@ impl NodeTls {
         }))
     }
 
-    /// Reads the files again; whether they had changed. What cannot be used, a key that does not
-    /// fit its certificate yet among others, leaves everything as it was.
+    /// Reads the files again; returns whether they had changed. Unusable files, such as a key that
+    /// does not fit its certificate yet, leave everything unchanged.
     ///
     /// # Errors
     /// [`TlsError`] naming the file.
@@ -90,17 +90,18 @@ impl NodeTls {
         Ok(true)
     }
 
-    /// When the certificate ends.
+    /// When the certificate expires.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         self.now.load().expires
     }
 
-    /// Shakes hands with whoever connected. Only [`Door::Peer`] demands a certificate, but one that is
-    /// shown must be an authority's and name somebody. Whom it names the caller has to check.
+    /// Performs the handshake with a client. Only [`Door::Peer`] requires a certificate, but any
+    /// certificate presented must come from an authority and contain an identity. The caller must
+    /// check that identity.
     ///
     /// # Errors
-    /// Whatever failed; the connection is lost then. The caller bounds the time.
+    /// Why the handshake failed; the connection is then closed. The caller bounds the time.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -121,8 +122,8 @@ impl NodeTls {
         Ok((stream, identity?))
     }
 
-    /// Connects to other nodes: whoever shows a node's certificate of an authority is one,
-    /// whatever its name. Which node it is, requests say and their recipient checks.
+    /// Connects to other nodes: accepts any peer with a node's certificate from an authority,
+    /// whatever its hostname. Requests name the intended node, and the recipient checks that.
     #[must_use]
     pub fn connector(self: &Arc<Self>) -> Connector {
         let node = Arc::clone(self);

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::IdentityError;
 
-/// The longest file that is read.
+/// Largest accepted file.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Why certificates or keys cannot be used. Nothing was changed.
@@ -21,7 +21,7 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file has no PEM block of this kind, or a broken one.
@@ -29,15 +29,15 @@ pub enum TlsError {
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What was looked for.
+        /// The expected kind of block.
         what: &'static str,
     },
-    /// The certificate names nobody that Torc knows.
+    /// The certificate has no identity that Torc knows.
     #[error("{}: {source}; issue a valid one with `kvctl cert issue`", .file.display())]
     Identity {
         /// The certificate's file.
         file: PathBuf,
-        /// What it says.
+        /// The error in its identity.
         source: IdentityError,
     },
     /// The certificate is a client's, where a node's is needed.
@@ -45,7 +45,7 @@ pub enum TlsError {
     NotANode {
         /// The certificate's file.
         file: PathBuf,
-        /// Whom it names.
+        /// The identity found.
         found: String,
     },
     /// rustls refused certificate, key or authority.
@@ -74,10 +74,10 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(file).map_err(unreadable)
 }
 
-/// Most blocks of a text that are looked at.
+/// Most blocks of a text that are examined.
 const MOST_BLOCKS: usize = 16;
 
-/// The blocks of PEM in a text, without what stands between them.
+/// The PEM blocks of a text, without the text between them.
 pub fn blocks(text: &str) -> impl Iterator<Item = &str> {
     const END: &str = "-----END ";
     let mut left = text;
@@ -95,7 +95,7 @@ pub fn blocks(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(next).take(MOST_BLOCKS)
 }
 
-/// The certificates of a chain, the holder's first.
+/// A certificate chain, the holder's certificate first.
 pub(crate) fn chain(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let malformed = || TlsError::Malformed {
         file: file.to_owned(),
@@ -117,7 +117,7 @@ pub(crate) fn key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, Tl
     })
 }
 
-/// The authorities that are trusted: all of the file, so that one can be replaced by another.
+/// The trusted authorities: all in the file, so that one can replace another.
 pub(crate) fn roots(file: &Path, text: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in chain(file, text)? {

@@ -1,4 +1,4 @@
-//! Who gets in and whom one reaches, over real sockets.
+//! Who is admitted and who is reached, over real sockets.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use torc_tls::{
 };
 use tower_service::Service as _;
 
-/// An authority in a directory, and what it issued there.
+/// An authority in a directory, and the certificates that it issued there.
 struct Office {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -76,7 +76,8 @@ fn alice() -> Identity {
     Identity::client("alice", [Role::Read, Role::Write].into_iter().collect()).unwrap()
 }
 
-/// One connection to a host: whom the node saw, or why there is none for it and for the client.
+/// Makes one connection to a host; returns whom the node saw, or why the connection failed on
+/// either side.
 async fn meet(
     node: &NodeTls,
     host: &str,
@@ -141,7 +142,7 @@ async fn strangers_certificates_names_and_dates_are_refused() {
     let (office, other) = (Office::new(), Office::new());
     let server = office.node();
     other.issue("alice", &alice(), 1);
-    // Our authority, their certificate.
+    // Our authority with the other authority's certificate.
     let files = other.files("alice");
     let own = Some((&*files.certificate, &*files.key));
     let forged = ClientTls::open(&office.file("ca.pem"), own).unwrap();
@@ -154,13 +155,13 @@ async fn strangers_certificates_names_and_dates_are_refused() {
         .await
         .unwrap_err();
     assert!(seen.contains("UnknownIssuer"), "{seen}");
-    // Loopback, under a name that the certificate does not have: clients mind, nodes do not.
+    // Loopback, under a name that is not in the certificate: clients refuse it, nodes do not.
     let (_, seen) = meet(&server, "127.0.0.2", office.client(None))
         .await
         .unwrap_err();
     assert!(seen.contains("not valid for"), "{seen}");
     assert!(meet(&server, "127.0.0.2", server.connector()).await.is_ok());
-    // Ended at the moment it was issued.
+    // Expired when it was issued.
     office.issue("late", &alice(), 0);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let late = office.client(Some("late"));
@@ -175,7 +176,7 @@ async fn a_client_cannot_stand_in_for_a_node() {
     let refused = NodeTls::open(office.files("alice"), false).unwrap_err();
     assert!(matches!(refused, TlsError::NotANode { .. }), "{refused}");
 
-    // A server that shows a client's certificate, to a node.
+    // A server presents a client's certificate to a node.
     let read = |name: &str| std::fs::read(office.file(name)).unwrap();
     let chain = rustls::pki_types::CertificateDer::pem_slice_iter(&read("alice.pem"))
         .collect::<Result<Vec<_>, _>>()
@@ -250,7 +251,7 @@ async fn two_authorities_are_trusted_while_one_replaces_the_other() {
     assert_eq!(seen, Ok(Some(alice())));
 }
 
-/// The text of a file, and what else belongs there.
+/// Appends further text to a file.
 fn append(file: &Path, text: &str) {
     let before = std::fs::read_to_string(file).unwrap();
     std::fs::write(file, before + text).unwrap();
@@ -281,7 +282,7 @@ async fn what_a_new_authority_issues_is_believed_where_only_the_old_one_is_known
     let first = introduced(server, Trust::FirstUse).await;
     assert_eq!(first, Ok(new.authority.digest().unwrap()), "it stays");
 
-    // As a client it is believed as well.
+    // The cross-certificate also admits clients of the new authority.
     new.issue("alice", &alice(), 1);
     append(&new.file("alice.pem"), &certified);
     let (files, server) = (new.files("alice"), old.node());
@@ -289,7 +290,7 @@ async fn what_a_new_authority_issues_is_believed_where_only_the_old_one_is_known
     let client = ClientTls::open(&old.file("ca.pem"), own).unwrap();
     let seen = meet(&server, "127.0.0.1", client.connector()).await;
     assert_eq!(seen, Ok(Some(alice())));
-    // Nor does that make the old one trusted by the new.
+    // The cross-certificate does not make the new authority's clients trust the old one.
     let strange = meet(&server, "127.0.0.1", new.client(None)).await;
     assert!(strange.is_err());
 }
@@ -307,7 +308,7 @@ async fn a_client_reads_its_files_again_and_keeps_them_where_they_are_broken() {
     assert!(!reaches(&before).await && reaches(&after).await);
 }
 
-/// Meets a node that knows only the other one's address.
+/// Connects to a node knowing only its address.
 async fn introduced(
     node: Arc<NodeTls>,
     trust: Trust,
@@ -317,7 +318,7 @@ async fn introduced(
     let accepting = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let accepted = node.accept(stream, Door::Grpc).await;
-        // Until the other end has seen enough.
+        // Keeps the connection open until the peer has seen enough.
         std::future::pending::<()>().await;
         drop(accepted);
     });
@@ -330,7 +331,7 @@ async fn introduced(
 async fn a_newcomer_believes_the_authority_that_it_was_told_of_and_nobody_who_only_shows_it() {
     let [office, others] = [(); 2].map(|()| Office::new());
     let digest = |office: &Office| office.authority.digest().unwrap();
-    // Whose certificate, behind it whose authority.
+    // A node with a certificate of one authority, which presents another one.
     let node = |of: &Office, shown: Option<&Office>| {
         of.issue("node", &node(), 30);
         let files = of.files("node");

@@ -1,4 +1,4 @@
-//! What is built: a function for each part of the keys, and all of them as one.
+//! The functions to build: one per part of the keys, used together as one function.
 
 use anyhow::{Context as _, Result};
 use torc_index::gigahash::{Encoding, GigaHash, Settings};
@@ -7,12 +7,12 @@ use torc_record::Digest;
 
 use super::{BUCKETS, PARTITION_BITS};
 
-/// Which function.
+/// The kind of function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
-    /// That of slices: one for each partition.
+    /// The function of slices: one per partition.
     Mphf,
-    /// The paper's: one for each bucket of the disk, which cuts it into its own of 170 keys.
+    /// The paper's function: one per bucket on the disk, with its own inner buckets of 170 keys.
     GigaHash(Encoding),
 }
 
@@ -25,7 +25,7 @@ impl Method {
         }
     }
 
-    /// The functions of a bucket's sorted digests.
+    /// Builds the functions of a bucket's sorted digests.
     pub(super) fn build(self, sorted: &[Digest]) -> Result<Vec<Vec<u8>>> {
         match self {
             Self::Mphf => build_partitions(sorted),
@@ -56,11 +56,11 @@ fn build_partitions(sorted: &[Digest]) -> Result<Vec<Vec<u8>>> {
     Ok(parts)
 }
 
-/// The functions of all parts as one.
+/// The functions of all parts, used as one.
 #[derive(Debug)]
 pub(super) enum Function<'a> {
     Mphf(Stitched<'a>),
-    /// Each with the number of keys before it.
+    /// Each function with the number of keys before it.
     GigaHash(Vec<(u32, GigaHash<'a>)>),
 }
 
@@ -92,7 +92,7 @@ impl<'a> Function<'a> {
             Self::Mphf(function) => return function.slots(digests, out),
             Self::GigaHash(parts) => parts,
         };
-        // Those of a part together, whose cache misses overlap.
+        // Digests of one part are looked up together, so that their cache misses overlap.
         let mut sorted = digests.to_vec();
         sorted.sort_unstable_by_key(|digest| digest.0[0]);
         for of_part in sorted.chunk_by(|one, other| one.0[0] == other.0[0]) {

@@ -16,12 +16,12 @@ const ROWS: usize = 1 << 16;
 const URL_LEN: usize = 64;
 const KEY: DigestKey = DigestKey([7; 32]);
 
-/// What a row is.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// 16 bytes.
     Digests,
-    /// A line of 64 bytes, its end included.
+    /// A line of 64 bytes, including its line feed.
     Urls,
 }
 
@@ -47,7 +47,7 @@ impl Kind {
                 bytes.copy_from_slice(row);
                 Digest(bytes)
             }
-            // Without the end of the line.
+            // Without the line feed.
             Self::Urls => Digest::of(&KEY, NamespaceId::DEFAULT, &row[..URL_LEN - 1]),
         }
     }
@@ -101,8 +101,8 @@ impl Input {
         self.keys
     }
 
-    /// Splits the input into `parts`, reads them in parallel, and passes their digests to `take` some
-    /// thousand at a time, each with the number of its part.
+    /// Splits the input into `parts`, reads them in parallel, and passes their digests to `take`,
+    /// some thousand at a time, each with the number of its part.
     pub(super) fn each_part(
         &self,
         parts: usize,

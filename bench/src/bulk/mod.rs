@@ -1,9 +1,10 @@
-//! Keys on a disk to one minimal perfect hash function, out of core: how long, how many bits, how much
-//! memory; then every key is looked up.
+//! Builds one minimal perfect hash function out of core, from keys on a disk. Measures time, bits
+//! and memory, then looks up every key.
 //!
-//! Two passes: digests are scattered to 256 buckets on the disk by their leading byte; then each bucket is
-//! read, sorted, and the functions of its 256 partitions are built. Two threads work in each pass. What is made is checked: every key has a
-//! slot of its own. With `--gigahash` the function is the paper's, one for each bucket, stitched by the number of keys before it.
+//! Two passes with two threads each: the first scatters digests to 256 buckets on the disk by their
+//! leading byte; the second reads and sorts each bucket, and builds the functions of its 256
+//! partitions. The result is checked: every key has its own slot. With `--gigahash` the function is
+//! the paper's, one per bucket; the number of keys in earlier buckets offsets its slots.
 
 mod function;
 mod input;
@@ -31,7 +32,7 @@ const BUCKETS: usize = 256;
 /// Partitions of a bucket, by the next bits.
 const PARTITION_BITS: u32 = 8;
 const PARTITIONS: usize = BUCKETS << PARTITION_BITS;
-/// Keys whose slots are asked for at a time.
+/// Keys per batch of lookups.
 const QUERIES: usize = 4_096;
 
 const KEYS: Metric = Metric::new("keys", "millions");
@@ -89,7 +90,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let kind = if args.urls { Kind::Urls } else { Kind::Digests };
     let keys = options.records_or(10_000_000);
     let dir = options.scratch()?;
-    // The input, and its digests once more in the buckets.
+    // Space for the input, and for its digests in the buckets.
     let needed = keys * (kind.row_len() + size_of::<Digest>()) as u64;
     let free = process::free_bytes(dir.path())?;
     ensure!(
@@ -156,7 +157,7 @@ fn measure(report: &mut Report, dir: &Path, input: &Input, method: Method) -> Re
     Ok(())
 }
 
-/// The functions of all parts, in their order.
+/// Builds the functions of all parts, in order.
 fn build(dir: &Path, method: Method) -> Result<Vec<Vec<u8>>> {
     let queue = Mutex::new(0..BUCKETS);
     let parts: Vec<Mutex<Vec<Vec<u8>>>> = (0..BUCKETS).map(|_| Mutex::default()).collect();
@@ -191,7 +192,7 @@ fn build(dir: &Path, method: Method) -> Result<Vec<Vec<u8>>> {
     Ok(parts.flatten().collect())
 }
 
-/// Looks all keys up in the order of the input. Returns the seconds that took, reading included.
+/// Looks up all keys in the order of the input. Returns the time in seconds, including reading.
 fn look_up(input: &Input, function: &Function<'_>) -> Result<f64> {
     let sum = AtomicU64::new(0);
     let started = Instant::now();
@@ -209,7 +210,7 @@ fn look_up(input: &Input, function: &Function<'_>) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Whether every key has a slot of its own.
+/// Checks that every key has its own slot.
 fn check(input: &Input, function: &Function<'_>) -> Result<()> {
     let words = function.len().div_ceil(64);
     let taken: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -223,7 +224,7 @@ fn check(input: &Input, function: &Function<'_>) -> Result<()> {
     })
 }
 
-/// Gives the slots of all keys, some thousand at a time.
+/// Passes on the slots of all keys, some thousand at a time.
 fn each_slots(
     input: &Input,
     function: &Function<'_>,

@@ -1,4 +1,4 @@
-//! Digests to buckets on the disk, and a bucket in order.
+//! Scatters digests to buckets on the disk, and sorts a bucket.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,12 +11,13 @@ use torc_record::Digest;
 use super::input::Input;
 use super::{BUCKETS, THREADS};
 
-/// Bytes gathered before they are written.
+/// Bytes buffered per write.
 const BUFFER: usize = 256 << 10;
-/// Bits behind those that name a bucket, by which its digests are placed before short stretches are sorted.
+/// Bits after those that name a bucket. A digest is placed by these bits; the remaining short runs
+/// are then sorted.
 const FINE_BITS: u32 = 13;
 
-/// What one thread scatters.
+/// The output of one scattering thread.
 struct Runs(Vec<(File, Vec<u8>)>);
 
 impl Runs {
@@ -54,7 +55,7 @@ pub(super) fn scatter(dir: &Path, input: &Input) -> Result<()> {
         .map(|thread| Ok(Mutex::new(Runs::create(dir, thread)?)))
         .collect();
     let runs = runs?;
-    // Each thread has its own: the lock is never waited for.
+    // Each thread has its own value, so the lock is never contended.
     let locked = |thread: usize| {
         let locked = runs[thread].lock();
         locked.map_err(|_| anyhow::anyhow!("a thread panicked"))
@@ -66,7 +67,7 @@ pub(super) fn scatter(dir: &Path, input: &Input) -> Result<()> {
     (0..THREADS).try_for_each(|thread| locked(thread)?.finish())
 }
 
-/// Reads a bucket and sorts it: by its next bits in one step each, which leaves short stretches.
+/// Reads a bucket and sorts it: places digests by their next bits, which leaves short runs to sort.
 pub(super) fn sorted_bucket(dir: &Path, bucket: usize, sorted: &mut Vec<Digest>) -> Result<()> {
     let mut bytes = Vec::new();
     for thread in 0..THREADS {

@@ -40,9 +40,9 @@ const PREDICTIONS: &[Prediction] = &[
 
 const EXPONENT: f64 = 1.2;
 const TASKS: u64 = 64;
-/// Nodes count for so long before they tell what is hot.
+/// How long nodes count before they report hot keys.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// As long as it takes that all nodes tell, and a client has heard of it.
+/// Time in which all nodes report and the client learns of it.
 const WARMING: Duration = Duration::from_secs(6);
 
 /// What to measure of hot keys.
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 /// Measures hot keys.
 ///
 /// # Errors
-/// kvd does not build, start or answer.
+/// kvd does not build, start or respond.
 pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let program = kvd::program(options)?;
     let mut report = Report::new("hot", PREDICTIONS);
@@ -145,17 +145,17 @@ async fn served(nodes: &[Node]) -> Result<Vec<f64>> {
     Ok(served)
 }
 
-/// Gets without end.
+/// An endless sequence of gets.
 struct Work {
     client: Client,
     zipf: Zipf,
     seed: u64,
-    /// Number of the next one.
+    /// Number of the next get.
     next: AtomicU64,
 }
 
 impl Work {
-    /// Sends gets, as many under way as there are tasks, for as long as `goes_on` of their numbers.
+    /// Sends gets, one in flight per task, while `goes_on` accepts their numbers.
     async fn run(
         self: &Arc<Self>,
         goes_on: impl Fn(u64) -> bool + Clone + Send + 'static,

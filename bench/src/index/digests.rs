@@ -1,4 +1,4 @@
-//! The digests that functions are built on, and the order in which they are asked for.
+//! The digests of the keys, and the order of lookups.
 
 use torc_record::Digest;
 
@@ -19,7 +19,7 @@ fn digest(random: &mut Random) -> Digest {
     Digest(bytes)
 }
 
-/// So many of the digests, picked at random.
+/// `count` of the digests, picked at random.
 pub(super) fn queries(digests: &[Digest], count: usize) -> Vec<Digest> {
     let mut random = Random::of(3);
     let pick = |_| digests[random.below(digests.len() as u64) as usize];

@@ -1,6 +1,7 @@
-//! GigaHash's Table 1 on generated URLs, ours beside the paper's, and what a billion keys would take.
+//! Table 1 of GigaHash on generated URLs: our figures beside the paper's, and an estimate for a
+//! billion keys.
 //!
-//! Bits a key are of the whole encoded function: header, decoding table and offsets included.
+//! Bits per key count the whole encoded function: header, decoding table and offsets included.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,9 +18,9 @@ use crate::report::{Metric, Prediction, Report, TORC};
 /// The paper's own figures.
 const PAPER: &str = "paper";
 const THREADS: u32 = 2;
-/// Most lookups a case and round.
+/// Most lookups per case and round.
 const LOOKUPS: usize = 1_000_000;
-/// Keys a batch, as a node's read of many keys would have.
+/// Keys per batch, like a node's read of many keys.
 const BATCH: usize = 256;
 const BILLION: f64 = 1e9;
 const BILLION_CASE: &str = "a billion keys, computed";
@@ -34,7 +35,7 @@ const BUILD: Metric = Metric::new("build_1_thread", "ns/key");
 const BUILD_PARALLEL: Metric = Metric::new("build_2_threads", "ns/key");
 const ASSEMBLE: Metric = Metric::new("assemble_huffman", "ns/key");
 
-/// An encoding, and how its figures are called.
+/// An encoding, and the names of its figures.
 struct Encoded {
     encoding: Encoding,
     bits: Metric,
@@ -99,7 +100,7 @@ const fn predict(case: &'static str, metric: &'static str, expected: &'static st
     }
 }
 
-/// From an earlier, throw-away making of the same function.
+/// Taken from an earlier prototype of the same function.
 pub(super) const PREDICTIONS: &[Prediction] = &[
     predict("c = 1.15", "zeros", "22.5"),
     predict("c = 1.15", "bit_vector", "8.30 + 0.25 of offsets"),
@@ -153,7 +154,7 @@ fn quote_paper(report: &mut Report, row: &PaperRow) {
 /// The digests of generated URLs.
 struct Urls {
     sorted: Vec<Digest>,
-    /// Some of them, in no order.
+    /// Some of them, in random order.
     asked: Vec<Digest>,
 }
 
@@ -277,7 +278,8 @@ fn measure_encoding(
     Ok(batched)
 }
 
-/// Every key has its own slot: of a sample of the buckets, all of whose keys follow each other.
+/// Checks that every key of sampled buckets has its own slot; the keys of a bucket have consecutive
+/// slots.
 fn check(function: &GigaHash<'_>, sorted: &[Digest]) -> Result<()> {
     let sample = &sorted[..sorted.len().min(LOOKUPS)];
     let mut slots: Vec<usize> = sample.iter().map(|key| function.slot(key)).collect();
@@ -287,7 +289,7 @@ fn check(function: &GigaHash<'_>, sorted: &[Digest]) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of a lookup that waits for the one before it.
+/// Nanoseconds per lookup, each depending on the previous one.
 fn dependent(function: &GigaHash<'_>, asked: &[Digest]) -> f64 {
     let started = Instant::now();
     let mut slot = 0;
@@ -298,7 +300,7 @@ fn dependent(function: &GigaHash<'_>, asked: &[Digest]) -> f64 {
     started.elapsed().as_secs_f64() * 1e9 / asked.len() as f64
 }
 
-/// Nanoseconds of a lookup among [`BATCH`].
+/// Nanoseconds per lookup in batches of [`BATCH`].
 fn batched(function: &GigaHash<'_>, asked: &[Digest]) -> f64 {
     let mut slots = Vec::with_capacity(BATCH);
     let started = Instant::now();
@@ -310,7 +312,7 @@ fn batched(function: &GigaHash<'_>, asked: &[Digest]) -> f64 {
     started.elapsed().as_secs_f64() * 1e9 / asked.len() as f64
 }
 
-/// What a billion keys would take, if each took what it takes here.
+/// Estimates the cost for a billion keys from the cost per key measured here.
 fn scale_up(
     report: &mut Report,
     bytes: &[u8],
@@ -332,7 +334,7 @@ fn scale_up(
     add("build_1_thread", "s", TORC, build_ns[0]);
     add("build_2_threads", "s", TORC, build_ns[1]);
     add("build_2_threads", "s", PAPER, 234.0);
-    // The function twice: its data are joined to header and offsets at the end.
+    // Counts the function twice: its data are appended to header and offsets at the end.
     add(
         "memory_to_build",
         "GB",

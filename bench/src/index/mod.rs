@@ -1,10 +1,10 @@
-//! The index of a slice: bits, building and lookups of the minimal perfect hash function,
-//! beside its peers.
+//! The index of a slice: size, build and lookups of the minimal perfect hash function, beside its
+//! peers.
 //!
-//! Torc's function is measured through its table of partitions, closed parts of about so many
-//! keys, and as one function of all keys, which the peers have alone. Every function builds on
-//! one thread, from digests that are already sorted, and is asked for digests, which none of
-//! them hashes again.
+//! Torc's function is measured in two forms: through its table of partitions, as self-contained
+//! parts of about a given number of keys, and as one function of all keys, the only form that the
+//! peers have. Every function is built on one thread from sorted digests. Lookups take digests,
+//! which no function hashes again.
 
 mod digests;
 mod gigahash;
@@ -27,12 +27,12 @@ const BUILD: Metric = Metric::new("build", "ns/key");
 const DEPENDENT: Metric = Metric::new("dependent_lookup", "ns");
 const BATCHED: Metric = Metric::new("batched_lookup", "ns");
 
-/// Keys that functions are built on for their size: a power of two, so that parts of exactly
-/// 2 K, 16 K and 64 K keys on average cover them.
+/// Keys for the measurement of sizes, as a power of two, so that parts of exactly 2 K, 16 K and 64
+/// K keys on average cover them.
 const SIZED: u32 = 23;
-/// Average keys of a part, as powers of two, that sizes are measured of.
+/// Average keys per part, as powers of two, for the measurement of sizes.
 const PART_BITS: [u32; 3] = [11, 14, 16];
-/// How many keys are looked up.
+/// The number of keys looked up.
 const LARGE: Case = Case {
     keys: 10_000_000,
     name: "10 M keys",
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     pub(crate) gigahash: bool,
 }
 
-/// How many keys, and what that is called.
+/// A number of keys, and its name.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     keys: usize,
@@ -131,7 +131,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Bits a key of closed parts, by the average size of a part.
+/// Bits per key of self-contained parts, by the average size of a part.
 fn sizes(report: &mut Report, bits: u32) -> Result<()> {
     let keys = digests::sorted(1 << bits);
     for part_bits in PART_BITS {
@@ -147,8 +147,8 @@ fn sizes(report: &mut Report, bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Builds and asks every subject once. What the peers take stands beside each number of
-/// partitions, of which they know nothing.
+/// Builds and measures every subject once. The peers have no partitions, so their figures are
+/// repeated beside each number of partitions.
 fn round(report: &mut Report, case: Case, keys: &[Digest]) -> Result<()> {
     let queries = digests::queries(keys, QUERIES);
     let bits = PART_BITS.into_iter().chain([u32::BITS]);
@@ -189,17 +189,17 @@ fn round(report: &mut Report, case: Case, keys: &[Digest]) -> Result<()> {
     Ok(())
 }
 
-/// How many partitions, as a power of two, give parts nearest to 2^`part_bits` keys.
+/// The number of partitions, as a power of two, whose parts have closest to 2^`part_bits` keys.
 fn partition_bits(keys: usize, part_bits: u32) -> u32 {
     let parts = keys.checked_shr(part_bits).unwrap_or(0);
-    // Between two powers of two, their geometric mean decides.
+    // The geometric mean separates two powers of two.
     (parts * 181 / 128).checked_ilog2().unwrap_or(0)
 }
 
 /// One subject's turn in a round.
 struct Turn<'a> {
     report: &'a mut Report,
-    /// The cases that its figures are of.
+    /// The cases to which its figures belong.
     cases: &'a [String],
     subject: &'static str,
     keys: usize,

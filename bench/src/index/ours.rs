@@ -1,5 +1,5 @@
-//! Torc's function: one part for every partition, looked up through the table of parts; and
-//! one of all keys.
+//! Torc's function: one part per partition, looked up through the table of parts; and one function
+//! of all keys.
 
 use anyhow::Result;
 use torc_index::{Mphf, PerfectHash, Stitched};
@@ -10,7 +10,7 @@ use super::subject::{BATCH, Function};
 
 const SEED: u64 = 7;
 
-/// The encoded parts, one after another as they lie in a file.
+/// The encoded parts, consecutive as in a file.
 pub(super) struct Parts {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -56,7 +56,7 @@ impl OneFunction {
     }
 }
 
-/// A function of ours, in its bytes.
+/// One of Torc's functions, in encoded form.
 pub(super) struct Ours<F> {
     function: F,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! The peers: `ptr_hash`, the PHastR of sux and the PHast+ of ph.
 //!
-//! None hashes a key anew: each gets 64 bits that depend on the digest and on its own seed,
-//! by one multiplication. All build on one thread.
+//! None hashes a key again: each gets 64 bits that depend on the digest and on its own seed, by one
+//! multiplication. All build on one thread.
 
 #![expect(
     clippy::inline_always,
@@ -49,7 +49,7 @@ impl Hash for Key {
     }
 }
 
-/// The seeded hash of a key, as `ptr_hash` and ph ask for it.
+/// The seeded hash of a key, in the form that `ptr_hash` and ph require.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seeded;
 

@@ -1,4 +1,4 @@
-//! What a function is asked: how large it is, and where a digest's slot is.
+//! The interface of a measured function: its size, and the slot of a digest.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,9 +8,9 @@ use torc_record::Digest;
 /// Lookups of a batch.
 pub(super) const BATCH: usize = 32;
 
-/// A function that is measured.
+/// A measured function.
 pub(super) trait Function {
-    /// Bytes of all that a lookup reads.
+    /// Bytes of all data that lookups read.
     fn bytes(&self) -> usize;
 
     fn slot(&self, digest: &Digest) -> usize;
@@ -19,7 +19,7 @@ pub(super) trait Function {
     fn slots(&self, digests: &[Digest; BATCH], out: &mut Vec<u32>) -> bool;
 }
 
-/// Nanoseconds of a lookup that begins when the one before it has ended.
+/// Nanoseconds per lookup, each starting after the previous one has ended.
 pub(super) fn dependent(function: &impl Function, queries: &[Digest]) -> f64 {
     let nothing = black_box(0_u64);
     let mut slot = 0;
@@ -36,7 +36,7 @@ pub(super) fn dependent(function: &impl Function, queries: &[Digest]) -> f64 {
     })
 }
 
-/// Nanoseconds of a lookup in a batch; none if there is no such lookup.
+/// Nanoseconds per lookup in a batch; `None` if the function has no batched lookup.
 pub(super) fn batched(function: &impl Function, queries: &[Digest]) -> Option<f64> {
     let mut out = Vec::with_capacity(BATCH);
     let (batches, _) = queries.as_chunks::<BATCH>();

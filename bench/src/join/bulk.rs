@@ -1,9 +1,9 @@
-//! A join that moves a gibibyte: what moving slices costs beyond their copy.
+//! A join that moves a gibibyte: the cost of moving slices beyond copying them.
 //!
-//! One node holds sealed records and a second one joins, without other traffic. The copying
-//! stage lasts from the request to the last byte that the newcomer counts as received, seen
-//! from outside in steps of [`LOOK`]; the join until the cluster says that it has ended. The
-//! peer is a copy of as many bytes over a loopback connection, into a file that is synced.
+//! One node holds sealed records and a second one joins, without other traffic. The copying stage
+//! lasts from the request to the last byte that the newcomer counts as received, polled in steps of
+//! [`LOOK`]; the join lasts until the cluster reports its end. The peer is a copy of the same
+//! number of bytes over a loopback connection, into a file that is synced.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ pub(super) const NOTES: &[&str] = &[
     "rate: bytes of slices by the time of the copying stage; *_cpu: processor seconds a gibibyte of a whole process, join and all",
     "tcp copy: from memory to memory; to file: into a file; to disk: with an fdatasync at the end",
 ];
-/// How often the newcomer is asked how much it has received.
+/// Interval at which the newcomer's received bytes are polled.
 const LOOK: Duration = Duration::from_millis(50);
 const RECORDS: u64 = 12_000_000;
 
-/// When the copying was over, and what came.
+/// When the copy ended, and its amount.
 struct Copied {
     seconds: f64,
     bytes: f64,
@@ -113,7 +113,7 @@ async fn join(
     Ok(copied)
 }
 
-/// Follows what the newcomer receives until it receives no more.
+/// Polls the newcomer until it receives no more data.
 async fn watch(newcomer: &Node, started: Instant) -> Result<Copied> {
     const QUIET: Duration = Duration::from_secs(3);
     let mut last = Copied {

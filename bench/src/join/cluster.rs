@@ -1,4 +1,4 @@
-//! Three nodes that found a cluster, and a spare one.
+//! Three nodes that found a cluster, and a spare node.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::process;
 /// Nodes before the join.
 pub(super) const FOUNDERS: usize = 3;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// Longer than any join here takes; a hang is what it finds.
+/// Longer than any join here takes; detects a hang.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Nodes, killed when dropped.
@@ -37,7 +37,7 @@ impl Cluster {
         Ok(builder.deadline(Duration::from_secs(30)).connect().await?)
     }
 
-    /// Starts a node that belongs to no cluster; its address.
+    /// Starts a node outside any cluster; returns its address.
     pub(super) async fn spare(&mut self) -> Result<String> {
         let mut node = Node::prepare(&self.program, self.dir.join("spare"), Vec::new())?;
         node.start()?;
@@ -47,7 +47,7 @@ impl Cluster {
         Ok(address)
     }
 
-    /// Kills a node and starts it again; how long until it serves.
+    /// Kills a node and restarts it; returns the time until it serves.
     pub(super) async fn restart_one(&mut self) -> Result<Duration> {
         let node = self.nodes.first_mut().context("no node")?;
         node.kill_9()?;

@@ -13,8 +13,8 @@ use crate::report::Report;
 
 const CHUNK: usize = 256 << 10;
 
-/// Copies as many bytes from memory: to memory, to a file, and to a file that is synced at
-/// the end; how long that last one took.
+/// Copies the given number of bytes from memory: to memory, to a file, and to a file that is synced
+/// at the end; returns the duration of the last copy.
 pub(super) fn measure(
     report: &mut Report,
     case: &str,
@@ -37,7 +37,7 @@ pub(super) fn measure(
     Ok(synced)
 }
 
-/// Sends bytes from one thread to this one; how long it took until they are finished.
+/// Sends bytes from another thread to this one; returns the time until they are finished.
 fn copy<W: Write>(
     bytes: u64,
     mut to: W,

@@ -1,10 +1,9 @@
-//! A fourth node joins three serving nodes: duration, moved data, and the effect on
-//! clients.
+//! A fourth node joins three serving nodes: duration, moved data, and the effect on clients.
 //!
-//! Three kvd processes are loaded, one is killed and started again, then a fourth joins
-//! under a steady traffic of gets and puts. Beside the join stands a plain copy of as many
-//! bytes over a loopback connection: what the transfer alone would cost. All processes and
-//! the client share the machine's cores.
+//! Three kvd processes are loaded, one is killed and restarted, then a fourth joins under steady
+//! traffic of gets and puts. The peer is a plain copy of the same number of bytes over a loopback
+//! connection: the cost of the transfer alone. All processes and the client share the machine's
+//! cores.
 
 mod bulk;
 mod cluster;
@@ -68,7 +67,7 @@ pub(crate) struct Args {
 /// Measures joins.
 ///
 /// # Errors
-/// kvd does not build, start or answer; a record is lost.
+/// kvd does not build, start or respond; a record is lost.
 pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let program = kvd::program(options)?;
     let mut report = Report::new("join", PREDICTIONS);
@@ -105,7 +104,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Where the figures of one cluster go.
+/// Destination of the figures of one cluster.
 struct Figures<'a> {
     report: &'a mut Report,
     subject: &'static str,
@@ -117,7 +116,7 @@ impl Figures<'_> {
     }
 }
 
-/// One cluster's life; the bytes that had to move.
+/// Runs one cluster; returns the bytes that had to move.
 async fn round(
     report: &mut Report,
     options: &Options,

@@ -1,7 +1,7 @@
 //! Steady traffic: a fixed rate of gets and puts, whatever the cluster does.
 //!
-//! Every request is its own task, so a slow one delays no other, and is timed from its
-//! sending. Gets are compared with the stored records; puts store them again.
+//! Every request has its own task, so a slow request delays no other, and is timed from its start.
+//! Gets are compared with the stored records; puts store the same records again.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(super) const PUTS_PER_S: u64 = 200;
 /// A tick sends this part of a second's requests.
 const TICKS_PER_S: u64 = 200;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Get,
@@ -36,21 +36,21 @@ impl Kind {
     }
 }
 
-/// When it was sent.
+/// When a request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Before,
     During,
 }
 
-/// What came of the requests of one kind and phase.
+/// Outcomes of the requests of one kind and phase.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) latencies_ns: Histogram<u64>,
     pub(super) failed: u64,
 }
 
-/// What came of all requests.
+/// Outcomes of all requests.
 #[derive(Debug)]
 pub(super) struct Seen {
     tallies: [Tally; 4],
@@ -125,7 +125,7 @@ impl Traffic {
         self.shared.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Waits for the answers to what was sent.
+    /// Waits for the answers to all sent requests.
     pub(super) async fn stop(self) -> Result<Seen> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.sender.await?;
@@ -150,7 +150,7 @@ impl Shared {
 
 async fn send_all(shared: Arc<Shared>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / TICKS_PER_S as u32);
-    // A client that was held up does not make up for it with a burst.
+    // After a delay, the client does not catch up with a burst.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut random, mut under_way) = (Random::of(5), JoinSet::new());
     while !shared.stop.load(Ordering::Relaxed) {

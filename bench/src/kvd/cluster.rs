@@ -1,4 +1,4 @@
-//! Nodes that are founded as one cluster.
+//! Nodes that found one cluster.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use anyhow::Result;
 use super::Node;
 use crate::report::TORC;
 
-/// How many replicas of each key a cluster is founded with.
+/// Replicas of each key in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replicas {
-    /// As many as kvd founds with by default.
+    /// The default of kvd.
     Default,
     One,
 }
 
 impl Replicas {
-    /// The default first: what tables say without naming a number.
+    /// The default first: tables show it without a number.
     pub(crate) const ALL: [Self; 2] = [Self::Default, Self::One];
 
     /// The name of this kind of cluster in reports.
@@ -36,15 +36,15 @@ impl Replicas {
     }
 }
 
-/// What reports say of their columns.
+/// A note for reports that explains the columns.
 pub(crate) const REPLICAS_NOTE: &str =
     "torc: a cluster as it is by default, with three replicas of each key";
 
-/// Nodes that found a cluster together when they are started, the founder last. Without
-/// other settings it is what kvd founds by default: three replicas.
+/// Nodes that found a cluster together when they are started, the founder last. Without other
+/// settings the cluster has kvd's default of three replicas.
 ///
 /// # Errors
-/// No free address, or a directory cannot be made.
+/// No free address, or a directory cannot be created.
 pub(crate) fn prepare(
     program: &Path,
     dir: &Path,
@@ -79,7 +79,7 @@ pub(crate) fn start(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
 /// Waits until all serve.
 ///
 /// # Errors
-/// One has ended, or does not get there.
+/// A node has ended, or does not become ready in time.
 pub(crate) async fn ready(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
     for node in &mut nodes {
         node.ready().await?;
@@ -90,7 +90,7 @@ pub(crate) async fn ready(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
 /// Founds a cluster and waits until it serves; see [`prepare`].
 ///
 /// # Errors
-/// kvd does not start, or does not get there.
+/// kvd does not start, or does not become ready in time.
 pub(crate) async fn found(
     program: &Path,
     dir: &Path,

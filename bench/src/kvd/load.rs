@@ -1,4 +1,4 @@
-//! Storing the data set: through the client library, or from a file by `kvctl load`.
+//! Stores the data set: through the client library, or from a file by `kvctl load`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -15,14 +15,14 @@ use crate::cleanup;
 use crate::process::Process;
 use crate::records;
 
-/// Records of a batch, and batches under way.
+/// Records per batch, and batches in flight.
 const BATCH: u64 = 500;
 const UNDER_WAY: usize = 8;
 
 /// Stores the first records of the data set.
 ///
 /// # Errors
-/// What the client said.
+/// The client's error.
 pub(crate) async fn load(client: &Client, count: u64) -> Result<()> {
     let batches = (0..count).step_by(BATCH as usize).map(|first| async move {
         let last = (first + BATCH).min(count);
@@ -44,7 +44,7 @@ pub(crate) async fn load(client: &Client, count: u64) -> Result<()> {
 /// Gets records of the data set, a million at most, spread over the first `count`.
 ///
 /// # Errors
-/// One is not there, or is not what was stored.
+/// A record is missing or differs from the stored one.
 pub(crate) async fn check(client: &Client, count: u64) -> Result<()> {
     const MOST: u64 = 1_000_000;
     let step = count.div_ceil(MOST).max(1);
@@ -79,7 +79,7 @@ struct Line<'a> {
 /// Writes the first records of the data set as NDJSON, some 170 bytes each.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub(crate) fn write_file(path: &Path, count: u64) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut out = BufWriter::with_capacity(1 << 16, file);
@@ -94,18 +94,18 @@ pub(crate) fn write_file(path: &Path, count: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// What `kvctl load --output json` prints, as far as it matters here.
+/// The part of the output of `kvctl load --output json` that is used here.
 #[derive(Debug, Deserialize)]
 struct Loaded {
     records: u64,
     records_per_s: f64,
 }
 
-/// Loads a file of `count` records with `kvctl load`; returns the rate that it prints, in
-/// records per second.
+/// Loads a file of `count` records with `kvctl load`; returns the rate that it prints, in records
+/// per second.
 ///
 /// # Errors
-/// What kvctl said, or not all of them were stored.
+/// kvctl's error, or some records were not stored.
 pub(crate) fn load_file(kvctl: &Path, nodes: &[Node], file: &Path, count: u64) -> Result<f64> {
     let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
     let mut command = cleanup::bound(kvctl)?;

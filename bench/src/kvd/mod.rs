@@ -1,4 +1,4 @@
-//! `kvd`, the server that is measured: built if need be, and run as processes.
+//! `kvd`, the measured server: built if necessary, and run as processes.
 
 mod cluster;
 mod load;
@@ -17,20 +17,20 @@ pub(crate) use load::{check, load, load_file, write_file};
 pub(crate) use node::Node;
 pub(crate) use readings::Readings;
 
-/// The kvd to measure: the one that was named; else the one beside this program. Under
-/// `cargo run` that one is first brought up to date, so that what is measured is what
-/// the sources say; without cargo it is built only when it is missing.
+/// The kvd to measure: the named one, else the one beside this program. Under `cargo run` it is
+/// rebuilt first, so that the measured program matches the sources; without cargo it is built only
+/// if it is missing.
 ///
 /// # Errors
-/// It is not there, or does not build.
+/// It is missing, or does not build.
 pub(crate) fn program(options: &Options) -> Result<PathBuf> {
     built(options.kvd.as_deref(), "torc-server", "kvd")
 }
 
-/// The kvctl to load and drive a cluster with, found as the kvd is.
+/// The kvctl that loads and drives a cluster, found like the kvd.
 ///
 /// # Errors
-/// It is not there, or does not build.
+/// It is missing, or does not build.
 pub(crate) fn kvctl(options: &Options) -> Result<PathBuf> {
     built(options.kvctl.as_deref(), "torc-kvctl", "kvctl")
 }
@@ -54,12 +54,12 @@ fn built(named: Option<&Path>, package: &str, name: &str) -> Result<PathBuf> {
     Ok(beside)
 }
 
-/// The profile that this program was built with, by the folder in which it lies.
+/// The profile of this program's build, named by the directory of the program.
 fn profile() -> Result<String> {
     let program = std::env::current_exe()?;
     let folders = program.ancestors().filter_map(Path::file_name);
     let mut names = folders.map(|name| name.to_string_lossy().into_owned());
-    // A test's program lies in `deps`.
+    // The program of a test is in `deps`.
     let folder = names.by_ref().skip(1).find(|name| name != "deps");
     let folder = folder.context("this program lies in no folder")?;
     Ok(if folder == "debug" {

@@ -1,4 +1,4 @@
-//! One kvd process: its own data directory, free ports, and its log kept.
+//! One kvd process with its own data directory, free ports, and a log.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,22 +16,22 @@ use crate::cleanup;
 use crate::process::Process;
 use torc_testkit::free_address;
 
-/// How long a node may take until it serves.
+/// Time limit for a node to start serving.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long a node may take until it has flushed and compacted what was loaded.
+/// Time limit for a node to flush and compact a load.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1_800);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 const ASK_RARELY: Duration = Duration::from_millis(250);
-/// Less than this may stay in the memtable for good.
+/// Less than this may remain in the memtable indefinitely.
 const LEFT_BYTES: f64 = 5_242_880.0;
-/// Longer than what separates one step of a flush or compaction from the next.
+/// Longer than the interval between two steps of a flush or compaction.
 const REST: Duration = Duration::from_secs(10);
 
 /// A node, running or not. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     program: PathBuf,
-    /// Arguments before kvd's own, where another program runs it.
+    /// Arguments before kvd's own, if another program runs it.
     leading: Vec<OsString>,
     dir: PathBuf,
     pub(crate) grpc: SocketAddr,
@@ -42,14 +42,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Settings with which records are flushed and compacted soon after a load, whatever is left
-    /// of them.
+    /// Settings that flush and compact records soon after a load, however few remain.
     pub(crate) const SETTLING: [&str; 2] = ["--flush-after-s=2", "--compact-when-idle-s=4"];
 
-    /// A node that is not running yet and has nothing in its directory.
+    /// A node that is not running yet and has an empty directory.
     ///
     /// # Errors
-    /// No free address, or the directory cannot be made.
+    /// No free address, or the directory cannot be created.
     pub(crate) fn prepare(program: &Path, dir: PathBuf, extra: Vec<String>) -> Result<Self> {
         std::fs::create_dir_all(&dir)?;
         Ok(Self {
@@ -96,10 +95,10 @@ impl Node {
         Ok(())
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn kill_9(&mut self) -> Result<()> {
         self.process
             .take()
@@ -120,7 +119,7 @@ impl Node {
     /// Waits until the node serves its partitions.
     ///
     /// # Errors
-    /// It has ended, or does not get there; with the end of its log.
+    /// It has ended, or does not become ready in time; with the end of its log.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         self.until("ready", |node| {
             let http = node.http;
@@ -129,7 +128,7 @@ impl Node {
         .await
     }
 
-    /// Waits until the node listens, member of a cluster or not.
+    /// Waits until the node listens, whether or not it is a member of a cluster.
     ///
     /// # Errors
     /// As [`Node::ready`].
@@ -141,19 +140,19 @@ impl Node {
         .await
     }
 
-    /// What the node counts now.
+    /// The node's present metrics.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub(crate) async fn readings(&self) -> Result<Readings> {
         Ok(Readings::of(ask(self.http, "/metrics").await?))
     }
 
-    /// Waits until the records of a load are flushed and compaction has come to rest. The node
-    /// must have been started with [`SETTLING`](Self::SETTLING).
+    /// Waits until the records of a load are flushed and compaction is idle. The node must have
+    /// been started with [`SETTLING`](Self::SETTLING).
     ///
     /// # Errors
-    /// It does not get there.
+    /// It does not become idle in time.
     pub(crate) async fn settled(&self, records: u64) -> Result<()> {
         let give_up = Instant::now() + SETTLE_TIMEOUT;
         let (mut before, mut since) = (None, Instant::now());
@@ -206,13 +205,13 @@ impl Node {
     }
 }
 
-/// Whether `/readyz` says 200.
+/// Whether `/readyz` returns 200.
 async fn is_ready(http: SocketAddr) -> bool {
     let answer = ask(http, "/readyz").await;
     answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// An answer by HTTP, its head included.
+/// An HTTP response, including its head.
 async fn ask(http: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(http).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");

@@ -1,8 +1,8 @@
-//! What a node counts, as it tells Prometheus.
+//! A node's metrics, as exposed to Prometheus.
 
 use anyhow::{Context as _, Result};
 
-/// One answer of `/metrics`.
+/// One response of `/metrics`.
 #[derive(Debug, Clone)]
 pub(crate) struct Readings(String);
 
@@ -14,7 +14,7 @@ impl Readings {
     /// A gauge or a counter without labels, its name without `torc_` and `_total`.
     ///
     /// # Errors
-    /// The node has none of this name.
+    /// The node has no metric of this name.
     pub(crate) fn value(&self, name: &str) -> Result<f64> {
         let value = |line: &str| {
             let after = line.strip_prefix("torc_")?.strip_prefix(name)?;

@@ -1,7 +1,7 @@
-//! What it costs to see whether a client may do something.
+//! The cost of checking a client's permissions.
 //!
-//! A message of a session costs the check of its token's scopes; a request of its own costs finding the token as well. The worst
-//! token has 16 scopes, of which none is meant.
+//! A message of a session costs the check of its token's scopes; a unary request also costs the
+//! lookup of the token. The worst token has 16 scopes, none of which matches.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use super::timing::{LOOKUP, each};
 use crate::records;
 use crate::report::{Report, TORC};
 
-/// Tokens of a cluster that has as many as it may.
+/// The maximum number of tokens of a cluster.
 pub(super) struct Tokens {
     texts: Vec<String>,
     holders: Holders,

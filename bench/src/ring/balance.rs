@@ -1,4 +1,4 @@
-//! How even rings are that grow one node at a time, and how much a join moves.
+//! Balance of rings that grow one node at a time, and how much a join moves.
 
 use anyhow::Result;
 use torc_ring::{Growth, Row, simulate};
@@ -9,15 +9,15 @@ use crate::records::Random;
 use crate::report::{Metric, Report, TORC};
 
 const RANDOM: &str = "random";
-/// Sizes that are shown; the worst is of all.
+/// Sizes shown; the worst case covers all sizes.
 const SHOWN: [u32; 5] = [4, 10, 25, 50, 100];
 /// Up to as many nodes as replicas, every node holds everything.
 const FROM: u32 = REPLICAS as u32 + 1;
-/// Keys by which the peer's balance is counted: at 100 nodes a perfectly even ring would
-/// look 2.5 % uneven by primaries, and half of that by replicas.
+/// Keys that measure the peer's balance: at 100 nodes a perfectly even ring would look 2.5 % uneven
+/// by primaries, and half of that by replicas.
 const KEYS: usize = 1 << 20;
 
-/// How even a ring is; the busiest node over the mean, and what moved over the minimum.
+/// A ring's balance: the busiest node over the mean, and the moved amount over the minimum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Figures {
     replica: f64,
@@ -104,7 +104,7 @@ fn of_row(row: &Row) -> (Figures, Figures) {
     (torc, random)
 }
 
-/// The peer's ring as it grows, seen through keys.
+/// The peer's growing ring, measured through keys.
 struct Peer {
     nodes: u16,
     keys: Vec<[u8; 8]>,
@@ -121,7 +121,7 @@ impl Peer {
         }
     }
 
-    /// One node more.
+    /// Adds a node.
     fn join(&mut self) -> Figures {
         self.nodes += 1;
         let ring = ketama::ring(self.nodes);

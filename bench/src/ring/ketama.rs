@@ -9,7 +9,7 @@ pub(super) const KETAMA: &str = "pingora-ketama";
 
 /// Nodes that hold a key, at most three, the first of the list first.
 pub(super) type Holders = [u16; 3];
-/// No node, where there are fewer than three.
+/// Marks a missing holder if there are fewer than three nodes.
 pub(super) const NOBODY: u16 = u16::MAX;
 
 fn address(node: u16) -> SocketAddr {
@@ -35,7 +35,7 @@ pub(super) fn ring(nodes: u16) -> Continuum {
     Continuum::new(&buckets)
 }
 
-/// The distinct nodes that follow a key; `nodes` is how many the ring has.
+/// The distinct nodes that follow a key; `nodes` is the ring's number of nodes.
 pub(super) fn holders(ring: &Continuum, nodes: u16, key: &[u8]) -> Holders {
     let wanted = usize::from(nodes).min(3);
     let mut holders = [NOBODY; 3];

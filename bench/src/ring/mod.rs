@@ -1,13 +1,13 @@
-//! The ring: how even, how much moves, how fast it answers, how long a plan takes.
+//! The ring: balance, movement, and the time of lookups and plans.
 //!
-//! Balance is beside two peers. `random` has as many positions as Torc, at random tokens,
-//! placed by Torc's own walk. `pingora-ketama` (Cloudflare's port of the nginx ring) has
-//! its own 160 points a node. A ring without leads has its first replica as the lead.
+//! Balance is compared with two peers. `random` has as many positions as Torc, at random tokens,
+//! placed by Torc's own walk. `pingora-ketama` (Cloudflare's port of the nginx ring) has its own
+//! 160 points per node. In a ring without leads, the first replica counts as the lead.
 //!
-//! `access` is about bearer tokens: what the check of an operation costs.
+//! `access` measures bearer tokens: the cost of checking an operation.
 //!
-//! Balance and movement are the same in every round, so they are computed once; lookups
-//! and plans are timed in each.
+//! Balance and movement are the same in every round, so they are computed once; lookups and plans
+//! are timed in each.
 
 mod access;
 mod balance;

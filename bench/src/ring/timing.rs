@@ -1,4 +1,4 @@
-//! How long lookups and plans take on a ring of many nodes.
+//! Time of lookups and plans on a ring with many nodes.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ const KEY_CASE: &str = "replicas of a key, hashed";
 const JOIN_CASE: &str = "the last join planned";
 const PARTITIONS: Partitions = Partitions::DEFAULT;
 
-/// Both rings, and one of a node less from which the last join is planned.
+/// Both rings, and a ring with one node fewer, from which the last join is planned.
 pub(super) struct Rings {
     nodes: u32,
     specs: BTreeMap<NodeId, NodeSpec>,
@@ -130,7 +130,7 @@ impl Rings {
     }
 }
 
-/// Nanoseconds that `work` takes for one of `items`, done `times` times.
+/// Nanoseconds that `work` takes per item, repeated `times` times.
 pub(super) fn each<T>(items: &[T], times: usize, mut work: impl FnMut(&T)) -> f64 {
     let started = Instant::now();
     items.iter().cycle().take(times).for_each(&mut work);

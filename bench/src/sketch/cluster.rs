@@ -1,4 +1,5 @@
-//! Hot keys of several nodes: each access at any of them, ten snapshots each, sent as bytes, answered together.
+//! Hot keys of several nodes: each access at one of them, ten snapshots each, sent as bytes,
+//! combined into one answer.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub(super) fn measure(report: &mut Report, mut stream: Stream, accesses: u64) ->
     let exact = stream.for_each_block(accesses, |block| {
         for digest in &block.digests {
             counted += 1;
-            // Which node is as random as the access, and has nothing to do with the key.
+            // The node is chosen at random, independently of the key.
             let node = (counted.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % NODES;
             nodes[node].record(digest, || name(digest));
             if counted == next_snapshot {
@@ -61,7 +62,7 @@ fn send_all(nodes: &mut [HotKeys], sent: &mut [Vec<Vec<u8>>], now_ms: u64) {
     }
 }
 
-/// What the node that was asked does: decodes, merges and asks again.
+/// The work of the coordinating node: decodes, merges and queries.
 fn answer(sent: &[Vec<Vec<u8>>]) -> Result<HotAnswer> {
     let limits = IntervalLimits {
         counters: shape()?.counters(),
@@ -92,7 +93,7 @@ fn compare(report: &mut Report, case: &str, exact: &[u64], answer: &HotAnswer) {
         .iter()
         .map(|key| (key_of(&key.digest), key.estimate));
     truth.compare(report, case, TORC, reported);
-    // N/k - εN is what each reported key has at least, but with probability δ.
+    // Each reported key has at least N/k - εN accesses, except with probability δ.
     let least = truth.threshold.saturating_sub(answer.error_bound);
     let counts = answer
         .keys

@@ -1,4 +1,4 @@
-//! Count-min beside a count-min of the same size.
+//! Count-min beside a peer's count-min of the same size.
 
 use std::hint::black_box;
 
@@ -71,7 +71,7 @@ pub(super) fn measure(report: &mut Report, mut stream: Stream, accesses: u64) ->
     Ok(())
 }
 
-/// By how much estimates exceed the truth, over all keys that occurred.
+/// The excess of estimates over the truth, over all keys that occurred.
 fn errors(
     report: &mut Report,
     case: &str,

@@ -17,9 +17,10 @@ const HEAVY: Metric = Metric::new("heavy_keys", "keys");
 const REPORTED: Metric = Metric::new("reported", "keys");
 const LARGEST_ERROR: Metric = Metric::new("largest_error", "ppm of accesses");
 
-/// Entries of the peer's map; it uses three quarters of them, and errs by 3.5 / 8192 of the accesses, less than the others.
+/// Entries of the peer's map; it uses three quarters of them, and errs by 3.5 / 8192 of the
+/// accesses, less than the others.
 const MAP_SIZE: usize = 8192;
-/// What the peer's documentation recommends.
+/// The value that the peer's documentation recommends.
 const DECAY: f64 = 0.9;
 
 /// One round.
@@ -69,7 +70,7 @@ pub(super) fn measure(report: &mut Report, mut stream: Stream, accesses: u64) ->
     let by_digest: HashMap<Digest, u64> =
         truth.counts.keys().map(|&key| (digest(key), key)).collect();
     let answer = ours.answer();
-    // A key that is reported and not looked for is none of interest here; it has no number.
+    // A reported key without a number is none of the keys of interest.
     let answer = answer
         .iter()
         .map(|hitter| (by_digest.get(&hitter.digest).copied(), hitter.estimate));
@@ -95,7 +96,7 @@ pub(super) fn measure(report: &mut Report, mut stream: Stream, accesses: u64) ->
     Ok(())
 }
 
-/// A key of 40 bytes, as a node would note it.
+/// A key of 40 bytes, as a node would record it.
 pub(super) fn name(digest: &Digest) -> KeyName {
     let mut key = [b'k'; 40];
     key[..16].copy_from_slice(&digest.0);
@@ -108,9 +109,9 @@ pub(super) fn name(digest: &Digest) -> KeyName {
 /// Exact counts.
 pub(super) struct Truth {
     total: u64,
-    /// The least count that is heavy.
+    /// The lowest heavy count.
     pub(super) threshold: u64,
-    /// Of the heavy keys.
+    /// Counts of the heavy keys.
     pub(super) counts: HashMap<u64, u64>,
 }
 
@@ -127,7 +128,7 @@ impl Truth {
         }
     }
 
-    /// What a subject reports, beside what is.
+    /// Compares a subject's report with the truth.
     pub(super) fn compare(
         &self,
         report: &mut Report,

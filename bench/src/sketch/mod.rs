@@ -1,13 +1,14 @@
-//! The sketches: what counting costs, how wrong it is, what of it is found again.
+//! The sketches: the cost of counting, its error, and the recall.
 //!
-//! Streams are of Zipf and uniform accesses to a million keys, with exact counts beside. Torc counts
-//! the digests that an operation brings along; the peers get a number for each key and hash it, which is
-//! cheaper for them than a key of bytes would be. A block of accesses is made first and then counted by each subject in turn, so that
-//! making it is not in the figures. Times are processor time of the one thread that does it all.
+//! Streams are Zipf and uniform accesses to a million keys, with exact counts for comparison. Torc
+//! counts the digests that operations carry; the peers get a number for each key and hash it, which
+//! is cheaper for them than a key of bytes. Each block of accesses is generated first and then
+//! counted by each subject in turn, so the figures exclude generation. Times are processor time of
+//! the only thread.
 //!
-//! `datasketches` (Apache): count-min of the same rows and counters, and frequent items by Misra and Gries.
-//! `heavykeeper`: the most frequent keys, with counters that decay; it may miss some. `aho-corasick` and `fastcdc`
-//! search and cut.
+//! `datasketches` (Apache): count-min with the same rows and counters, and frequent items by Misra
+//! and Gries. `heavykeeper`: the most frequent keys, with decaying counters; it may miss some.
+//! `aho-corasick` and `fastcdc` search and cut text.
 
 mod cluster;
 mod counting;
@@ -32,15 +33,15 @@ const FASTCDC: &str = "fastcdc";
 const UPDATE: Metric = Metric::new("update", "ns");
 const QUERY: Metric = Metric::new("query", "ns");
 const MEMORY: Metric = Metric::new("memory", "KiB");
-/// Of the keys that have 1/k of the accesses, how many are found.
+/// The share of the keys with 1/k of the accesses that are found.
 const RECALL: Metric = Metric::new("recall", "%");
 
-/// Counters a row and rows, as a node counts hot keys: ε = 1/2048 and δ = 1/32.
+/// Counters per row, and rows, as in a node's count of hot keys: ε = 1/2048 and δ = 1/32.
 const WIDTH_LOG2: u8 = 12;
 const DEPTH: u8 = 5;
 /// Keys with a thousandth of the accesses are heavy.
 const K: u32 = 1000;
-/// Different keys.
+/// Distinct keys.
 const KEYS: u64 = 1_000_000;
 
 const PREDICTIONS: &[Prediction] = &[
@@ -77,7 +78,7 @@ pub(crate) struct Args {
 /// Measures the sketches.
 ///
 /// # Errors
-/// A subject cannot be made, or two parts of one do not go together.
+/// A subject cannot be created, or two parts of it cannot be merged.
 pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let mut report = Report::new("sketch", PREDICTIONS);
     let usual = if options.quick { 100_000 } else { 10_000_000 };

@@ -1,4 +1,4 @@
-//! How many keys two sets share, from their sketches alone.
+//! The number of keys that two sets share, from their sketches alone.
 
 use anyhow::Result;
 use torc_sketch::{CountMin, Shape};
@@ -8,7 +8,7 @@ use crate::report::{Metric, Report, TORC};
 
 const SET: u64 = 200_000;
 const SHARED: u64 = 20_000;
-/// Four rows of 65,536: 2 MiB a set.
+/// Four rows of 65,536: 2 MiB per set.
 const WIDTH_LOG2: u8 = 16;
 const DEPTH: u8 = 4;
 const CASE: &str = "overlap of two sets of 200,000 keys";

@@ -1,4 +1,4 @@
-//! Streams of accesses, made a block at a time.
+//! Streams of accesses, generated one block at a time.
 
 use rustix::time::{ClockId, clock_gettime};
 use torc_record::Digest;
@@ -6,16 +6,16 @@ use torc_sketch::SeedStream;
 
 use crate::records::Random;
 
-/// Accesses that are made, and then counted, at a time: enough that what a subject keeps in caches is
-/// loaded once and used often.
+/// Accesses generated, and then counted, at a time: enough that a subject loads its data into the
+/// caches once and uses it often.
 const BLOCK: usize = 1 << 18;
 
-/// How often which keys are accessed.
+/// The distribution of the accesses.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// Key i with a probability that falls with i^-1.1.
     Zipf,
-    /// All alike.
+    /// All keys are equally likely.
     Uniform,
 }
 
@@ -28,7 +28,7 @@ impl Kind {
     }
 }
 
-/// A stream without end.
+/// An endless stream.
 pub(super) struct Stream {
     pub(super) kind: Kind,
     pub(super) keys: u64,
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     zipf: Zipf,
 }
 
-/// Accesses, as Torc and as a peer sees them.
+/// Accesses in Torc's form and in a peer's form.
 #[derive(Default)]
 pub(super) struct Block {
     pub(super) keys: Vec<u64>,
@@ -50,7 +50,7 @@ impl Block {
     }
 }
 
-/// The digest that stands for the key of a number: as random as a real one.
+/// The digest that stands for the key with a number: as random as a real one.
 pub(super) fn digest(key: u64) -> Digest {
     Digest(SeedStream::new(key).next_u128().to_be_bytes())
 }
@@ -67,7 +67,7 @@ impl Stream {
         }
     }
 
-    /// Hands `accesses` of the stream to `each`, in blocks, and adds them to exact counts.
+    /// Passes `accesses` of the stream to `each`, in blocks, and adds them to exact counts.
     pub(super) fn for_each_block(
         &mut self,
         accesses: u64,
@@ -98,8 +98,8 @@ impl Stream {
     }
 }
 
-/// Processor time of this thread that `work` takes, and what it gives: what others do on the machine is not in it,
-/// but for the caches that they share.
+/// Processor time of this thread that `work` takes, and its result: excludes other work on the
+/// machine, except for shared caches.
 pub(super) fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -118,7 +118,7 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Times one piece of work done on each of `items`.
+    /// Times one call of `work` on each of `items`.
     pub(super) fn each<T>(&mut self, items: &[T], work: impl FnMut(&T)) {
         self.seconds += seconds(|| items.iter().for_each(work)).0;
         self.times += items.len() as u64;
@@ -129,8 +129,8 @@ impl Stopwatch {
     }
 }
 
-/// Numbers below `n`, number i with a probability in proportion to (i + 1)^-s: rejection-inversion (Hörmann and
-/// Derflinger 1996), for s other than 1.
+/// Numbers below `n`, number i with a probability proportional to (i + 1)^-s: rejection-inversion
+/// (Hörmann and Derflinger 1996), for s other than 1.
 pub(crate) struct Zipf {
     n: f64,
     s: f64,
@@ -155,7 +155,7 @@ impl Zipf {
         zipf
     }
 
-    /// Of x^-s, up to a constant.
+    /// The integral of x^-s, up to a constant.
     fn integral(&self, x: f64) -> f64 {
         (x.powf(1.0 - self.s) - 1.0) / (1.0 - self.s)
     }
@@ -181,7 +181,8 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Of 200,000 draws the first key has 1 / H with H = sum of i^-1.1; five standard deviations either way, the second 2^-1.1 of that.
+    /// Of 200,000 draws, the first key has the share 1 / H with H = sum of i^-1.1, within five
+    /// standard deviations; the second has 2^-1.1 of that.
     #[test]
     fn zipf_draws_follow_their_law() {
         let exact = Stream::new(Kind::Zipf, 1000, 7).for_each_block(200_000, |_| ());

@@ -1,4 +1,4 @@
-//! Searching and cutting text: records as `bench` stores them, one after the other.
+//! Searches and cuts text: concatenated records, as `bench` stores them.
 
 use std::hint::black_box;
 
@@ -37,10 +37,11 @@ pub(super) fn measure(report: &mut Report, round: u64, len: usize) -> Result<()>
     cut(report, round, &text)
 }
 
-/// What is looked for: parts of values that occur in few or none of them, as many and as long as told.
+/// Search patterns: parts of values that occur in few or no values, with the given number and
+/// length.
 fn searches() -> Vec<(String, Vec<Vec<u8>>)> {
     let text = |parts: &[&str]| parts.iter().map(|it| it.as_bytes().to_vec()).collect();
-    // Of two lengths; one occurs in each hundredth value.
+    // Two lengths; one pattern occurs in each hundredth value.
     let four = [
         "\"status\":404",
         "\"status\":500",
@@ -54,7 +55,7 @@ fn searches() -> Vec<(String, Vec<Vec<u8>>)> {
         ),
         ("search for 4 patterns".to_owned(), text(&four)),
     ];
-    // From within values of records that are not in the text: as like it as can be.
+    // From within values of records outside the text: as similar to it as possible.
     let unseen = |number: u64, len: usize| -> Vec<u8> {
         let first = 4_000_000_000 + 1_000 * number;
         let values = (first..).flat_map(|index| records::pair(index).value);
@@ -75,7 +76,7 @@ fn searches() -> Vec<(String, Vec<Vec<u8>>)> {
     searches
 }
 
-/// By each method.
+/// Searches by each method.
 fn search(
     report: &mut Report,
     seed: u64,
@@ -147,7 +148,7 @@ fn ends_by_peer(text: &[u8]) -> Vec<usize> {
     black_box(chunks.map(|chunk| chunk.offset + chunk.length).collect())
 }
 
-/// How much of `text` is in chunks that the changed text has too.
+/// The share of `text` in chunks that the changed text contains too.
 fn shared(ends: &[usize], text: &[u8], changed_ends: &[usize], changed: &[u8]) -> f64 {
     let kept: std::collections::HashSet<&[u8]> = chunks(changed_ends, changed).collect();
     let shared = chunks(ends, text).filter(|chunk| kept.contains(chunk));

@@ -1,5 +1,5 @@
-//! One task of the suite, in a process of its own, which says its figures on the
-//! standard output, one `name value` a line.
+//! One task of the suite in its own process. It prints its figures to standard output, one `name
+//! value` per line.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::engine::{self, Subject};
 use super::{held, moved, puts, reads};
 use crate::records;
 
-/// Said when all figures are told.
+/// Marks the end of the figures.
 pub(super) const END: &str = "end";
 
 /// Which store, where, and what to do with it.
@@ -57,7 +57,7 @@ enum Task {
 /// Carries out the task.
 ///
 /// # Errors
-/// What the store said; a record that is not there or is another.
+/// The store's error; a record that is missing or differs.
 pub(crate) fn run(args: &ChildArgs) -> Result<()> {
     match args.task {
         Task::Puts { writers, millis } => {
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<()> {
     }
 }
 
-/// Until it is killed; or the parent has gone, which closes the input.
+/// Waits to be killed, or until the parent has ended, which closes the input.
 fn wait() -> Result<()> {
     say(END, 0.0)?;
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -109,7 +109,7 @@ fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     wait()
 }
 
-/// Tells the parent a figure.
+/// Reports a figure to the parent.
 pub(super) fn say(name: &str, value: f64) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{name} {value}")?;

@@ -1,4 +1,4 @@
-//! What is asked of every store.
+//! The interface of every measured store.
 
 use std::path::Path;
 
@@ -46,8 +46,8 @@ impl Subject {
         !matches!(self, Self::RocksDb) || cfg!(feature = "rocksdb")
     }
 
-    /// Bytes on the disk for each record of the suite, at most and while it is loaded: what
-    /// is asked for before a run, so that no disk is filled.
+    /// Disk space per record of the suite, at most and during the load, bytes. Checked before a
+    /// run, so that it does not fill the disk.
     pub(super) const fn disk_bytes_per_record(self) -> u64 {
         match self {
             Self::Torc => 450,
@@ -57,29 +57,29 @@ impl Subject {
     }
 }
 
-/// A store that is open, to be used from many threads.
+/// An open store, used from many threads.
 pub(super) trait Engine: Send + Sync {
-    /// Stores a record; done when it is as durable as this store makes it.
+    /// Stores a record; completes when it is as durable as this store makes it.
     fn put(&self, pair: Pair) -> BoxFuture<'_, Result<()>>;
 
     /// Stores many records as one batch, as durably.
     fn put_many(&self, pairs: Vec<Pair>) -> Result<()>;
 
-    /// The length of a key's value, which is looked at.
+    /// The length of a key's value, which is read.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
 
-    /// How many of the keys are there; their values are looked at.
+    /// The number of the keys that exist; reads their values.
     fn get_many(&self, keys: &[&[u8]]) -> Result<usize>;
 
-    /// Does now what the store would do in the background after a load.
+    /// Does now the work that the store would do in the background after a load.
     fn settle(&self) -> Result<()>;
 
-    /// What only Torc can be asked.
+    /// Torc, for measurements that only Torc supports.
     fn torc(&self) -> Option<&torc::Torc> {
         None
     }
 
-    /// Closes in order.
+    /// Closes the store cleanly.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
@@ -102,8 +102,8 @@ pub(super) fn open(subject: Subject, dir: &Path) -> Result<Box<dyn Engine>> {
     })
 }
 
-/// Looks at the first and the last byte of a value, as whoever asked for it would; its
-/// length. Stores that answer with a reference have not read it yet.
+/// Reads the first and the last byte of a value, as a caller would; returns its length. Stores that
+/// return a reference have not read the value yet.
 pub(super) fn touched(value: &[u8]) -> usize {
     std::hint::black_box((value.first(), value.last()));
     value.len()

@@ -1,5 +1,5 @@
-//! The peer fjall 2: one partition, a batch of its journal a commit, fdatasynced. Bloom
-//! filters of 10 bits a key, as it comes; its cache as large as that of the others.
+//! The peer fjall 2: one partition, one batch of its journal per commit, fdatasynced. Bloom filters
+//! with 10 bits per key, its default; its cache is as large as that of the others.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Group commit around a store that has none: one committer thread takes what is
-//! waiting, commits it as one batch, and answers every writer.
+//! Group commit for a store without it: one committer thread takes the waiting records, commits
+//! them as one batch, and answers every writer.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,15 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::engine::Engine;
 use crate::records::Pair;
 
-/// A store whose commit takes the caller's thread.
+/// A store that commits on the caller's thread.
 pub(super) trait Peer: Send + Sync + 'static {
     /// Stores records, and returns when they are as durable as this store makes them.
     fn commit(&self, batch: &[Pair]) -> Result<()>;
 
-    /// The length of a key's value, which is looked at.
+    /// The length of a key's value, which is read.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
 
-    /// How many of the keys are there; one by one where the store has nothing else.
+    /// The number of the keys that exist; one by one if the store has no batched get.
     fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
         let mut found = 0;
         for key in keys {
@@ -28,12 +28,12 @@ pub(super) trait Peer: Send + Sync + 'static {
         Ok(found)
     }
 
-    /// What its documentation recommends after a load; nothing where it says nothing.
+    /// What its documentation recommends after a load; nothing by default.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Closes, so that the store can be opened again at once.
+    /// Closes the store, so that it can be opened again at once.
     fn close(self) -> Result<()>
     where
         Self: Sized,
@@ -42,7 +42,7 @@ pub(super) trait Peer: Send + Sync + 'static {
     }
 }
 
-/// Most records of one commit.
+/// Most records per commit.
 const BATCH: usize = 4096;
 
 /// A peer with its committer.
@@ -52,7 +52,7 @@ pub(super) struct Grouped<P> {
     committer: JoinHandle<()>,
 }
 
-/// A put and the writer that waits for it.
+/// A put, and the writer waiting for it.
 struct Waiting {
     pair: Pair,
     done: oneshot::Sender<Result<()>>,
@@ -85,7 +85,7 @@ fn commit_all(peer: &impl Peer, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
         pairs.clear();
         for writer in writers.drain(..) {
             let answer = outcome.as_ref().map_err(|error| anyhow!("{error:#}"));
-            // A writer that no longer waits needs no answer.
+            // A writer that has stopped waiting needs no answer.
             let _ = writer.send(answer.copied());
         }
     }

@@ -1,4 +1,4 @@
-//! Filling a store: how fast, what follows the load, and what it takes of the disk.
+//! Fills a store: the rate, the work after the load, and the disk space.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::torc::Torc;
 use crate::process;
 use crate::records;
 
-/// Records of a batch while filling.
+/// Records per batch while filling.
 const BATCH: u64 = 10_000;
-/// What stores do in the background after a load is part of holding it.
+/// Background work of stores after a load counts as part of holding it.
 const REST: Duration = Duration::from_secs(2);
 /// The threads of Torc's store that flush and compact.
 const FLUSHER: &str = "torc-flush";
 const COMPACTOR: &str = "torc-compact";
 
-/// Fills an empty store and tells how that went. The store stays open, and is forgotten:
-/// whoever asked kills this process.
+/// Fills an empty store and reports the figures. The store stays open and is leaked: the parent
+/// kills this process.
 pub(super) fn fill(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let before = process::memory(std::process::id())?.resident_bytes;
     let store = engine::open(subject, dir)?;
@@ -43,7 +43,7 @@ pub(super) fn fill(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     Ok(())
 }
 
-/// Records a second, in batches that are durable one after the other.
+/// Records per second, in batches that become durable one after the other.
 fn load(store: &dyn Engine, records: u64) -> Result<f64> {
     let started = Instant::now();
     for first in (0..records).step_by(BATCH as usize) {
@@ -53,8 +53,8 @@ fn load(store: &dyn Engine, records: u64) -> Result<f64> {
     Ok(records as f64 / started.elapsed().as_secs_f64())
 }
 
-/// What one core flushes and compacts in a second: by the processor time of the two threads, so
-/// that neither waiting for the disk nor other work on the machine counts.
+/// Records that one core flushes and compacts per second: by the processor time of the two threads,
+/// so neither waits for the disk nor other work on the machine count.
 fn tell_of_upkeep(torc: &Torc, records: u64) -> Result<()> {
     let stats = torc.store().stats();
     let per_core = |count: u64, thread| {

@@ -1,6 +1,6 @@
-//! The peer LMDB, through heed: one database, a transaction a batch, synced on commit as it
-//! does by default. Gets share a read transaction that is begun anew after a commit, as its
-//! documentation recommends.
+//! The peer LMDB, through heed: one database, one transaction per batch, synced on commit as by
+//! default. Gets share a read transaction, which is renewed after a commit, as its documentation
+//! recommends.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +13,11 @@ use super::engine::touched;
 use super::grouped::Peer;
 use crate::records::Pair;
 
-/// Address space, not memory and not disk: it cannot grow beyond this.
+/// Address space, neither memory nor disk: the database cannot grow beyond this.
 const MAP_BYTES: usize = 1 << 38;
 
 pub(super) struct Lmdb {
-    // Before the environment: it is a reader of it.
+    // Declared before the environment, so that it is dropped first: it reads from it.
     reading: Mutex<Option<RoTxn<'static, WithoutTls>>>,
     records: Database<Bytes, Bytes>,
     env: Env<WithoutTls>,
@@ -27,8 +27,8 @@ impl Lmdb {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_BYTES);
-        // SAFETY: nobody else touches the file while it is mapped: the directory is this
-        // measurement's own, and no other process opens it before this one has ended.
+        // SAFETY: no other code modifies the file while it is mapped: the directory belongs to this
+        // measurement, and no other process opens it before this one has ended.
         let env = unsafe { options.open(dir) }?;
         let mut begun = env.write_txn()?;
         let records = env.create_database(&mut begun, None)?;
@@ -51,7 +51,7 @@ impl Lmdb {
 
 impl Peer for Lmdb {
     fn commit(&self, batch: &[Pair]) -> Result<()> {
-        // Pages that a reader may look at cannot be reused.
+        // Pages that a reader may access cannot be reused.
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut begun = self.env.write_txn()?;
         for pair in batch {

@@ -1,10 +1,10 @@
-//! What children tell, and in what units.
+//! The figures of child processes, and their units.
 
 use anyhow::{Context as _, Result};
 
 use crate::report::Metric;
 
-/// In bytes a record: of the disk, of memory, and of Torc's index by its parts.
+/// In bytes per record: disk, memory, and the parts of Torc's index.
 const PER_RECORD: &[&str] = &[
     "disk_per_record",
     "peak_ram_per_record",
@@ -49,10 +49,10 @@ const METRICS: &[Metric] = &[
     Metric::new("verify_per_record", "ns"),
 ];
 
-/// The metric of a name.
+/// The metric with a name.
 ///
 /// # Errors
-/// Nothing is called so.
+/// No metric has this name.
 pub(super) fn of(name: &str) -> Result<Metric> {
     let per_record = PER_RECORD.iter().find(|known| **known == name);
     let per_record = per_record.map(|name| Metric::new(name, "bytes"));

@@ -1,18 +1,17 @@
 //! The store of one node beside embedded stores: durable puts, gets, memory, disk, opening.
 //!
-//! Every measurement runs in its own process ([`child`]), so `kill -9` and memory
-//! figures are real. Puts come from concurrent writers, each waiting for its own record
-//! to be durable. The peers have no group commit of their own that lets writers share a
-//! sync, so one committer thread gives it to them ([`grouped`]), as Torc's store has it
-//! within.
+//! Every measurement runs in its own process ([`child`]), so `kill -9` and memory figures are real.
+//! Puts come from concurrent writers, each waiting for its own record to be durable. The peers have
+//! no group commit that lets writers share a sync, so a committer thread adds it ([`grouped`]);
+//! Torc's store has its own.
 //!
-//! Every store is filled once and brought into the form it is read from: Torc flushes and
-//! compacts, as do the others where that is recommended ([`held`]). Then, round by round,
-//! the stores take turns to be opened, read and killed ([`reads`]).
+//! Every store is filled once and brought into the form in which it is read: Torc flushes and
+//! compacts, as do the others where that is recommended ([`held`]). Then, in each round, the stores
+//! take turns to be opened, read and killed ([`reads`]).
 //!
-//! Durability is what each has: Torc, redb, fjall, LMDB and RocksDB sync what they wrote.
-//! sled's `flush` is sync_file_range, which survives a crash of the process and not a power
-//! cut; `sled+fdatasync` is sled with an fdatasync of its file behind every flush.
+//! Each store has its own durability: Torc, redb, fjall, LMDB and RocksDB sync what they wrote.
+//! sled's `flush` is sync_file_range, which survives a crash of the process but not a power cut;
+//! `sled+fdatasync` is sled with an fdatasync of its file after every flush.
 
 pub(crate) mod child;
 mod engine;
@@ -46,7 +45,7 @@ use crate::report::Report;
 use engine::Subject;
 
 const WRITERS: [u32; 3] = [1, 64, 256];
-/// What is left of the disk for others.
+/// Disk space left for others.
 const SPARE_BYTES: u64 = 8 << 30;
 
 /// What to measure of the store.
@@ -71,7 +70,7 @@ impl Args {
 /// Measures the stores.
 ///
 /// # Errors
-/// A child process fails, except where a peer does not open its own files after a kill.
+/// A child process fails, except if a peer cannot open its own files after a kill.
 pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
     let mut report = Report::new("store", predictions::PREDICTIONS);
     let mut subjects = args.subjects();
@@ -106,7 +105,7 @@ fn puts(report: &mut Report, options: &Options, subject: Subject, writers: u32) 
     child.tell(report, &format!("{writers} writers"), subject)
 }
 
-/// A store that has been filled.
+/// A filled store.
 struct Filled {
     subject: Subject,
     dir: TempDir,
@@ -114,10 +113,10 @@ struct Filled {
     case: String,
 }
 
-/// Fills each store once; then, in every round, opens each after a kill, reads it and kills
-/// it; at last closes each in order and opens it again.
+/// Fills each store once; in every round, opens each after a kill, reads it and kills it; finally
+/// closes each cleanly and opens it again.
 fn hold(report: &mut Report, options: &Options, mut subjects: Vec<Subject>) -> Result<()> {
-    // It differs from sled in what a put waits for, and in nothing that is measured here.
+    // It differs from sled only in what a put waits for, which is not measured here.
     subjects.retain(|subject| *subject != Subject::SledSynced);
     let records = options.records_or(1_000_000);
     let mut filled = Vec::new();
@@ -163,7 +162,8 @@ impl Filled {
         child.tell(report, &self.case, self.subject)
     }
 
-    /// Runs a task; a store that fails at it is measured no further, and the report says why.
+    /// Runs a task; if the store fails, it is not measured any further, and the report gives the
+    /// reason.
     fn is_sound(&self, report: &mut Report, task: &str) -> bool {
         let done = self.run(report, task);
         if let Err(error) = &done {
@@ -174,7 +174,7 @@ impl Filled {
     }
 }
 
-/// A child process that prints figures, one `name value` a line.
+/// A child process that prints figures, one `name value` per line.
 struct Child {
     process: Process,
     said: BufReader<ChildStdout>,
@@ -202,7 +202,7 @@ impl Child {
         })
     }
 
-    /// Adds all that the child tells, then kills it.
+    /// Adds all figures of the child, then kills it.
     fn tell(mut self, report: &mut Report, case: &str, subject: Subject) -> Result<()> {
         loop {
             let mut line = String::new();

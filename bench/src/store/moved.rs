@@ -1,5 +1,5 @@
-//! Slices moved from one store to another in one process, byte for byte as between nodes:
-//! what each stage takes of a processor, without a network between them.
+//! Moves slices from one store to another in one process, byte for byte as between nodes: measures
+//! the processor time of each stage, without a network.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::process;
 
 /// Bytes of a message between nodes.
 const MESSAGE: usize = 1 << 17;
-/// Partitions that are put in force together.
+/// Partitions that are published together.
 const TOGETHER: usize = 64;
 const MIB: f64 = 1_048_576.0;
 
-/// What the stages took.
+/// The time of the stages.
 #[derive(Debug, Default)]
 struct Spent {
     bytes: u64,
@@ -28,15 +28,15 @@ struct Spent {
     read: Duration,
     write: Duration,
     verify: Duration,
-    /// On the clock: other threads do it, and wait for the disk.
+    /// Elapsed time: other threads do the work, and wait for the disk.
     publish: Duration,
 }
 
-/// Moves all slices of the store in a directory into a new one beside it.
+/// Moves all slices of the store in a directory into a new store beside it.
 pub(super) fn measure(dir: &Path) -> Result<()> {
     let (from, _) = Store::open(StoreOptions::new(dir))?;
     let mut options = StoreOptions::new(dir.with_extension("moved"));
-    // Only what a move takes.
+    // Measures only the move.
     options.auto_compact = false;
     let (to, _) = Store::open(options)?;
     let mut spent = Spent::default();
@@ -59,7 +59,7 @@ pub(super) fn measure(dir: &Path) -> Result<()> {
     Ok(block_on(from.close())?)
 }
 
-/// The slices of a partition, written and verified; none if it has none.
+/// The slices of a partition, written and verified; `None` if it has no slices.
 fn receive(
     from: &Store,
     to: &Store,
@@ -89,7 +89,7 @@ fn receive(
     Ok(Some(ingest))
 }
 
-/// Adds the processor time of some work.
+/// Adds the processor time of `work`.
 fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
     let begun = process::cpu_time_of_this_thread();
     let done = work();

@@ -1,6 +1,5 @@
-//! What was expected of Torc's store: of puts, the figures of a throw-away log on a machine
-//! of the same kind; of sealed records, what the index and the sizes of records come to, and
-//! what was to be reached.
+//! The expectations for Torc's store: for puts, the figures of a prototype log on a machine of the
+//! same kind; for sealed records, the computed sizes of index and records, and the targets.
 
 use crate::report::Prediction;
 
@@ -8,7 +7,7 @@ const MILLION: &str = "1000000 records";
 const TEN_MILLION: &str = "10000000 records";
 const MOVED: &str = "slices moved in one process";
 
-/// Said under the table.
+/// Notes under the table.
 pub(super) const NOTES: &[&str] = &[
     "torc is the store of one node, which is the same whatever the number of replicas",
     "sled: its flush is sync_file_range, not an fsync: it may lose acknowledged puts in a power cut",

@@ -1,5 +1,4 @@
-//! Durable puts: concurrent writers, each of which waits for its record before it stores
-//! the next.
+//! Durable puts: concurrent writers, each of which waits for its record before it stores the next.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,8 +9,8 @@ use futures::future::try_join_all;
 use super::engine::Engine;
 use crate::records;
 
-/// Acknowledged puts a second, over `time` and after a tenth of it to warm up. Every
-/// record is another.
+/// Acknowledged puts per second, over `time`, after a tenth of it to warm up. Every record is
+/// different.
 pub(super) fn rate(store: &dyn Engine, writers: u64, time: Duration) -> Result<f64> {
     let next = Cell::new(0_u64);
     put_until(store, writers, &next, Instant::now() + time / 10)?;

@@ -1,11 +1,10 @@
-//! Reading a store that was filled before: opening, single and batched gets of keys that
-//! are there and of keys that are not, and the memory of it.
+//! Reads a filled store: opening, single and batched gets of present and absent keys, and the
+//! memory for it.
 //!
-//! Gets are dependent: which key is next follows from the answer before, so that the
-//! processor cannot work on two at once. They are timed by the processor time of this
-//! thread, in chunks whose median counts: the page cache is warm, every store reads in
-//! the thread that asks, and whatever else runs on the machine is left out. The time on the
-//! clock is told beside it.
+//! Gets are dependent: each answer determines the next key, so the processor cannot overlap two
+//! gets. They are timed by the processor time of this thread, in chunks whose median counts: the
+//! page cache is warm, every store reads on the calling thread, and other work on the machine is
+//! excluded. The elapsed time is reported beside it.
 
 use std::path::Path;
 use std::time::Instant;
@@ -21,18 +20,18 @@ use crate::process::{self, Resident};
 use crate::records::{self, Random};
 use crate::stats;
 
-/// Keys that are made, then read; few, so that they do not count as the store's memory.
+/// Keys generated, then read; few, so that they do not count as the store's memory.
 const CHUNK: usize = 4_096;
-/// Chunks read, of keys that are there and of keys that are not.
+/// Chunks read, of present and of absent keys.
 const CHUNKS: usize = 64;
-/// Keys of a batched get.
+/// Keys per batched get.
 const BATCH: usize = 100;
-/// Records read before anything is timed, after all files were read once: caches are as full
-/// then as they get, and what is mapped is in the tables of pages.
+/// Records read before anything is timed, after all files were read once: caches are then as full
+/// as they get, and mapped pages are in the page tables.
 const WARMING: u64 = 3_000_000;
 
-/// Opens a filled store, reads it, and tells how that went. The store stays open, and is
-/// forgotten: whoever asked kills this process.
+/// Opens a filled store, reads it, and reports the figures. The store stays open and is leaked: the
+/// parent kills this process.
 pub(super) fn read(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let before = process::resident(std::process::id())?;
     let started = Instant::now();
@@ -57,12 +56,12 @@ pub(super) fn read(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     Ok(())
 }
 
-/// Which keys are asked for.
+/// The requested keys.
 #[derive(Debug, Clone, Copy)]
 enum Keys {
-    /// Any of the first so many records.
+    /// Any of the first records, up to this number.
     Present(u64),
-    /// Any beyond them.
+    /// Any key beyond them.
     Absent(u64),
 }
 
@@ -83,7 +82,7 @@ impl Keys {
     }
 }
 
-/// What the figures are called.
+/// The names of the figures.
 struct Names {
     get: &'static str,
     elapsed: &'static str,
@@ -117,8 +116,8 @@ fn warm(store: &dyn Engine, dir: &Path, records: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads all files of a directory once, so that the system has them in memory, even those
-/// that it has put aside since they were written.
+/// Reads all files of a directory once, so that the system has them in memory, even those that it
+/// has evicted since they were written.
 fn read_files(dir: &Path) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -150,8 +149,8 @@ fn tell_of_gets(store: &dyn Engine, keys: Keys, names: &Names) -> Result<()> {
     )
 }
 
-/// Works through chunks of keys: nanoseconds a key of the processor and on the clock, each
-/// the median of the chunks.
+/// Processes chunks of keys: nanoseconds per key of processor time and of elapsed time, each the
+/// median of the chunks.
 fn time(keys: Keys, work: &dyn Fn(&[Vec<u8>]) -> Result<usize>) -> Result<(f64, f64)> {
     let mut random = Random::of(3);
     let (mut spent, mut took) = (Vec::new(), Vec::new());
@@ -171,11 +170,12 @@ fn time(keys: Keys, work: &dyn Fn(&[Vec<u8>]) -> Result<usize>) -> Result<(f64, 
     Ok((each(&spent), each(&took)))
 }
 
-/// One key after the other; how many were found.
+/// Gets one key after the other; returns how many were found.
 fn single(chunk: &[Vec<u8>], get: impl Fn(usize) -> Result<Option<usize>>) -> Result<usize> {
     let (mut found, mut answer) = (0, 0);
     for at in 0..chunk.len() {
-        // No value is so long: the next key is the next one, but only the answer says so.
+        // No value is that long, so the next key is the following one, but only the answer shows
+        // that.
         let at = at + (answer >> 32);
         let len = get(at)?;
         found += usize::from(len.is_some());
@@ -193,7 +193,7 @@ fn batched(store: &dyn Engine, chunk: &[Vec<u8>]) -> Result<usize> {
     Ok(found)
 }
 
-/// Gets of which the digest is known.
+/// Gets with a known digest.
 fn hashed(torc: &Torc, keys: Keys) -> Result<f64> {
     let mut random = Random::of(4);
     let mut spent = Vec::new();

@@ -1,6 +1,6 @@
-//! The peer redb 2: one table, a transaction a batch, committed with its immediate
-//! durability. Gets share a read transaction that is begun anew after a commit, which is
-//! the fastest that it offers. Its cache is 1 GiB, as it comes.
+//! The peer redb 2: one table, one transaction per batch, committed with its immediate durability.
+//! Gets share a read transaction, which is renewed after a commit: the fastest way that redb
+//! offers. Its cache is 1 GiB, its default.
 
 use std::path::Path;
 use std::sync::{PoisonError, RwLock};
@@ -45,7 +45,7 @@ fn len_of(table: &Table, key: &[u8]) -> Result<Option<usize>> {
 
 impl Peer for Redb {
     fn commit(&self, batch: &[Pair]) -> Result<()> {
-        // What a reader holds on to cannot be reused.
+        // Pages that a reader holds cannot be reused.
         *self.reading.write().unwrap_or_else(PoisonError::into_inner) = None;
         let mut begun = self.db.begin_write()?;
         begun.set_durability(Durability::Immediate);

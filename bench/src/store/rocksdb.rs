@@ -1,6 +1,6 @@
-//! The peer RocksDB, settings as its documentation recommends for point lookups: Bloom
-//! filters of 10 bits a key over whole keys, hash indexes in the blocks, a block cache of 1
-//! GiB. A batch is one write to its log, synced. Built with the feature `rocksdb` alone.
+//! The peer RocksDB, with the settings that its documentation recommends for point lookups: Bloom
+//! filters with 10 bits per key over whole keys, hash indexes in the blocks, a block cache of 1
+//! GiB. A batch is one write to its log, synced. Built only with the feature `rocksdb`.
 
 use std::path::Path;
 

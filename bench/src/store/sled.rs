@@ -1,5 +1,5 @@
-//! The peer sled 0.34: batches applied to its one tree, then flushed. Its cache is 1 GiB, as
-//! it comes.
+//! The peer sled 0.34: batches applied to its one tree, then flushed. Its cache is 1 GiB, its
+//! default.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,12 +13,12 @@ use super::engine::touched;
 use super::grouped::Peer;
 use crate::records::Pair;
 
-/// What makes a batch durable.
+/// How a batch becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     /// sled's own flush: `sync_file_range`.
     Own,
-    /// That, and an fdatasync of the file that it wrote.
+    /// sled's own flush, and an fdatasync of the file that it wrote.
     Fdatasync,
 }
 
@@ -28,7 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(super) struct Sled {
     db: sled::Db,
-    /// What sled writes to, and locks.
+    /// The file that sled writes and locks.
     file: File,
     flush: Flush,
 }
@@ -59,8 +59,8 @@ impl Peer for Sled {
         Ok(self.db.get(key)?.map(|value| touched(&value)))
     }
 
-    /// sled's own threads may still hold what was dropped: it is closed when its file can
-    /// be locked.
+    /// sled's own threads may still use the dropped database: it is closed once its file can be
+    /// locked.
     fn close(self) -> Result<()> {
         let Self { db, file, .. } = self;
         drop(db);

@@ -1,4 +1,4 @@
-//! Torc's own store, used as a node uses it.
+//! Torc's own store, used as in a node.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use torc_store::{Store, StoreOptions};
 use super::engine::{Engine, touched};
 use crate::records::Pair;
 
-/// What the digests of the suite are keyed with.
+/// The digest key of the suite.
 pub(super) const CLUSTER: DigestKey = DigestKey([7; 32]);
 
 pub(super) struct Torc {
@@ -37,13 +37,14 @@ impl Torc {
         &self.store
     }
 
-    /// As [`Engine::get`], for whoever has hashed the key, as a node that is sent a digest.
+    /// Like [`Engine::get`] for a caller that has hashed the key, such as a node that received a
+    /// digest.
     pub(super) fn get_hashed(&self, digest: &Digest, key: &[u8]) -> Result<Option<usize>> {
         let found = self.store.get(NamespaceId::DEFAULT, digest, key)?;
         Ok(found.as_ref().and_then(len_of))
     }
 
-    /// A record of the next version. Hashes the key, as its write does in a cluster.
+    /// A record with the next version. Hashes the key, as its write in a cluster does.
     fn record(&self, pair: Pair) -> Result<Record> {
         Ok(Record {
             namespace: NamespaceId::DEFAULT,

@@ -1,4 +1,4 @@
-//! One claim: what its source says, what we measure, and why they differ.
+//! One claim: the source's figure, our figure, and why they differ.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,20 +9,20 @@ use crate::stats;
 use crate::table::Table;
 use torc_plot::Plot;
 
-/// What a source says of a figure.
+/// A source's statement about a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Says {
-    /// This.
+    /// An exact value.
     Is(f64),
-    /// A bound from above.
+    /// An upper bound.
     AtMost(f64),
-    /// A bound from below.
+    /// A lower bound.
     AtLeast(f64),
-    /// Nothing: the figure is beside it for comparison.
+    /// No statement: the figure is shown for comparison.
     Nothing,
 }
 
-/// A figure of both sides.
+/// The source's figure and ours.
 #[derive(Debug)]
 struct Row {
     case: String,
@@ -32,7 +32,7 @@ struct Row {
     measured: f64,
 }
 
-/// A claim; it is printed as a table and as lines of JSON.
+/// A claim, printed as a table and as lines of JSON.
 #[derive(Debug)]
 pub(super) struct Claim {
     title: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Claim {
     picture: Option<String>,
 }
 
-/// One line of `--json`, as other suites print them.
+/// One line of `--json`, in the format of the other suites.
 #[derive(Serialize)]
 struct Line<'a> {
     suite: &'a str,
@@ -53,7 +53,7 @@ struct Line<'a> {
 }
 
 impl Claim {
-    /// A claim of which the title names source and place.
+    /// A claim whose title names the source and the place in it.
     pub(super) const fn new(title: &'static str) -> Self {
         Self {
             title,
@@ -80,7 +80,7 @@ impl Claim {
         });
     }
 
-    /// Adds a reason why both sides differ, or do not.
+    /// Adds a reason for a difference or an agreement.
     pub(super) fn why(&mut self, reason: impl Into<String>) {
         self.why.push(reason.into());
     }
@@ -100,7 +100,7 @@ impl Claim {
         self.picture.as_deref()
     }
 
-    /// Writes two objects a row: of the source, if it says something, and of us.
+    /// Writes two objects per row: the source's figure, if it has one, and ours.
     pub(super) fn write_json(&self, name: &str, out: &mut impl Write) -> io::Result<()> {
         for row in &self.rows {
             let sides = [("source", row.says.value()), ("torc", Some(row.measured))];
@@ -142,7 +142,7 @@ impl fmt::Display for Says {
     }
 }
 
-/// As other suites write numbers, but small ones with an exponent.
+/// Formats numbers like the other suites, but small ones with an exponent.
 fn number(value: f64) -> String {
     if value != 0.0 && value.abs() < 0.01 {
         format!("{value:.2e}")

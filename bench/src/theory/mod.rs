@@ -3,10 +3,12 @@
 //! One file per claim, in a directory per source. A claim fills a [`Claim`]: rows of "source says"
 //! and "we measure", why they differ, and a plot. Claims do not pass or fail.
 //!
-//! Sources: K. Chellapilla, A. Mityagin, D. Charles, GigaHash (WWW 2007); D. Lemire, "Can you implement a hash table without storing
-//! the keys?" with its discussion; S. Jiang, Hash methods (lecture, Peking University 2023).
+//! Sources: K. Chellapilla, A. Mityagin, D. Charles, GigaHash (WWW 2007); D. Lemire, "Can you
+//! implement a hash table without storing the keys?" with its discussion; S. Jiang, Hash methods
+//! (lecture, Peking University 2023).
 //!
-//! Invariants: a seed and the sizes decide everything but times; times stand only in the claims `cache` and `matrix`.
+//! Invariants: the seed and the sizes determine everything except times; only the claims `cache` and
+//! `matrix` report times.
 //!
 //! Absent on purpose: peers (the other suites have them), rounds, verdicts.
 
@@ -44,26 +46,26 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     keys: usize,
     trials: u32,
     quick: bool,
-    /// What is usual is divided by this.
+    /// The usual sizes are divided by this.
     divisor: usize,
     seed: u64,
 }
 
 impl Sizes {
-    /// Trials, items or keys of a claim: `usual`, as told by `--trials` and `--quick`.
+    /// Trials, items or keys of a claim: `usual`, adjusted by `--trials` and `--quick`.
     fn of(&self, usual: usize) -> usize {
         let times = usual * self.trials as usize;
         (times / self.divisor).max(2)
     }
 }
 
-/// A claim's name, and what compares it.
+/// The name of a claim, and the function that compares it.
 type Entry = (&'static str, fn(&Sizes) -> Result<Claim>);
 
 const CLAIMS: [Entry; 19] = [
@@ -88,7 +90,7 @@ const CLAIMS: [Entry; 19] = [
     ("matrix", lecture::matrix::measure),
 ];
 
-/// Compares claims, prints each as soon as it is there, and writes the plots.
+/// Compares claims, prints each result as soon as it is available, and writes the plots.
 ///
 /// # Errors
 /// There is no such claim, a structure cannot be built, or a plot cannot be written.

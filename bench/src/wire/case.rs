@@ -1,25 +1,25 @@
-//! The cases of every server, and the expectations.
+//! The cases of every server, and the predictions.
 
 use crate::report::Prediction;
 
 /// A kind of work, and how much of it is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// One key a request, each on its own.
+    /// One key per request, each request on its own.
     Get {
         in_flight: usize,
     },
     Put {
         in_flight: usize,
     },
-    /// [`BATCH`] keys a request.
+    /// [`BATCH`] keys per request.
     GetBatches {
         in_flight: usize,
     },
     PutBatches {
         in_flight: usize,
     },
-    /// One key a message, all on one connection or stream.
+    /// One key per message, all on one connection or stream.
     StreamGets {
         in_flight: usize,
     },
@@ -28,10 +28,10 @@ pub(super) enum Work {
     },
 }
 
-/// Keys of a batch.
+/// Keys per batch.
 pub(super) const BATCH: usize = 100;
 
-/// Work and what it is called.
+/// A kind of work, and its name.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -42,7 +42,7 @@ const fn case(name: &'static str, work: Work) -> Case {
     Case { name, work }
 }
 
-/// All that is measured, in the order of the report.
+/// All measured cases, in the order of the report.
 pub(super) const CASES: &[Case] = &[
     case("get, 64 in flight", Work::Get { in_flight: 64 }),
     case("put, 64 in flight", Work::Put { in_flight: 64 }),
@@ -94,7 +94,7 @@ const fn server(case: &'static str, expected: &'static str) -> Prediction {
     }
 }
 
-/// Of an echo server with a hash map, without a store or a cluster around it.
+/// Taken from an echo server with a hash map, without a store or a cluster.
 pub(super) const PREDICTIONS: &[Prediction] = &[
     rate(
         "get, 64 in flight",

@@ -1,4 +1,4 @@
-//! Workers that each send their next request when the last one was answered.
+//! Workers that each send a request after the previous one was answered.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -9,25 +9,25 @@ use hdrhistogram::Histogram;
 
 use crate::records::Random;
 
-/// What a loop did.
+/// The result of a loop.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// Keys got or put.
+    /// Keys read or written.
     pub(super) operations: u64,
     pub(super) took: Duration,
-    /// Of requests, nanoseconds.
+    /// Latencies of requests, nanoseconds.
     pub(super) latencies_ns: Histogram<u64>,
 }
 
-/// Latencies up to a minute, to three digits.
+/// Latencies up to a minute, with three significant digits.
 pub(super) fn latencies() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 60_000_000_000, 3)?)
 }
 
-/// Sends requests from every worker for `time`; each does `operations` keys.
+/// Sends requests from every worker for `time`; each request handles `operations` keys.
 ///
 /// # Errors
-/// The first that a request gives.
+/// The first error of a request.
 pub(super) async fn closed_loop<S>(
     workers: impl IntoIterator<Item = S>,
     operations: usize,

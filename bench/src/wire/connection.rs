@@ -1,4 +1,4 @@
-//! A connection of a text protocol: requests go out, complete answers are counted in.
+//! A connection of a text protocol: sends requests and counts complete answers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 
 use super::closed_loop::{Sample, latencies};
 
-/// The length of the complete answer that `bytes` begin with; none if it is not all
-/// there yet. An answer that says that something is wrong is an error.
+/// The length of the complete answer at the start of `bytes`; `None` if it is incomplete. Returns
+/// an error if the answer reports one.
 pub(super) type Parse = fn(bytes: &[u8]) -> Result<Option<usize>>;
 
 pub(super) struct Connection {
@@ -32,7 +32,7 @@ impl Connection {
         })
     }
 
-    /// Sends requests and waits for as many answers.
+    /// Sends requests and waits for the same number of answers.
     pub(super) async fn exchange(&mut self, requests: &[u8], answers: usize) -> Result<()> {
         self.stream.write_all(requests).await?;
         let mut missing = answers;
@@ -46,7 +46,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps so many requests in flight: sends one for every answer. `push` appends a
+    /// Keeps a fixed number of requests in flight: sends one for every answer. `push` appends a
     /// request.
     pub(super) async fn keep_in_flight(
         &mut self,
@@ -81,7 +81,7 @@ impl Connection {
         })
     }
 
-    /// Takes an answer, if a complete one has been received.
+    /// Consumes an answer if it is complete.
     fn answered(&mut self) -> Result<bool> {
         let length = (self.parse)(&self.received)?;
         self.received.advance(length.unwrap_or(0));
@@ -95,7 +95,7 @@ impl Connection {
     }
 }
 
-/// Connections to one server, opened as they are needed.
+/// Connections to one server, opened on demand.
 pub(super) struct Pool {
     address: SocketAddr,
     parse: Parse,
@@ -111,7 +111,7 @@ impl Pool {
         }
     }
 
-    /// At least so many connections, locked for as long as they are used.
+    /// At least the given number of connections, locked while they are in use.
     pub(super) async fn take(
         &self,
         count: usize,

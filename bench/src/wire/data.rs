@@ -1,4 +1,4 @@
-//! The records of the suite, made before anything is timed.
+//! The records of the suite, generated before anything is timed.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ impl Data {
         Self::of(0..records)
     }
 
-    /// Part of the data set.
+    /// A part of the data set.
     pub(super) fn of(records: std::ops::Range<u64>) -> Self {
         let pair = |index| {
             let pair = records::pair(index);
@@ -28,12 +28,12 @@ impl Data {
         &self.pairs
     }
 
-    /// Number of a record.
+    /// The number of a random record.
     pub(super) fn index(&self, random: &mut Random) -> usize {
         random.below(self.pairs.len() as u64) as usize
     }
 
-    /// A record.
+    /// A random record.
     pub(super) fn any(&self, random: &mut Random) -> &(Bytes, Bytes) {
         &self.pairs[self.index(random)]
     }

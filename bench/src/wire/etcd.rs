@@ -1,5 +1,5 @@
-//! The peer etcd, one node or several, by its gRPC interface. The few messages that are needed are
-//! written down here, with the field numbers of `etcdserverpb`.
+//! The peer etcd, one node or several, through its gRPC interface. Declares the few messages that
+//! the suite needs, with the field numbers of `etcdserverpb`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,9 +25,9 @@ use torc_testkit::free_address;
 /// The peer's name in reports.
 pub(super) const NAME: &str = "etcd";
 
-/// Connections at least, as many as Torc's client has.
+/// The minimum of connections, as many as Torc's client has.
 const CHANNELS: usize = 4;
-/// Puts under way while loading.
+/// Puts in flight while loading.
 const LOADING: usize = 256;
 
 const RANGE: PathAndQuery = PathAndQuery::from_static("/etcdserverpb.KV/Range");
@@ -69,7 +69,7 @@ struct Etcd {
     channels: Vec<Channel>,
 }
 
-/// Starts a cluster of one, if etcd is installed.
+/// Starts a cluster with one member, if etcd is installed.
 pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
     match process::installed(NAME) {
         Some(program) => Ok(Some(start_members(&program, dir, 1).await?)),
@@ -77,10 +77,10 @@ pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
     }
 }
 
-/// The etcd that was named, or else the one that is installed.
+/// The named etcd, else the installed one.
 ///
 /// # Errors
-/// A file was named that is not there.
+/// The named file is missing.
 pub(super) fn program(named: Option<&Path>) -> Result<Option<PathBuf>> {
     let Some(named) = named else {
         return Ok(process::installed(NAME));
@@ -89,7 +89,7 @@ pub(super) fn program(named: Option<&Path>) -> Result<Option<PathBuf>> {
     Ok(Some(named.to_owned()))
 }
 
-/// What an etcd calls itself, such as `etcd Version: 3.4.23`.
+/// The version text of an etcd, such as `etcd Version: 3.4.23`.
 ///
 /// # Errors
 /// It does not run.
@@ -134,7 +134,7 @@ pub(super) async fn start_members(
         command.args(["--name", name, "--initial-cluster", &cluster]);
         starting.push((command, *client));
     }
-    // None serves before most of them run.
+    // No member serves before a majority runs.
     let starting = starting.iter_mut().map(async |(command, client)| {
         if count == 1 {
             server::start(command, *client).await
@@ -144,7 +144,7 @@ pub(super) async fn start_members(
     });
     let processes = try_join_all(starting).await?;
     let mut channels = Vec::new();
-    // As many to each member.
+    // The same number of connections to each member.
     let connections = CHANNELS.next_multiple_of(count);
     for (_, client, _) in members.iter().cycle().take(connections) {
         let endpoint = Endpoint::from_shared(format!("http://{client}"))?;

@@ -1,9 +1,8 @@
-//! How fast a data set is stored: by `kvctl load` of a file, and by the client library.
+//! The rate at which a data set is stored: by `kvctl load` of a file, and by the client library.
 //!
-//! Every load is into a cluster of its own that was just founded; all processes share the
-//! machine. Three nodes with three replicas of each key stand beside clusters with one, in
-//! the same round. Where the processors are the limit, the times of the nodes and of the loader
-//! say why a rate is what it is.
+//! Every load uses a newly founded cluster; all processes share the machine. Three nodes with three
+//! replicas of each key are compared with clusters with one replica, in the same round. If the
+//! processors are the limit, the processor times of nodes and loader explain the rate.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ const RATE: Metric = Metric::new("rate", "records/s");
 const TO_ONE: Metric = Metric::new("rate_to_one_replica", "ratio");
 const LOADER: Metric = Metric::new("loader_cpu", "us/key");
 
-/// Who loads.
+/// The program that loads.
 #[derive(Debug, Clone, Copy)]
 enum Loader {
     Kvctl,
@@ -131,7 +130,7 @@ impl Suite {
             };
             report.add(loader.name(), RATE, name, rate);
             report.add(loader.name(), SERVER, name, cost(before.0, after.0));
-            // No node ends meanwhile: what is left is the loader.
+            // No node has ended meanwhile, so the difference is the loader's.
             report.add(loader.name(), LOADER, name, cost(before.1, after.1));
             rates.push((name, rate));
         }
@@ -146,7 +145,7 @@ impl Suite {
         kvd::found(&self.kvd, dir, count, &replicas.settings()).await
     }
 
-    /// Records a second.
+    /// Records per second.
     async fn load(&self, loader: Loader, nodes: &[Node]) -> Result<f64> {
         match loader {
             Loader::Kvctl => kvd::load_file(&self.kvctl, nodes, &self.file, self.records),

@@ -1,4 +1,4 @@
-//! The peer memcached, by its text protocol: get, set, and get of many keys.
+//! The peer memcached, by its text protocol: get, set, and gets of many keys.
 
 use std::time::Duration;
 

@@ -1,17 +1,17 @@
-//! Memory for each key: kvd processes whose records are sealed beside redis and memcached,
-//! which hold theirs in memory.
+//! Memory per key: kvd processes with sealed records beside redis and memcached, which hold their
+//! records in memory.
 //!
-//! Torc runs as a default cluster of three nodes that each hold every key, and as one node with
-//! one replica; `kvctl load` fills both. The peers are loaded over the wire with the
-//! same keys and values. What a key costs beyond its payload is, for the peers, what their
-//! process has grown by less the payload; for kvd, whose payload is on the disk, all that its
-//! own memory has grown by for each sealed key, at the node that has grown most. Mapped files
-//! are page cache, which the kernel takes back when it needs room: told beside it.
+//! Torc runs as a default cluster of three nodes that each hold every key, and as one node with one
+//! replica; `kvctl load` fills both. The peers are loaded over the wire with the same keys and
+//! values. For the peers, the cost of a key beyond its payload is the growth of the process minus
+//! the payload. For kvd, whose payload is on disk, it is the growth of its own memory per sealed
+//! key, at the node that has grown most. Mapped files are page cache, which the kernel reclaims
+//! when it needs room; the report shows them separately.
 //!
-//! A node is looked at when it is idle, before anything is stored; when the load is flushed,
-//! without a restart; and restarted after a kill. Gets follow on the latter two, because they
-//! need memory of their own: the figures of each key are those after gets, the memory beyond
-//! what is allowed is told before and after.
+//! A node is measured when it is idle, before any data is stored; when the load is flushed, without
+//! a restart; and restarted after a kill. Gets follow on the latter two, because gets need memory
+//! of their own: figures per key are those after gets; memory beyond the allowance is reported
+//! before and after gets.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,20 +29,20 @@ use crate::process::{self, Resident};
 use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report};
 
-/// The peers that hold keys in memory and nothing else.
+/// The peers, which hold keys only in memory.
 const PEERS: [&str; 2] = ["redis", "memcached"];
-/// Records made at a time.
+/// Records generated at a time.
 const PART: u64 = 100_000;
-/// How long nodes are left alone before they count as idle.
+/// Time without requests after which nodes count as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Batched gets before the memory is read, of so many keys each.
+/// Batched gets before the memory is read.
 const GETS: u64 = 500;
 const KEYS: u64 = 100;
 const OVERHEAD: Metric = Metric::new("overhead_per_key", "bytes");
 
 const MIB: f64 = 1_048_576.0;
 const BEYOND_WITH_GETS: Metric = Metric::new("beyond_after_gets", "MiB");
-/// Anonymous memory beyond what the node had when idle and four bytes for each sealed key.
+/// Anonymous memory beyond that of the idle node and four bytes per sealed key.
 const BEYOND: Metric = Metric::new("beyond_idle_and_4_per_key", "MiB");
 
 const IDLE: &str = "idle";
@@ -93,7 +93,7 @@ pub(crate) struct Args {
 /// Measures memory.
 ///
 /// # Errors
-/// kvd does not build or start; a server that is installed does not work.
+/// kvd does not build or start; an installed server does not work.
 pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let keys = options.records_or(1_000_000);
     let scratch = options.scratch()?;
@@ -128,7 +128,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// What a process has grown by.
+/// The growth of a process.
 #[derive(Debug, Clone, Copy)]
 struct Grown {
     before: Resident,
@@ -150,7 +150,7 @@ impl Grown {
         add(Metric::new("ram_when_empty", "MiB"), empty);
     }
 
-    /// Own memory for each key.
+    /// Own memory per key.
     fn own_per_key(&self) -> f64 {
         let (after, before) = (self.after.anonymous_bytes, self.before.anonymous_bytes);
         (after as f64 - before as f64) / self.keys as f64
@@ -162,7 +162,7 @@ impl Grown {
     }
 }
 
-/// The programs and what they store.
+/// The programs and the data that they store.
 struct Suite {
     kvd: PathBuf,
     kvctl: PathBuf,
@@ -200,7 +200,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Tells what each node holds, and all of the one that has grown most.
+    /// Reports what each node holds, and all figures of the node that has grown most.
     async fn look(
         &self,
         report: &mut Report,
@@ -233,7 +233,7 @@ impl Suite {
     }
 }
 
-/// What idle nodes hold: the largest, then each.
+/// Reports what idle nodes hold: the largest, then each.
 fn tell_of_idle(report: &mut Report, name: &'static str, idle: &[Resident]) {
     if let Some(largest) = idle.iter().max_by_key(|resident| resident.bytes) {
         tell_of_memory(report, IDLE, name, *largest);
@@ -248,7 +248,7 @@ fn tell_of_memory(report: &mut Report, case: &str, name: &'static str, resident:
     report.add(case, ANONYMOUS, name, resident.anonymous_bytes as f64 / MIB);
 }
 
-/// What each node has grown by since it was idle.
+/// The growth of each node since it was idle.
 async fn grown(nodes: &[Node], idle: &[Resident]) -> Result<Vec<Grown>> {
     let mut each = Vec::new();
     for (node, before) in nodes.iter().zip(idle) {
@@ -317,7 +317,7 @@ async fn peers(report: &mut Report, options: &Options) -> Result<()> {
         let rate = keys as f64 / started.elapsed().as_secs_f64();
         let case = format!("{keys} keys");
         report.add(&case, Metric::new("load", "keys/s"), name, rate);
-        // What was stored first is what a full memory would have lost first.
+        // A full memory would have evicted the records stored first.
         check(&*peer, &Data::of(0..PART.min(keys))).await?;
         check(&*peer, &last).await?;
         let after = process::resident(peer.process()?)?;
@@ -331,7 +331,7 @@ async fn peers(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Stores all, part by part; the last part.
+/// Stores all records, part by part; returns the last part.
 async fn load(peer: &dyn Subject, keys: u64) -> Result<Data> {
     let mut part = Data::of(0..0);
     for first in (0..keys).step_by(PART as usize) {
@@ -341,7 +341,7 @@ async fn load(peer: &dyn Subject, keys: u64) -> Result<Data> {
     Ok(part)
 }
 
-/// Gets some of the records; an error if one is not there.
+/// Gets some of the records; fails if one is missing.
 async fn check(peer: &dyn Subject, data: &Data) -> Result<()> {
     let work = super::case::Work::GetBatches { in_flight: 1 };
     let time = std::time::Duration::from_millis(100);

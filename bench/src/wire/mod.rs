@@ -1,13 +1,12 @@
-//! One node over the wire, beside servers that people know.
+//! One node over the wire, beside well-known servers.
 //!
-//! Every server runs alone on one core, the client on another, so that neither takes the
-//! other's time. A case is a number of requests in flight in a closed loop: the next one
-//! is sent when an answer came, so that latencies are of requests that were sent; compare
-//! within a case only. The server's processor time is read from `/proc`.
+//! Every server runs alone on one core, the client on another, so neither takes the other's time. A
+//! case is a number of requests in flight in a closed loop: each request is sent after an answer
+//! has arrived, so latencies count from the actual sending; compare within a case only. The
+//! server's processor time is read from `/proc`.
 //!
-//! Durability is what each has: Torc and etcd sync every write before they acknowledge
-//! it, `redis+aof` is redis with `appendfsync always`; redis and memcached keep writes in
-//! memory alone.
+//! Each server has its own durability: Torc and etcd sync every write before they acknowledge it,
+//! `redis+aof` is redis with `appendfsync always`; redis and memcached keep writes in memory alone.
 
 mod case;
 mod closed_loop;
@@ -45,16 +44,15 @@ const P50: Metric = Metric::new("p50", "us");
 const P99: Metric = Metric::new("p99", "us");
 const SERVER: Metric = Metric::new("server_cpu", "us/key");
 
-/// Where the servers run.
+/// The servers' core.
 const SERVER_CORE: usize = 0;
-/// Where the client runs.
+/// The client's core.
 const CLIENT_CORE: usize = 1;
 
 /// Measures the wire.
 ///
 /// # Errors
-/// kvd does not build or start; a server that is installed does not work; there are not
-/// two cores.
+/// kvd does not build or start; an installed server does not work; there are not two cores.
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let program = crate::kvd::program(options)?;
     anyhow::ensure!(machine::cores() > 1, "this suite needs two cores");

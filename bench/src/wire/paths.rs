@@ -1,15 +1,14 @@
-//! Processor time per operation on the path of every default cluster, beside an earlier
-//! build.
+//! Processor time per operation on the paths of a default cluster, beside an earlier build.
 //!
-//! Each build's own `kvctl bench` drives it, if there is one, so protocols may differ. On
-//! one node the server has one core and the client another; three nodes and the client share
-//! the machine, and the processor time of the three is added up. The time is read from
-//! `/proc` before and after a whole run of `kvctl`, so that connecting is in it, spread over
-//! tens of thousands of operations. Subjects take turns within a case, ratios are of the same
-//! round. Durations of a flush or a compaction that falls into a run are in it.
+//! Each build's own `kvctl bench` drives it, if there is one, so protocols may differ. On one node
+//! the server has one core and the client another; three nodes and the client share the machine,
+//! and the processor times of the three are added up. The time is read from `/proc` before and
+//! after a whole run of `kvctl`, so it includes connecting, spread over tens of thousands of
+//! operations. Subjects take turns within a case; ratios are of the same round. A flush or
+//! compaction during a run counts.
 //!
-//! Beside unary gets stands an echo server of the same messages that is nothing but tonic, on
-//! the same cores ([`echo`]). With `--callgrind` instructions are counted too ([`callgrind`]).
+//! Unary gets are compared with an echo server of the same messages that is only tonic, on the same
+//! cores ([`echo`]). `--callgrind` also counts instructions ([`callgrind`]).
 
 mod callgrind;
 pub(crate) mod echo;
@@ -34,10 +33,10 @@ const BASELINE: &str = "baseline";
 const ONE: &str = "one node";
 const THREE: &str = "three nodes";
 const IDLE: &str = "idle";
-/// Keys that are stored before anything is measured, unless told otherwise.
+/// Keys stored before the measurement, unless set otherwise.
 const KEYS: u64 = 50_000;
 const MIB: f64 = 1_048_576.0;
-/// How long nodes are left alone before they count as idle.
+/// Time without requests after which nodes count as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 const fn predicted(case: &'static str, metric: &'static str, expected: &'static str) -> Prediction {
@@ -218,7 +217,7 @@ impl Suite<'_> {
         case.contains(&self.args.only)
     }
 
-    /// Whether anything that is measured at a place is wanted.
+    /// Whether any selected case runs at a place.
     fn wants_of(&self, place: &str) -> bool {
         let names = CASES.iter().map(|case| case.name).chain([IDLE]);
         let mut names = names.map(|name| format!("{place}: {name}"));
@@ -293,7 +292,7 @@ impl Suite<'_> {
         })
     }
 
-    /// What nodes hold before anything is stored.
+    /// The memory of nodes before any data is stored.
     async fn idle(&mut self, place: &str, subjects: &[Subject<'_>]) -> Result<()> {
         if !self.wants(&format!("{place}: {IDLE}")) {
             return Ok(());
@@ -336,8 +335,8 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// One case of all subjects, each after a tenth of it to warm up. A run in which an
-    /// operation failed is told and left out: on a busy machine some run into their deadlines.
+    /// One case of all subjects, each after a tenth of it to warm up. A run with a failed operation
+    /// is reported and excluded: on a busy machine some operations exceed their deadlines.
     fn round(
         &mut self,
         round: u16,
@@ -371,7 +370,7 @@ impl Suite<'_> {
                 .map(|(_, cost)| *cost)
         };
         for (metric, other) in [(TO_LEAD, LEAD), (TO_BASELINE, BASELINE)] {
-            // A clock tick is all that a short run may see: none of them has no ratio.
+            // A short run may use less than a clock tick: it has no ratio.
             let theirs = cost_of(other).filter(|cost| *cost > 0.0);
             if let (Some(ours), Some(theirs)) = (cost_of(TORC), theirs) {
                 let ratio = ours / theirs;

@@ -1,4 +1,4 @@
-//! The peer redis, by RESP 2: one command a connection, MGET and MSET, and pipelines.
+//! The peer redis, by RESP 2: one command per connection, MGET and MSET, and pipelines.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::process::Process;
 use crate::records::Random;
 use torc_testkit::free_address;
 
-/// When a write is on the disk.
+/// When a write is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// Never.
     None,
-    /// Before it is answered: `appendfsync always`.
+    /// Before the answer: `appendfsync always`.
     Aof,
 }
 
@@ -100,7 +100,7 @@ fn push(request: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// A command for a record.
+/// Appends a command for a record.
 type Command = fn(&mut Vec<u8>, &(Bytes, Bytes));
 
 fn get(request: &mut Vec<u8>, (key, _): &(Bytes, Bytes)) {
@@ -127,7 +127,7 @@ fn mset(request: &mut Vec<u8>, data: &Data, random: &mut Random) {
 }
 
 impl Redis {
-    /// So many connections with one command each.
+    /// Runs the given number of connections with one command each.
     async fn single(
         &self,
         command: Command,
@@ -141,7 +141,7 @@ impl Redis {
         .await
     }
 
-    /// One connection with so many commands in flight.
+    /// Runs one connection with the given number of commands in flight.
     async fn pipeline(
         &self,
         command: Command,
@@ -156,7 +156,7 @@ impl Redis {
         connection.keep_in_flight(in_flight, time, push).await
     }
 
-    /// So many connections with one command of many keys each.
+    /// Runs the given number of connections with one command of many keys each.
     async fn batches(
         &self,
         command: fn(&mut Vec<u8>, &Data, &mut Random),

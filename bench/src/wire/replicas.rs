@@ -1,10 +1,10 @@
 //! Three nodes, each record on all of them, beside three nodes of etcd.
 //!
-//! All processes and the client share the machine's cores, and all data lies on one disk. Both
-//! promise the same: gets are linearizable, and a put is acknowledged when a majority has
-//! synced it. They take turns within a case; ratios are of the same round. Then Torc alone: with
-//! one node that runs a hundredth of the time, with many more requests in flight than nodes take
-//! on, and with one node dead.
+//! All processes and the client share the machine's cores, and all data is on one disk. Both make
+//! the same promises: gets are linearizable, and a put is acknowledged when a majority has synced
+//! it. They take turns within a case; ratios are of the same round. Further cases measure Torc
+//! alone: with one node that runs a hundredth of the time, with many more requests in flight than
+//! nodes accept, and with one node dead.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::process;
 use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report, TORC};
 
-/// Records stored, unless told otherwise.
+/// Records stored, unless set otherwise.
 const RECORDS: u64 = 50_000;
 const FAILED: Metric = Metric::new("failed", "operations");
 const P99_RATIO: Metric = Metric::new("p99_to_normal", "ratio");
@@ -79,13 +79,13 @@ const CASES: [(&str, Work); 4] = [
 ];
 const FEW: Work = Work::Get { in_flight: 8 };
 const USUAL: usize = 64;
-/// Gets in flight among which the peak is looked for.
+/// Gets in flight among which the peak is searched.
 const PEAKS: [usize; 3] = [256, 1_024, 4_096];
-/// How many times what the peak was reached with is an overload.
+/// An overload is this many times the gets in flight at the peak.
 const OVERLOAD: usize = 5;
-/// A slow node runs so long, then stands still for 99 times as long.
+/// A slow node runs for this time, then pauses for 99 times as long.
 const RUNS: Duration = Duration::from_millis(1);
-/// After so long no request may wait any more for a node that died.
+/// After this time, no request may still wait for a dead node.
 const NOTICED: Duration = Duration::from_secs(1);
 
 const SLOW: &str = "one node slow: get, 8 in flight";
@@ -115,7 +115,7 @@ impl Args {
 /// Measures three replicas.
 ///
 /// # Errors
-/// kvd does not build or start; etcd is there and does not work.
+/// kvd does not build or start; etcd is installed but does not work.
 pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
     let program = kvd::program(options)?;
     let etcd = etcd::program(args.etcd.as_deref())?;
@@ -150,7 +150,7 @@ struct Torc {
     client: Client,
 }
 
-/// A sample, and the processor time of the servers meanwhile.
+/// A sample, and the servers' processor time during it.
 struct Timed {
     sample: Sample,
     spent: Duration,
@@ -226,7 +226,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// One case of one subject; its rate.
+    /// Runs one case of one subject; returns its rate.
     async fn one(
         &mut self,
         case: &str,
@@ -241,7 +241,7 @@ impl Suite<'_> {
         Ok(timed.rate())
     }
 
-    /// How long a case lasts.
+    /// Duration of a case.
     const fn time(&self) -> Duration {
         Duration::from_millis(if self.options.quick { 200 } else { 3_000 })
     }
@@ -259,7 +259,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// Five times the gets in flight with which most are answered a second.
+    /// Five times the gets in flight that give the highest rate.
     async fn overload(&mut self, torc: &Torc, data: &Data) -> Result<()> {
         let (mut peak, mut best) = (0.0, 0);
         for in_flight in PEAKS {
@@ -305,7 +305,7 @@ impl Suite<'_> {
     }
 }
 
-/// After a tenth of the time to warm up.
+/// Measures after a tenth of the time to warm up.
 async fn timed(subject: &dyn Subject, work: Work, data: &Data, time: Duration) -> Result<Timed> {
     let what = "no such work";
     subject.run(work, data, time / 10).await?.context(what)?;
@@ -326,8 +326,8 @@ fn rate(sample: &Sample) -> f64 {
     sample.operations as f64 / sample.took.as_secs_f64()
 }
 
-/// A task for each get in flight, as a service has one for each request: thousands in one task wait for one
-/// another.
+/// Runs each get in flight in its own task, as a service has one task per request: thousands of
+/// gets in one task would wait for each other.
 async fn by_tasks(torc: &Torc, data: &Data, in_flight: usize, time: Duration) -> Result<Sample> {
     let keys: Arc<[Bytes]> = data.all().iter().map(|(key, _)| key.clone()).collect();
     let latencies_ns = Arc::new(Mutex::new(latencies()?));
@@ -378,7 +378,7 @@ impl Slowed {
         let thread = std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                // It may have ended: then there is nothing to slow down.
+                // The process may have ended already.
                 let _ = kill_process(process, Signal::CONT);
                 std::thread::sleep(RUNS);
                 let ran = began.elapsed();
@@ -398,7 +398,7 @@ impl Drop for Slowed {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Nothing in it panics.
+            // The thread does not panic.
             let _ = thread.join();
         }
         let _ = kill_process(self.process, Signal::CONT);

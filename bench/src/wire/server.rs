@@ -1,4 +1,4 @@
-//! Peers as processes: found where they are installed, started on the servers' core.
+//! Peers as processes: found if they are installed, started on the servers' core.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,13 +14,13 @@ use super::{SERVER_CORE, etcd, memcached, redis};
 use crate::process::{self, Process};
 use crate::{cleanup, machine};
 
-/// How long a server may take until it listens.
+/// Time limit for a server to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A peer, if it is installed.
 pub(super) type Started<'a> = LocalBoxFuture<'a, Result<Option<Box<dyn Subject>>>>;
 
-/// How a peer is started, with its files in a directory.
+/// Starts a peer with its files in a directory.
 type Start = fn(&Path) -> Started<'_>;
 
 /// The peers and how to start them.
@@ -35,19 +35,19 @@ pub(super) const PEERS: [(&str, Start); 4] = [
     (etcd::NAME, |dir| Box::pin(etcd::start(dir))),
 ];
 
-/// The command of a program that is installed, saying nothing.
+/// The command of an installed program, without output.
 ///
 /// # Errors
-/// This program does not know where it lies.
+/// The path of this program is unknown.
 pub(super) fn command(program: &str) -> Result<Option<Command>> {
     let program = process::installed(program);
     program.map(|program| command_of(&program)).transpose()
 }
 
-/// The command of a program, saying nothing.
+/// The command of a program, without output.
 ///
 /// # Errors
-/// This program does not know where it lies.
+/// The path of this program is unknown.
 pub(super) fn command_of(program: &Path) -> Result<Command> {
     let mut command = cleanup::bound(program)?;
     command
@@ -66,7 +66,7 @@ pub(super) async fn start(command: &mut Command, address: SocketAddr) -> Result<
     listening(process, command, address).await
 }
 
-/// As [`start`], on whatever core the system chooses.
+/// Like [`start`], on any core that the system chooses.
 ///
 /// # Errors
 /// As [`start`].
@@ -84,7 +84,7 @@ async fn listening(
     let program = command.get_args().nth(1).unwrap_or_default().display();
     loop {
         let listens = TcpStream::connect(address).await.is_ok();
-        // Whoever listens may be another one, if ours could not.
+        // If our server failed to start, another process may be listening.
         if let Some(status) = process.ended() {
             bail!("{program} has ended: {status}");
         }
@@ -98,10 +98,10 @@ async fn listening(
     }
 }
 
-/// A directory of a peer's own.
+/// Creates a directory for a peer.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub(super) fn own_dir(dir: &Path, name: &str) -> Result<std::path::PathBuf> {
     let own = dir.join(name);
     std::fs::create_dir(&own).with_context(|| format!("cannot make {}", own.display()))?;

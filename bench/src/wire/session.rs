@@ -1,6 +1,5 @@
-//! One `Session` stream with a fixed number of operations in flight, by the generated
-//! gRPC client: what a node or a client library that coalesces would send, with digest
-//! and route, as the client library sends them.
+//! One `Session` stream with a fixed number of operations in flight, through the generated gRPC
+//! client: like a node or a client library that coalesces operations, with digest and route.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use super::closed_loop::{Sample, latencies};
 use super::data::Data;
 use crate::records::Random;
 
-/// A connection, and the topology by which operations are addressed.
+/// A connection, and the topology that routes operations.
 pub(super) struct Sessions {
     channel: Channel,
     table: std::sync::Arc<RoutingTable>,

@@ -1,4 +1,4 @@
-//! What a server under measurement can do.
+//! The interface of a measured server.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::closed_loop::Sample;
 use super::data::Data;
 use crate::process;
 
-/// A server that runs, and a client of it.
+/// A running server, and a client of it.
 pub(super) trait Subject {
     /// Its name in reports.
     fn name(&self) -> &'static str;
 
-    /// The server's process, the first of several.
+    /// The server's process; the first one if there are several.
     fn process(&self) -> Result<u32>;
 
-    /// Processor time of the server's processes, all together.
+    /// Total processor time of the server's processes.
     fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.process()?)
     }
@@ -26,7 +26,7 @@ pub(super) trait Subject {
     /// Stores all records.
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>>;
 
-    /// Works for a time; none if the server has nothing of the kind.
+    /// Runs a case for a time; `None` if the server does not support it.
     fn run<'a>(
         &'a self,
         work: Work,

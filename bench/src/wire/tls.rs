@@ -1,8 +1,8 @@
 //! The cost of TLS and of authorization: one node without TLS beside one with it.
 //!
-//! The secure node is asked twice, by a client with a certificate and by one with a token. All
-//! subjects take turns within a round, and ratios are of the same round. The servers share one
-//! core, the client has another.
+//! Two clients measure the secure node: one with a certificate and one with a token. All subjects
+//! take turns within a round, and ratios are of the same round. The servers share one core, the
+//! client has another.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ const PREDICTIONS: &[Prediction] = &[
     },
 ];
 
-/// A way to ask a node.
+/// A node and a way to authenticate to it.
 struct Subject<'a> {
     name: &'static str,
     node: &'a Node,

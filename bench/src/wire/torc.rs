@@ -1,4 +1,4 @@
-//! Torc: one kvd, asked through the client library, and on streams of its own.
+//! Torc: one kvd, driven through the client library and through its own streams.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::kvd::{self, Node, Replicas};
 use crate::machine;
 use crate::records::Random;
 
-/// Batches under way while loading.
+/// Batches in flight while loading.
 const LOADING: usize = 8;
 
 pub(super) struct Torc {

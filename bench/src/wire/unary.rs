@@ -1,4 +1,4 @@
-//! Unary gets, as any gRPC client sends them: without digest and route.
+//! Unary gets, as sent by any gRPC client: without digest and route.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ pub(super) const IN_FLIGHT: usize = 64;
 pub(super) const CHANNELS: usize = 4;
 pub(super) const GET: PathAndQuery = PathAndQuery::from_static("/torc.v1.Kv/Get");
 
-/// A server of gets, its connections, and what is asked of it.
+/// A server, its connections, and the gets to send.
 pub(super) struct Gets {
     pub(super) process: u32,
     pub(super) channels: Vec<Channel>,
     pub(super) path: PathAndQuery,
-    /// `authorization` of each call.
+    /// The `authorization` header of each call.
     pub(super) token: Option<AsciiMetadataValue>,
     pub(super) keys: u64,
     pub(super) value_bytes: u32,
 }
 
 impl Gets {
-    /// Gets random keys for `time`. Returns the sample and the server's processor time for each
-    /// get, microseconds.
+    /// Gets random keys for `time`. Returns the sample and the server's processor time per get,
+    /// microseconds.
     ///
     /// # Errors
-    /// A call fails, or a value is missing or of another length.
+    /// A call fails, or a value is missing or has an unexpected length.
     pub(super) async fn measure(&self, time: Duration) -> Result<(Sample, f64)> {
         let workers = || {
             let clients = self.channels.iter().cloned().map(Grpc::new);
@@ -70,10 +70,10 @@ impl Gets {
 }
 
 /// Runs a loop for a tenth of `time`, then for `time`. Returns the second sample and the server's
-/// processor time for each operation of it, microseconds.
+/// processor time per operation in it, microseconds.
 ///
 /// # Errors
-/// Those of the loop; the process is gone.
+/// Errors of the loop; the process has ended.
 pub(super) async fn measured(
     process: u32,
     time: Duration,
@@ -87,7 +87,7 @@ pub(super) async fn measured(
     Ok((sample, cost))
 }
 
-/// The key of a number, as `kvctl bench` names it.
+/// The key with a number, named as in `kvctl bench`.
 pub(super) fn key(number: u64) -> String {
     format!("bench-{number:012}")
 }

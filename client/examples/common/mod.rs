@@ -1,4 +1,4 @@
-//! What every example begins with.
+//! Setup that all examples share.
 
 use torc_client::{Client, Error};
 

@@ -16,7 +16,7 @@ pub struct Explanation {
     /// The first 64 bits of the digest: the key's position on the ring.
     #[serde(serialize_with = "as_text")]
     pub token: Token,
-    /// The partition the token lies in.
+    /// The partition that contains the token.
     pub partition: Partition,
     /// First token of the partition.
     #[serde(serialize_with = "as_text")]

@@ -9,7 +9,7 @@
 use serde::Serialize;
 use torc_sketch::InnerProduct;
 
-/// The join of two namespaces on a field, from [`Client::join`](crate::Client::overlap_on).
+/// The join of two namespaces on a field, from [`Client::overlap_on`](crate::Client::overlap_on).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldJoin {
     /// The first.

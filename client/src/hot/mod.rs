@@ -70,7 +70,7 @@ impl Hot {
         }
     }
 
-    /// Whether a key is to be treated as hot.
+    /// Whether to treat a key as hot.
     pub(crate) fn is_hot(&self, digest: &Digest) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;

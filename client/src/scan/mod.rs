@@ -288,7 +288,7 @@ impl Source {
     }
 }
 
-/// The failure of a node that does not lead the next partition.
+/// The failure of a request to a node that does not lead the next partition.
 fn came_to_nothing(peer: &Peer) -> Failure {
     let message = format!("{peer} does not lead the scan's next partition");
     Failure::sent(Fault::new(Reason::StaleEpoch, message))

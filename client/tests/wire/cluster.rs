@@ -87,14 +87,14 @@ impl Cluster {
         self.table.lock().unwrap().clone()
     }
 
-    /// Changes the topology by one epoch, without telling any node.
+    /// Changes the topology by one epoch, without informing any node.
     pub(crate) fn change(&self, change: impl FnOnce(&mut RoutingTable)) {
         let mut table = self.table.lock().unwrap();
         table.epoch.0 += 1;
         change(&mut table);
     }
 
-    /// Moves a partition with its records to a node, and tells all nodes.
+    /// Moves a partition with its records to a node, and informs all nodes.
     pub(crate) fn hand(&self, partition: Partition, to: usize) {
         let from = self.table().states[partition.index()].lead;
         self.change(|table| {
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// Changes the address under which a node is known, and tells all nodes.
+    /// Changes the advertised address of a node, and informs all nodes.
     pub(crate) fn advertise(&self, node: usize, address: &str) {
         let id = self.nodes[node].id;
         self.change(|table| {

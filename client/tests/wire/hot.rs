@@ -12,7 +12,7 @@ use crate::SOON;
 use crate::cluster::Cluster;
 use crate::node::Trouble;
 
-/// A cluster, a client that was told that a key is hot, and that key with a value.
+/// A cluster, a client that has learned that a key is hot, and this key with a value.
 async fn hot() -> (Cluster, Client, Bytes) {
     let cluster = Cluster::formed(2).await;
     let client = cluster.client().await;

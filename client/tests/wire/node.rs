@@ -141,7 +141,7 @@ impl Node {
         *self.seen.lock().unwrap().entry(operation).or_default() += 1;
     }
 
-    /// Takes the records of a partition away.
+    /// Removes and returns the records of a partition.
     pub(crate) fn hand_over(&self, partition: Partition) -> Vec<(Place, Stored)> {
         let table = self.table().unwrap();
         let mut records = self.records.lock().unwrap();
@@ -327,7 +327,7 @@ impl Node {
         })
     }
 
-    /// A scan that reads every page only when it is sent.
+    /// A scan that reads every page only when it sends it.
     pub(crate) fn scan(
         self: &Arc<Self>,
         request: &v1::ScanRequest,

@@ -23,7 +23,7 @@ async fn filled(cluster: &Cluster) -> (Client, BTreeSet<Bytes>) {
     (client, keys)
 }
 
-/// The keys of a scan, none of them twice.
+/// The keys of a scan; fails if a key occurs twice.
 async fn keys(scan: Scan) -> BTreeSet<Bytes> {
     let entries: Vec<_> = scan.try_collect().await.unwrap();
     let keys: BTreeSet<_> = entries.iter().map(|entry| entry.key.clone()).collect();

@@ -112,7 +112,7 @@ impl RoomyFile {
             });
         }
         let this = Self::over(file, space).map_err(|error| super::refusal(path, error))?;
-        // What an older release left is set aside if there is space.
+        // If there is space, allocates what an older release left unallocated.
         let _ = this.set_aside(this.len().map_err(cannot)?);
         Ok(this)
     }
@@ -129,7 +129,7 @@ impl RoomyFile {
 
     fn set_aside(&self, len: u64) -> Result<(), Errno> {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
-            // Some file systems cannot.
+            // Some file systems cannot allocate space.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             done => done,
         }

@@ -134,7 +134,7 @@ impl Store {
             reason: error.to_string(),
         };
         let file = File::open(&path).map_err(cannot)?;
-        // redb's own lock, held until all is read.
+        // redb's own lock, held until the whole file is read.
         flock(&file, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
             Errno::WOULDBLOCK => GroupError::Locked { path: path.clone() },
             error => cannot(error.into()),

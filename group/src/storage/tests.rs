@@ -41,7 +41,7 @@ fn on(disk: &CrashDisk) -> Arc<Store> {
     Arc::new(Store::over(disk.database().unwrap()).unwrap())
 }
 
-/// A founded cluster of one, two members enrolled after each other.
+/// A founded cluster with one member, and two more members enrolled one after the other.
 fn history() -> Vec<Command> {
     vec![
         Command::Found(founding(1)),
@@ -272,8 +272,8 @@ async fn unreadable_state_is_told_as_such() {
     }
 }
 
-/// The first page is redb's header; a flip of its bit that says which of the last two
-/// commits counts goes back by one commit, and no checksum can tell.
+/// The first page is redb's header. Flipping the bit that selects one of the last two commits goes
+/// back by one commit, and no checksum can detect that.
 const HEADER_LEN: usize = 4096;
 
 #[tokio::test]
@@ -309,7 +309,7 @@ async fn a_flipped_bit_is_reported_or_harmless() {
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// None where mounting is not permitted.
+    /// `None` if mounting is not permitted.
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
@@ -341,7 +341,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Of 64 KiB each, from this number to before that one.
+/// Entries of 64 KiB each, with numbers from the start to before the end of the range.
 fn long_entries(numbers: std::ops::Range<u64>) -> Vec<Entry> {
     let address = "a".repeat(64 << 10);
     let entry = |index| entry(index, Command::Enrol(member(2, &address)));
@@ -370,7 +370,7 @@ async fn a_full_disk_makes_the_group_wait_and_ends_nothing() {
     let mut log = appending.await.unwrap();
     let state = log.get_log_state().await.unwrap();
     assert_eq!(state.last_log_id, Some(log_id(64)));
-    // The same file goes on.
+    // The log continues in the same file.
     log.blocking_append(long_entries(65..67)).await.unwrap();
     let state = log.get_log_state().await.unwrap();
     assert_eq!(state.last_log_id, Some(log_id(66)));

@@ -66,7 +66,7 @@ fn copy_files(from: &Path, to: &Path) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_copy_of_the_leader_does_not_lead_on() {
-    // So that nobody else is elected before it is back.
+    // Prevents another election before the node is back.
     let patient = GroupOptions {
         election_timeout_ms: (4_000, 8_000),
         ..options(Path::new(""))

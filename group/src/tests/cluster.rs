@@ -1,8 +1,8 @@
 //! Nodes of a test cluster, each with its own store, socket and threads.
 //!
-//! A node that crashes loses its threads and connections at once and leaves on disk what
-//! it had written; it comes back under the same address. What a node was told when it was
-//! enlisted stands in for the rest of its data directory.
+//! A node that crashes loses its threads and connections at once and leaves on disk what it had
+//! written; it restarts under the same address. The number and cluster that a node got when it was
+//! enlisted stand in for the rest of its data directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,10 +38,10 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// The part of a data directory that outlives a crash, besides the store.
 type Papers = Arc<Mutex<Option<(NodeId, ClusterId)>>>;
 
-/// Who listens where.
+/// The running nodes by address.
 type Directory = Arc<Mutex<BTreeMap<String, (TopologyGroup, Papers, Handle)>>>;
 
-/// Stands in for the nodes' own way to enlist each other.
+/// Replaces the nodes' own way to enlist each other.
 struct TestEnlister {
     cluster: ClusterId,
     directory: Directory,
@@ -95,7 +95,7 @@ impl Drop for Node {
     }
 }
 
-/// Settings that make elections short.
+/// Settings with short elections.
 pub(super) fn options(dir: &Path) -> GroupOptions {
     GroupOptions {
         dir: dir.to_owned(),
@@ -105,9 +105,9 @@ pub(super) fn options(dir: &Path) -> GroupOptions {
     }
 }
 
-/// Making and breaking nodes.
+/// Starts and stops nodes.
 impl Cluster {
-    /// `nodes` nodes that listen and belong to nothing.
+    /// `nodes` nodes that listen and belong to no cluster.
     pub(super) async fn of(nodes: u8, options: GroupOptions) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
@@ -120,14 +120,14 @@ impl Cluster {
         cluster
     }
 
-    /// A founded cluster whose founding members have all been heard of.
+    /// A founded cluster whose founding members have all answered.
     pub(super) async fn founded(nodes: u8) -> Self {
         let cluster = Self::of(nodes, options(Path::new(""))).await;
         cluster.found(nodes).await.unwrap();
         cluster
     }
 
-    /// One more node that listens and belongs to nothing; its number.
+    /// Starts another node that listens and belongs to no cluster; returns its number.
     pub(super) async fn grow(&mut self) -> u8 {
         let number = self.nodes.len() as u8 + 1;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -142,7 +142,7 @@ impl Cluster {
         number
     }
 
-    /// Loses the node at once, as by `kill -9`.
+    /// Kills the node at once, like `kill -9`.
     pub(super) fn crash(&mut self, number: u8) {
         let node = &mut self.nodes[usize::from(number) - 1];
         self.directory.lock().remove(&node.address.to_string());
@@ -153,7 +153,7 @@ impl Cluster {
         up.runtime.shutdown_background();
     }
 
-    /// Stops the node as on SIGTERM.
+    /// Stops the node, like SIGTERM.
     pub(super) async fn stop(&mut self, number: u8) {
         let node = &mut self.nodes[usize::from(number) - 1];
         self.directory.lock().remove(&node.address.to_string());
@@ -162,20 +162,20 @@ impl Cluster {
         up.runtime.shutdown_background();
     }
 
-    /// Starts the node again, where it was and from what it has.
+    /// Restarts the node at the same address with its own store.
     pub(super) async fn restart(&mut self, number: u8) {
         let address = self.nodes[usize::from(number) - 1].address;
         let listener = loop {
             match std::net::TcpListener::bind(address) {
                 Ok(listener) => break listener,
-                // A passing connection of another test has the port for the moment.
+                // A short-lived connection of another test holds the port.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         };
         self.bring_up(number, listener).await;
     }
 
-    /// Starts the node again at another address; it does not tell anybody.
+    /// Restarts the node at another address, without informing any other node.
     pub(super) async fn move_away(&mut self, number: u8) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -230,7 +230,7 @@ impl Cluster {
     }
 }
 
-/// Looking.
+/// Observation.
 impl Cluster {
     pub(super) fn group(&self, number: u8) -> TopologyGroup {
         let up = self.nodes[usize::from(number) - 1].up.as_ref();
@@ -255,7 +255,7 @@ impl Cluster {
             .filter_map(|node| Some((node.number, node.up.as_ref()?)))
     }
 
-    /// Nodes that are up and were told who they are.
+    /// Running nodes that have been enlisted.
     fn started(&self) -> impl Iterator<Item = (u8, Receiver<Metrics>)> {
         self.up().filter_map(|(number, up)| {
             let running = up.group.running().ok()?;
@@ -263,7 +263,7 @@ impl Cluster {
         })
     }
 
-    /// Whom the nodes that are up agree on as leader, once it is one of them.
+    /// The leader on which the running nodes agree, once it is one of them.
     pub(super) async fn leader(&self) -> u8 {
         let up: BTreeSet<u64> = self
             .started()
@@ -288,7 +288,7 @@ impl Cluster {
             .expect("the nodes do not agree on a leader")
     }
 
-    /// Waits until every node that takes part has a topology like this.
+    /// Waits until every participating node has a topology that satisfies `wanted`.
     pub(super) async fn all_have(&self, what: &str, wanted: impl Fn(&Topology) -> bool) {
         for (number, _) in self.started() {
             let mut topology = self.group(number).watch();
@@ -300,8 +300,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the node's figures are like this.
-    /// Waits until the node was started and its figures are like this.
+    /// Waits until the node has started and its figures satisfy `wanted`.
     pub(super) async fn metrics_of(
         &self,
         number: u8,
@@ -324,7 +323,7 @@ impl Cluster {
             .unwrap_or_else(|_| panic!("node {number} never had {what}: {:?}", group.metrics()))
     }
 
-    /// Waits until every node that takes part has exactly these voters and learners.
+    /// Waits until every participating node has exactly these voters and learners.
     pub(super) async fn membership_becomes(&self, voters: &[u8], learners: &[u8]) {
         let set = |nodes: &[u8]| nodes.iter().map(|n| NodeId(u64::from(*n))).collect();
         let (voters, learners): (BTreeSet<NodeId>, BTreeSet<NodeId>) = (set(voters), set(learners));
@@ -336,7 +335,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node that takes part has a settled membership like this.
+    /// Waits until every participating node has a settled membership that satisfies `wanted`.
     pub(super) async fn membership_is(&self, what: &str, wanted: impl Fn(&GroupMetrics) -> bool) {
         let wanted = |m: &GroupMetrics| !m.changing && wanted(m);
         for (number, _) in self.started() {
@@ -345,7 +344,7 @@ impl Cluster {
     }
 }
 
-/// Acting.
+/// Commands.
 impl Cluster {
     pub(super) fn founding(&self, nodes: u8) -> Founding {
         let members = (1..=nodes).map(|number| self.new_member(number)).collect();
@@ -368,12 +367,12 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Proposes through a node, with all the time it takes.
+    /// Proposes through a node, without a short deadline.
     pub(super) async fn propose(&self, number: u8, command: Command) -> Outcome {
         self.group(number).propose(command, TIMEOUT).await.unwrap()
     }
 
-    /// Makes a node a member that has no position on the ring.
+    /// Makes a node a member without positions on the ring.
     pub(super) async fn enrol(&self, through: u8, number: u8) {
         let command = Command::Enrol(self.new_member(number));
         let Outcome::Enrolled { node, .. } = self.propose(through, command).await else {
@@ -387,7 +386,7 @@ impl Cluster {
     }
 }
 
-/// Joining and leaving, with the reports that the nodes would send.
+/// Joins and leaves, with the reports that nodes would send.
 impl Cluster {
     pub(super) async fn join(&self, through: u8, number: u8) {
         self.enrol(through, number).await;

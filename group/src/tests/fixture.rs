@@ -35,7 +35,7 @@ pub(crate) fn founding(nodes: u8) -> Founding {
     }
 }
 
-/// What the nodes would report next for a running transition; empty when none runs.
+/// The next reports of the nodes for a running transition; empty if none is running.
 pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
     let mut of_node: BTreeMap<NodeId, Vec<Report>> = BTreeMap::new();
     for partition in topology.partitions().iter() {

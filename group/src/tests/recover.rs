@@ -14,14 +14,14 @@ use crate::raft::LogId;
 use crate::storage::Store;
 use crate::{GroupError, RecoverError, Recovery, TopologyGroup};
 
-/// When it is recovered.
+/// The time of the recovery.
 const NOW_MS: u64 = 1_800_000_000_000;
 
 fn nodes(of: &[u64]) -> BTreeSet<NodeId> {
     of.iter().copied().map(NodeId).collect()
 }
 
-/// The store of a stopped node of five members, all of which vote.
+/// The store of a stopped node with five members, all of them voters.
 fn stopped(dir: &Path, node: u64) {
     let (members, at) = (founding(5), LogId::new(CommittedLeaderId::new(4, 1), 57));
     let store = Store::open(dir).unwrap();
@@ -34,7 +34,7 @@ fn stopped(dir: &Path, node: u64) {
     store.close();
 }
 
-/// What a preview says, after a check that it changed no byte.
+/// The result of a preview, after a check that it changed no byte.
 fn preview(dir: &Path, keep: &[u64]) -> Result<Recovery, RecoverError> {
     let files = || {
         let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);

@@ -1,4 +1,4 @@
-//! Who votes, as members come and go and leaders change in between.
+//! The choice of voters, as members join and leave and leaders change.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The gRPC service: who is served, and who is not.
+//! The gRPC service: which requests it serves and which it refuses.
 
 use tonic::Request;
 use torc_proto::v1::RaftMessage;
@@ -145,7 +145,8 @@ async fn nobody_speaks_in_another_nodes_name() {
     cluster.membership_becomes(&[1, 2, 3], &[]).await;
     let leader = cluster.leader().await;
     let other: u8 = if leader == 2 { 3 } else { 2 };
-    // To the leader in its own name, by itself and by another; and by another in a third one's.
+    // To the leader in its own name, by itself and by another node; and by another node in a third
+    // node's name.
     for (from, in_the_name_of) in [(leader, leader), (other, leader), (other, 9)] {
         let envelope = Envelope {
             cluster: founding(1).cluster,

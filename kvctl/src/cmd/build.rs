@@ -172,7 +172,7 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
         .collect();
     let lens: Result<Vec<_>, _> = files.iter().map(|path| input::len(path)).collect();
     let lens = lens?;
-    // None if any of them is of unknown length.
+    // `None` if the length of any file is unknown.
     let len: Option<u64> = lens.iter().copied().sum();
     if args.shape != Kept::Values && target.namespace.is_generation() {
         let message =
@@ -190,7 +190,7 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
         gate_rate: args.gate_rate,
         memory: args.memory,
         workers: usize::from(args.workers),
-        // Each row takes 44 bytes beside its key and value.
+        // Each row takes 44 bytes besides its key and value.
         expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
         ..BuildOptions::default()
     };
@@ -294,7 +294,7 @@ struct Rows {
     rows: Result<Vec<Numbered>, ReadError>,
 }
 
-/// Gives the build all rows that it does not have. A thread of its own parses them.
+/// Passes all rows that the build does not have to it. A separate thread parses them.
 fn read(
     build: &mut Build,
     inputs: Vec<(PathBuf, Source)>,
@@ -363,7 +363,7 @@ fn parse(
             if is_end {
                 break;
             }
-            // First send the rows before the bad one.
+            // Sends the rows before the bad one first.
             if send(Ok(batch)).is_err() {
                 return Ok(());
             }
@@ -436,7 +436,7 @@ struct Summary {
 struct Built<'a> {
     manifest: &'a Manifest,
     index_bytes: u64,
-    /// Rows that an earlier, interrupted run took.
+    /// Rows that an earlier, interrupted run has taken.
     taken: u64,
     read_for: Duration,
     elapsed: Duration,

@@ -231,7 +231,7 @@ struct IssueArgs {
 struct Written {
     certificate: String,
     key: String,
-    /// Whom the certificate names; `None` for an authority.
+    /// The identity in the certificate; `None` for an authority.
     identity: Option<String>,
 }
 

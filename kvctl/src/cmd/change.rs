@@ -160,7 +160,7 @@ pub(super) async fn follow(
 
 /// Asks for the status until the transition has ended. Returns its last figures.
 ///
-/// The change continues without kvctl, so a lost endpoint is no failure: the client
+/// The change continues without kvctl, so a lost endpoint is not a failure: the client
 /// library asks other nodes. Only a long silence of all nodes is one.
 pub(super) async fn watch(
     client: &Client,

@@ -88,7 +88,7 @@ impl Random {
     }
 }
 
-/// One record: a URL, and what a crawler might keep of it.
+/// A record: a URL, and what a crawler might keep about it.
 fn record(seed: u64, index: u64) -> Row {
     let mut random = Random::of(seed, index);
     let key = url(&mut random, scattered(seed, index));
@@ -100,8 +100,8 @@ fn record(seed: u64, index: u64) -> Row {
     }
 }
 
-/// A number for an index below 2^32 that no other index of the seed has: each step
-/// (addition, xor with a shift, multiplication by an odd number) can be undone.
+/// A number for an index below 2^32 that no other index of the seed has: each step (addition, xor
+/// with a shift, multiplication by an odd number) is invertible.
 fn scattered(seed: u64, index: u64) -> u32 {
     let mut z = (index as u32).wrapping_add((seed ^ (seed >> 32)) as u32);
     z = (z ^ (z >> 16)).wrapping_mul(0x85eb_ca6b);

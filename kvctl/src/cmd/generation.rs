@@ -121,7 +121,7 @@ enum HowDeep {
 struct Found<'a> {
     #[serde(flatten)]
     record: JsonRow<'a>,
-    /// Of a keyless generation; the key is then only probably present.
+    /// The id in a keyless generation; the key is then only probably present.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
 }

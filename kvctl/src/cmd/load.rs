@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let store = move |rows| store(client.clone(), rows);
     let on_progress = |report: &Report| bar.set_message(text::count(report.records));
     let stop = async {
-        // Without a signal handler the keyboard just ends the process.
+        // Without a signal handler, Ctrl-C just ends the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -244,7 +244,7 @@ impl Done {
         match (global.json(), complete) {
             (true, _) => out.json(&self.summary(complete)),
             (false, true) => out.line(self.text()),
-            // The failure says everything.
+            // The failure already reports everything.
             (false, false) => Ok(()),
         }
     }

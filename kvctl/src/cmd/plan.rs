@@ -78,7 +78,7 @@ struct Sample {
     file_bytes: u64,
 }
 
-/// What a record takes, per key.
+/// The size of a record, per key.
 #[derive(Debug, Clone, Copy)]
 struct PerKey {
     index_bytes: f64,
@@ -111,7 +111,7 @@ struct Busiest {
 }
 
 impl Busiest {
-    /// Of a cluster with `copies` records, replicas included.
+    /// The busiest node of a cluster with `copies` records, replicas included.
     fn of(nodes: u32, peak_to_mean: f64, copies: f64, per_key: PerKey) -> Self {
         let store = StoreOptions::new(Path::new(""));
         let records = copies / f64::from(nodes) * peak_to_mean;
@@ -145,7 +145,7 @@ struct Plan {
     disk_bytes_per_key: f64,
     /// The requested cluster, then the one with a node less.
     clusters: Vec<Busiest>,
-    /// What an additional node would take over.
+    /// The amount that an additional node would take over.
     join_bytes: u64,
 }
 
@@ -316,7 +316,7 @@ mod tests {
         let [six, five] = &plan.clusters[..] else {
             panic!("{plan:?}");
         };
-        // 18 M copies by six nodes, and two percent.
+        // 18 M copies on six nodes, plus two percent.
         assert_eq!((six.nodes, six.records), (6, 3_060_000));
         assert_eq!(six.index_bytes, 3 * six.records);
         assert_eq!(six.slice_bytes, 180 * six.records);
@@ -340,7 +340,8 @@ mod tests {
         let sample = sample(&args(6, 3)).unwrap();
         assert_eq!(sample.records, 6_000_000 / 4_096);
         let per_key = sample.per_key();
-        // Key, value and what a record has beside them; a function of 2.1 bits and more, and a gate of 1 %.
+        // Key, value and the record's overhead; a function with 2.1 bits or more, and a gate of 1
+        // %.
         assert!((132.0..260.0).contains(&per_key.file_bytes), "{per_key:?}");
         assert!((1.5..6.0).contains(&per_key.index_bytes), "{per_key:?}");
     }

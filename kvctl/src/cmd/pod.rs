@@ -151,7 +151,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     stop(&mut node).await
 }
 
-/// Starts the node, as a founder where it should be one.
+/// Starts the node, as a founder if it should be one.
 async fn start(
     args: &Args,
     api: &Api,
@@ -164,7 +164,7 @@ async fn start(
     let mut command = Command::new(program);
     command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
     command.env("TORC_ADVERTISE_ADDR", membership.own());
-    // Of `kvctl` itself.
+    // The variable is for `kvctl` itself.
     command.env_remove("TORC_ENDPOINTS");
     if may_found(args, api, data).await? {
         command.env("TORC_BOOTSTRAP", "true");
@@ -266,11 +266,11 @@ async fn patiently<T>(
     }
 }
 
-/// SIGTERM, then SIGKILL.
+/// Sends SIGTERM, later SIGKILL.
 async fn stop(node: &mut Child) -> Result<(), Failure> {
     let id = node.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(id) = id {
-        // It may have just exited.
+        // The process may have just exited.
         let _ = kill_process(id, Signal::TERM);
     }
     if let Ok(ended) = tokio::time::timeout(STOP_TIME, node.wait()).await {

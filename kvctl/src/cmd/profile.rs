@@ -42,7 +42,7 @@ enum Action {
 pub(super) struct Row<'a> {
     pub(super) profile: &'a str,
     pub(super) endpoints: &'a [String],
-    /// Of the authority.
+    /// SHA-256 of the authority.
     pub(super) sha256: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) current: Option<bool>,

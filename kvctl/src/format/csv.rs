@@ -70,14 +70,14 @@ struct Scan {
     len: usize,
     cell: usize,
     quotes: bool,
-    /// Up to the limit; further cells are only counted.
+    /// At most the limit; further cells are only counted.
     cells: Vec<Cell>,
     most_cells: usize,
     count: usize,
 }
 
 impl Scan {
-    /// Scans the bytes that are new.
+    /// Scans new bytes.
     fn advance(&mut self, bytes: &[u8]) -> Option<Extent> {
         while let Some(&byte) = bytes.get(self.len) {
             let next = match (&self.at, byte) {
@@ -118,7 +118,7 @@ impl Scan {
         None
     }
 
-    /// Goes to the last byte before one of `until`.
+    /// Skips to the last byte before one of `until`.
     fn skip(&mut self, bytes: &[u8], until: &[u8], at: At) -> At {
         let rest = bytes.get(self.len + 1..).unwrap_or_default();
         let len = rest.iter().position(|byte| until.contains(byte));
@@ -140,7 +140,7 @@ impl Scan {
         self.quotes = false;
     }
 
-    /// The file ends here.
+    /// Ends the scan at the end of the file.
     fn end(&mut self, bytes: &[u8]) -> Extent {
         match &self.at {
             At::Cell | At::Plain | At::Quote => {
@@ -163,7 +163,7 @@ fn first_line(bytes: &[u8]) -> usize {
 /// Rows from CSV. Empty lines are skipped.
 #[derive(Debug)]
 pub(super) struct Csv {
-    /// None until the header has been read.
+    /// `None` until the header has been read.
     columns: Option<Columns>,
     naming: Naming,
     scan: Scan,

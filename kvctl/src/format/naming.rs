@@ -62,7 +62,7 @@ impl Naming {
 pub(super) struct Places {
     chosen: Arc<Chosen>,
     key: usize,
-    /// Of the value's column, or of the object's columns.
+    /// Position of the value's column, or of the object's columns.
     values: Vec<usize>,
 }
 

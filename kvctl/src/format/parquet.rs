@@ -37,7 +37,7 @@ pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
     let mut rows = calmly(|| open(file, &chosen))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
-        // Trust nothing of the file any more.
+        // The rest of the file is not trusted.
         Err(panicked) => Some(Err(panicked)),
     });
     Ok(Box::new((1..).zip(rows).map(move |(line, row)| {
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Two row groups of URLs with a size, which is null where there is none.
+    /// Two row groups of URLs with a size, null if the size is `None`.
     fn file(rows: &[(&str, Option<i64>)]) -> File {
         let schema = "message urls { required binary url (UTF8); optional int64 size; required binary raw; }";
         let schema = Arc::new(parse_message_type(schema).unwrap());

@@ -16,7 +16,7 @@ use super::{BadRow, MAX_ROW_LEN, Numbered, Problem, ReadError, Row};
 
 /// Bytes to read at a time.
 const READ_LEN: usize = 1 << 16;
-/// Some editors put this before UTF-8 text.
+/// Some editors write this before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The length of the record at the start of some bytes.

@@ -245,7 +245,7 @@ fn the_extension_tells_the_format() {
     assert_eq!(of("a"), None);
 }
 
-/// Bytes of all kinds: text, text full of what the formats treat specially, anything.
+/// Bytes of all kinds: text, text with many special characters of the formats, and random bytes.
 fn any_bytes(min: usize, max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), min..max),

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A store in memory that takes a varying number of turns to answer, so that batches
-/// under way overtake each other, and that fails as it is told.
+/// A store in memory. Each batch takes a varying number of turns, so that batches in flight
+/// overtake each other. Fails according to a script.
 #[derive(Clone, Default)]
 struct Memory {
     rows: Arc<Mutex<HashMap<Bytes, Bytes>>>,
     calls: Arc<AtomicUsize>,
     busy: Arc<AtomicUsize>,
     most_busy: Arc<AtomicUsize>,
-    /// What becomes of a key, each time it is stored: one character a time, `+` for
-    /// stored, `u` for unknown, `.` for not yet, `-` for refused; then `+`, or what comes last and
-    /// in capitals for ever.
+    /// The outcomes of a key, one character per store: `+` for stored, `u` for unknown, `.` for not
+    /// yet, `-` for refused. A capital `U` (unknown) or `N` (not yet) repeats for ever. After the
+    /// last character: `+`.
     script: Arc<Mutex<HashMap<Bytes, String>>>,
 }
 
@@ -121,7 +121,7 @@ fn trying_again() -> LoadOptions {
     }
 }
 
-/// Whoever waits for an attempt in doubt does not come to an end.
+/// Options whose retries wait for ever for an attempt in doubt.
 fn waiting_for_ever() -> LoadOptions {
     LoadOptions {
         retry: RetryOptions {
@@ -282,7 +282,7 @@ fn a_cluster_that_never_took_a_row_is_not_waited_for() {
     assert_eq!((report.retried, report.resume_line), (0, 1));
 }
 
-/// A node that died while the first batches were under way used to end the load.
+/// Earlier, a node that died during the first batches ended the load.
 #[test]
 fn the_very_first_rows_are_sent_again_too_if_they_are_in_doubt() {
     let memory = Memory::failing(&[("a", "u"), ("b", "u.")]);
@@ -376,7 +376,7 @@ fn told_to_stop_it_waits_for_what_is_under_way() {
         for row in letters("abcd") {
             sender.send(row).await.unwrap();
         }
-        // The sender stays: more could come, as from a pipe.
+        // The sender stays open: more rows could arrive, as from a pipe.
         let stop = async {
             while calls.calls.load(Ordering::Relaxed) < 2 {
                 tokio::task::yield_now().await;

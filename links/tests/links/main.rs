@@ -184,7 +184,7 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     });
 }
 
-/// Opens a stream with this greeting; returns what became of it.
+/// Opens a stream with this greeting; returns its outcome.
 fn speak(to: &Node, hello: LinkHello, then: Vec<LinkRequest>) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Messages one after the other in one buffer, each after its length as a varint.
+//! Messages concatenated in one buffer, each preceded by its length as a varint.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{TraceContext, WireError, v1};
 
-/// Adds an envelope to the batch that `batch` becomes, to be split off and sent as
-/// `LinkRequest.envelopes`. A batch holds [`MAX_BATCH_ENVELOPES`] at most.
+/// Adds an envelope to `batch`, which is split off and sent as `LinkRequest.envelopes`. A batch has
+/// at most [`MAX_BATCH_ENVELOPES`].
 ///
-/// With `trace` it asks on behalf of that span.
+/// `trace` is the span of the envelope's operation.
 pub fn push_envelope(batch: &mut BytesMut, envelope: Envelope, trace: Option<&TraceContext>) {
     let mut wire = envelope_to_wire(envelope);
     if let Some(trace) = trace {
@@ -25,18 +25,18 @@ pub fn push_envelope(batch: &mut BytesMut, envelope: Envelope, trace: Option<&Tr
 /// Cuts a batch into its envelopes, without copying or decoding.
 ///
 /// # Errors
-/// [`WireError::TooLong`], [`WireError::TooMany`] or [`WireError::Malformed`]: nothing of
-/// the batch can be believed.
+/// [`WireError::TooLong`], [`WireError::TooMany`] or [`WireError::Malformed`]: no part of the batch
+/// can be trusted.
 pub fn split_batch(batch: Bytes) -> Result<Vec<Bytes>, WireError> {
     bounded("envelopes", batch.len(), MAX_BATCH_LEN)?;
     split("envelopes", batch, MAX_BATCH_ENVELOPES).collect()
 }
 
-/// Decodes one envelope of a batch, and the span on whose behalf it asks. Its keys and values
-/// share `bytes`. A span that is malformed is ignored.
+/// Decodes one envelope of a batch, and the span of its operation. Its keys and values share
+/// `bytes`. Ignores a malformed span.
 ///
 /// # Errors
-/// [`WireError`] for whatever is missing, out of bounds, or of another partition.
+/// [`WireError`] for anything that is missing, out of bounds, or belongs to another partition.
 pub fn envelope_from_bytes(
     bytes: Bytes,
     partitions: Partitions,
@@ -48,12 +48,12 @@ pub fn envelope_from_bytes(
 }
 
 pub(super) fn push(into: &mut BytesMut, message: &impl Message) {
-    // A buffer that grows has room for everything: neither can fail.
+    // A growing buffer has room for everything: neither can fail.
     let _ = prost::encode_length_delimiter(message.encoded_len(), into);
     let _ = message.encode(into);
 }
 
-/// The parts of a list, at most `limit`. After an error there is nothing more.
+/// The parts of a list, at most `limit`. Ends after an error.
 pub(super) fn split(
     list: &'static str,
     mut rest: Bytes,

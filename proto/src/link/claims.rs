@@ -1,4 +1,5 @@
-//! Claims of many keys and their answers, packed: they are most of what a batch of gets costs.
+//! Claims of many keys and their answers, packed, because they are most of the cost of a batch of
+//! gets.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::encoding::{decode_varint, encode_varint};
@@ -10,7 +11,7 @@ use torc_ring::{Partitions, Token};
 
 use crate::WireError;
 
-/// About as long as a claim is beside its key, bytes.
+/// Approximate length of a claim without its key, bytes.
 const CLAIM_LEN: usize = 40;
 
 pub(super) fn claims_to_wire(claims: &[Claim]) -> Bytes {
@@ -99,7 +100,7 @@ pub(super) fn bits_to_wire(bits: &[bool]) -> Bytes {
     bits.chunks(8).map(byte).collect()
 }
 
-/// As many bits as there is room for: whoever asked knows of how many.
+/// All bits of the bytes: the requester knows how many of them count.
 pub(super) fn bits_from_wire(bytes: &[u8]) -> Result<Vec<bool>, WireError> {
     if bytes.len() > MAX_CLAIMS / 8 {
         let (list, limit) = ("bits", MAX_CLAIMS);

@@ -12,11 +12,10 @@ use super::parts::{
 use crate::v1::{self, envelope::Message as Wire};
 use crate::{WireError, version_from_wire};
 
-/// An envelope from another node. Keys and values share the bytes they came in.
+/// An envelope from another node. Keys and values share the received bytes.
 ///
 /// # Errors
-/// [`WireError`] for whatever is missing or out of bounds, and for a message of a kind
-/// that this version does not know.
+/// [`WireError`] for anything that is missing or out of bounds, and for an unknown kind of message.
 pub fn envelope_from_wire(
     wire: v1::Envelope,
     partitions: Partitions,
@@ -40,7 +39,7 @@ pub fn envelope_from_wire(
     })
 }
 
-/// One arm a kind.
+/// One arm per kind.
 fn message_from_wire(
     message: Wire,
     tag: Tag,
@@ -147,7 +146,7 @@ fn message_from_wire(
     })
 }
 
-/// Whether this holds of every key that a message names.
+/// Whether a condition holds for every key that a message names.
 fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> bool {
     match message {
         Message::Read { at, .. } | Message::Prepare { at, .. } => holds(at.namespace, &at.digest),
@@ -178,7 +177,7 @@ fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> 
             .entries
             .iter()
             .all(|(at, _)| holds(at.namespace, &at.digest)),
-        // Of any partitions: each has that of its key.
+        // Its keys may be in any partition: each has its own.
         Message::Confirm { .. }
         | Message::Confirmed { .. }
         | Message::Holding { .. }

@@ -1,4 +1,4 @@
-//! The first message each way: who speaks to whom.
+//! The first message in each direction: sender and recipient.
 
 use bytes::Bytes;
 use torc_ring::NodeId;
@@ -6,25 +6,25 @@ use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
 use crate::{WireError, v1};
 
-/// Opens a stream: who speaks, and whom it means.
+/// Opens a stream: names the sender and the intended recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkHello {
-    /// The cluster both belong to.
+    /// The cluster of both.
     pub cluster: ClusterId,
-    /// The speaker.
+    /// The sender.
     pub node: NodeId,
-    /// The speaker's data directory.
+    /// The sender's data directory.
     pub incarnation: Incarnation,
-    /// The node meant.
+    /// The intended recipient.
     pub target: NodeId,
-    /// The speaker's start.
+    /// The sender's start.
     pub boot: Boot,
-    /// What the speaker works at.
+    /// The feature levels that the sender supports.
     pub levels: Levels,
 }
 
 impl LinkHello {
-    /// As it travels.
+    /// Its form on the wire.
     #[must_use]
     pub fn to_wire(self) -> v1::LinkRequest {
         v1::LinkRequest {
@@ -44,7 +44,7 @@ impl LinkHello {
     /// Reads the first message of a stream.
     ///
     /// # Errors
-    /// [`WireError::Field`] when it is none, or an id has another length than 16 bytes.
+    /// [`WireError::Field`] if it is another message, or an id does not have 16 bytes.
     pub fn from_wire(wire: &v1::LinkRequest) -> Result<Self, WireError> {
         let hello = wire
             .hello
@@ -64,7 +64,7 @@ impl LinkHello {
     }
 }
 
-/// Accepts a stream: who listens.
+/// Accepts a stream: names the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkWelcome {
     /// The listener.
@@ -73,12 +73,12 @@ pub struct LinkWelcome {
     pub incarnation: Incarnation,
     /// The listener's start.
     pub boot: Boot,
-    /// What the listener works at.
+    /// The feature levels that the listener supports.
     pub levels: Levels,
 }
 
 impl LinkWelcome {
-    /// As it travels.
+    /// Its form on the wire.
     #[must_use]
     pub fn to_wire(self) -> v1::LinkResponse {
         v1::LinkResponse {
@@ -95,7 +95,7 @@ impl LinkWelcome {
     /// Reads the first answer of a stream.
     ///
     /// # Errors
-    /// [`WireError::Field`] when it is none, or the incarnation has not 16 bytes.
+    /// [`WireError::Field`] if it is another message, or the incarnation does not have 16 bytes.
     pub fn from_wire(wire: &v1::LinkResponse) -> Result<Self, WireError> {
         let welcome = wire
             .welcome

@@ -1,4 +1,4 @@
-//! What messages are made of: keys, versions, values, records, lists.
+//! The parts of messages: keys, versions, values, records, lists.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
@@ -23,25 +23,25 @@ fn digest_of(high: u64, low: u64) -> Digest {
     Digest(bytes)
 }
 
-/// A ballot that must be there.
+/// A required ballot.
 pub(super) fn ballot(version: Option<Version>, field: &'static str) -> Result<Ballot, WireError> {
     let version = version.ok_or(WireError::Field { field })?;
     version_from_wire(&version)
 }
 
-/// A ballot that is zero when it is missing.
+/// A ballot that is zero if it is missing.
 pub(super) fn ballot_or_zero(version: Option<Version>) -> Result<Ballot, WireError> {
     version.map_or(Ok(Ballot::default()), |version| version_from_wire(&version))
 }
 
-/// A ballot that may be missing.
+/// An optional ballot.
 fn origin(version: Option<Version>) -> Result<Option<Ballot>, WireError> {
     version
         .map(|version| version_from_wire(&version))
         .transpose()
 }
 
-/// A ballot that is left out when it is zero.
+/// A ballot, omitted if it is zero.
 pub(super) fn unless_zero(ballot: Ballot) -> Option<Version> {
     (ballot != Ballot::default()).then(|| version_to_wire(ballot))
 }
@@ -201,7 +201,7 @@ pub(super) fn held_from_wire(held: wire::Held) -> Result<Held, WireError> {
     })
 }
 
-/// The records that fit, and where the page ends if not all did.
+/// The records that fit, and the end of the page if some did not.
 pub(super) fn page_to_wire(records: Vec<Record>) -> (Bytes, Option<KeyId>) {
     let mut page = BytesMut::new();
     let mut last = None;
@@ -257,7 +257,7 @@ pub(super) fn sums_from_wire(bytes: &[u8]) -> Result<Vec<RangeSum>, WireError> {
     words.map(sum).collect()
 }
 
-/// A range that runs forward.
+/// A range whose ends are in order.
 fn range(first: u64, last: u64) -> Result<Range, WireError> {
     if first > last {
         return Err(WireError::Field { field: "last" });

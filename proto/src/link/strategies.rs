@@ -33,7 +33,7 @@ fn tags() -> impl Strategy<Value = Tag> {
 
 fn locators() -> impl Strategy<Value = Locator> {
     let key = proptest::collection::vec(any::<u8>(), 1..40);
-    // Of the layer whose one partition all envelopes are about.
+    // Keys of the layer to which the envelopes' one partition belongs.
     (any::<(u32, [u8; 16])>(), key).prop_map(|((number, digest), key)| Locator {
         namespace: NamespaceId::in_layer(Layer::BASE, number),
         digest: Digest(digest),

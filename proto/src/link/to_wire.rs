@@ -14,8 +14,8 @@ use crate::version_to_wire;
 
 /// An envelope for another node. Keys and values are shared, not copied.
 ///
-/// A page longer than [`MAX_PAGE_LEN`](super::MAX_PAGE_LEN) is cut: its receiver sees a
-/// smaller page and asks for the next.
+/// A page longer than [`MAX_PAGE_LEN`](super::MAX_PAGE_LEN) is cut: its receiver gets a smaller
+/// page and requests the next.
 #[must_use]
 pub fn envelope_to_wire(envelope: Envelope) -> v1::Envelope {
     let (tag, message) = message_to_wire(envelope.message);

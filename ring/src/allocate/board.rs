@@ -31,7 +31,7 @@ pub(super) enum Spot {
 pub(super) enum Stretch {
     /// The arc that the spot splits, up to the new position.
     Head,
-    /// The rest of that arc, when walks from it come all around.
+    /// The rest of that arc, when walks from it go all the way around.
     Tail(usize),
     /// The whole arc that ends at this position.
     Arc(usize),
@@ -131,7 +131,7 @@ impl<'a> Board<'a> {
         (at, (i64::from(border) - start).rem_euclid(all))
     }
 
-    /// Whether the position at an index, if there is one, is at this border.
+    /// Whether the position at an index exists and is at this border.
     pub(super) fn is_at(&self, at: usize, border: Border) -> bool {
         self.positions
             .get(at)
@@ -142,7 +142,7 @@ impl<'a> Board<'a> {
         self.positions[at].0
     }
 
-    /// Puts a member at a border, in place of who is there. Says who was.
+    /// Puts a member at a border and returns the member that it replaces.
     pub(super) fn put(&mut self, border: Border, member: Member) -> Option<Member> {
         let at = self.index_of(border);
         match self.positions.get_mut(at) {
@@ -156,12 +156,12 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Takes the position at a border away.
+    /// Removes the position at a border.
     pub(super) fn clear(&mut self, border: Border) {
         self.positions.retain(|(position, _)| *position != border);
     }
 
-    /// Counts every load.
+    /// Computes all loads.
     pub(super) fn score(&self) -> Score {
         let mut score = Score::new(self.levels, self.partitions);
         let mut walk = self.levels.walk();
@@ -179,8 +179,8 @@ impl<'a> Board<'a> {
         score
     }
 
-    /// What it does to the loads if a member gets a position at a spot; within an
-    /// arc, as a function of the offset from the arc's start.
+    /// How the loads change if a member gets a position at a spot; within an arc, as a function of
+    /// the offset from the arc's start.
     pub(super) fn effect(&self, spot: Spot, member: Member, score: &Score) -> Effect {
         let mut effect = Effect::default();
         self.changes(spot, member, |stretch, before, after| {
@@ -202,10 +202,10 @@ impl<'a> Board<'a> {
         effect
     }
 
-    /// Visits every stretch of partitions whose walks pass a spot, with the present
-    /// walks and those if a member got a position there.
+    /// Visits every stretch of partitions whose walks pass a spot, with the present walks and those
+    /// if a member got a position there.
     ///
-    /// Goes back from the spot arc by arc, until walks end before they reach it.
+    /// Steps back from the spot arc by arc, until walks end before they reach it.
     pub(super) fn changes(
         &self,
         spot: Spot,
@@ -242,8 +242,8 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// How many positions before an index, and how many from it on, get another outcome
-    /// if the position at `at` or its arc changes.
+    /// How many positions before an index, and how many from it on, get a different outcome if the
+    /// position at `at` or its arc changes.
     pub(super) fn reach(&self, at: usize, after: usize) -> (usize, usize) {
         let mut walk = self.levels.walk();
         let seen_from = |back: &usize| {
@@ -266,7 +266,7 @@ impl<'a> Board<'a> {
         (at + 2 * self.len() - steps) % self.len()
     }
 
-    /// Walks on over at most `count` positions from `start`.
+    /// Continues a walk over at most `count` positions from `start`.
     fn go_on(&self, walk: &mut LevelWalk<'_>, start: usize, count: usize) {
         for step in 0..count {
             if walk.is_complete() {

@@ -128,7 +128,7 @@ impl<'b, 'a> Claim<'b, 'a> {
         Seat { border, from }
     }
 
-    /// Returns a border; the result is the gain of taking it again.
+    /// Gives up a seat; returns the gain of taking it again.
     fn rise(&mut self, seat: Seat) -> Gain {
         let at = self.board.index_of(seat.border);
         self.held[self.member as usize] -= 1;
@@ -164,7 +164,7 @@ impl<'b, 'a> Claim<'b, 'a> {
         better.is_some()
     }
 
-    /// Forgets the effects that a change at an index may alter; `after` is the first
+    /// Discards the cached effects that a change at an index may alter; `after` is the first
     /// position behind the change.
     fn forget(&mut self, at: usize, after: usize) {
         let count = self.board.len();

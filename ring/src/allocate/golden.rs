@@ -13,7 +13,7 @@ const GROWTH: &str = include_str!("../../fixtures/growth-100.txt");
 const HISTORY: &str = include_str!("../../fixtures/history.txt");
 const POSITIONS: u16 = 32;
 
-/// One line a node: its id, then the partitions that end at its positions.
+/// One line per node: its id, then the partitions that end at its positions.
 fn to_text(ring: &Ring, partitions: Partitions) -> String {
     let mut text = String::new();
     for node in ring.nodes() {
@@ -114,8 +114,8 @@ fn the_same_ring_is_even_with_one_and_two_replicas() {
     }
 }
 
-/// A small cluster's life: weights, zones, every kind of change, and borders that
-/// run out at the end.
+/// The life of a small cluster: weights, zones, every kind of change, and too few borders at the
+/// end.
 fn history() -> String {
     let partitions = Partitions::new(256).unwrap();
     let mut nodes: BTreeMap<NodeId, NodeSpec> = BTreeMap::new();

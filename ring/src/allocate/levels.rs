@@ -13,7 +13,7 @@ use crate::walk::{Member, Members, Spread, Walk};
 pub(super) struct Levels<'a> {
     members: &'a Members,
     depth: usize,
-    /// One a level, or the deepest alone.
+    /// One per level, or only the deepest.
     spreads: Vec<Spread>,
 }
 

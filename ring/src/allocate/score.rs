@@ -28,8 +28,8 @@ const ARC_PRICE: i128 = (LEVEL_PRICE / 4) as i128 * (UNITS * UNITS) as i128;
 /// A difference in score; negative is better.
 pub(super) type Gain = i128;
 
-/// How loads change with a change of the ring: `fixed + offset * sliding`
-/// partitions, where the offset is where in an arc the change is made.
+/// How a change of the ring changes loads: `fixed + offset * sliding` partitions, where the offset
+/// is the change's place within an arc.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effect {
     terms: Vec<Term>,
@@ -112,14 +112,14 @@ impl Score {
         self.excess[self.slot(level, member)]
     }
 
-    /// Counts an effect at `offset` as having happened.
+    /// Adds an effect at `offset` to the loads.
     pub(super) fn apply(&mut self, effect: &Effect, offset: i64) {
         for term in &effect.terms {
             self.excess[term.slot] += (term.fixed + offset * term.sliding) * UNITS.cast_signed();
         }
     }
 
-    /// Counts an effect at `offset` as undone.
+    /// Subtracts an effect at `offset` from the loads.
     pub(super) fn revert(&mut self, effect: &Effect, offset: i64) {
         for term in &effect.terms {
             self.excess[term.slot] -= (term.fixed + offset * term.sliding) * UNITS.cast_signed();
@@ -142,14 +142,14 @@ impl Score {
         self.price_of_move * i128::from(replicas)
     }
 
-    /// What an effect at `offset` into an arc of `len` partitions would do to the
-    /// score, the arc being split there.
+    /// What an effect at `offset` into an arc of `len` partitions would do to the score, including
+    /// the split of the arc there.
     pub(super) fn gain_within(&self, effect: &Effect, offset: i64, len: i64) -> Gain {
         self.gain(effect, offset) - ARC_PRICE * i128::from(offset * (len - offset))
     }
 
-    /// The best offset inside an arc of `len` partitions, at least 2: what is gained
-    /// is a parabola in the offset.
+    /// The best offset inside an arc of `len` partitions, at least 2: the gain is a parabola in the
+    /// offset.
     pub(super) fn best_within(&self, effect: &Effect, len: i64) -> (i64, Gain) {
         let (mut linear, mut square) = (-ARC_PRICE * i128::from(len), ARC_PRICE);
         for term in effect.terms.iter().filter(|term| term.sliding != 0) {

@@ -14,7 +14,7 @@ fn node(id: u64, zone: u8, weight: u32) -> NodeSpec {
     }
 }
 
-/// A cluster in the making.
+/// A cluster that grows step by step.
 #[derive(Debug, Clone)]
 struct Cluster {
     partitions: Partitions,
@@ -84,7 +84,7 @@ impl Cluster {
         Placement::compute(&self.ring, self.partitions, self.replicas, &self.nodes)
     }
 
-    /// Whether the next join of a normal node finds borders enough to only insert.
+    /// Whether the ring has enough free borders for the next join of a normal node to only insert.
     fn has_room(&self) -> bool {
         let count = self.partitions.count() as usize;
         count - self.ring.len() >= (count / 5).max(2 * usize::from(self.positions))
@@ -302,7 +302,7 @@ mod refusals {
     }
 }
 
-/// Any change, with the numbers to choose nodes by.
+/// Any change, with numbers that select its nodes.
 #[derive(Debug, Clone)]
 enum Step {
     Join { zone: u8, weight: u32 },
@@ -339,7 +339,7 @@ impl Cluster {
         ids[nth % ids.len()].0
     }
 
-    /// Does a step, if it can be done, under a new id where one is needed.
+    /// Performs a step if it is possible, under a new id where one is needed.
     fn take(&mut self, step: &Step, id: u64, zones: u8) {
         match *step {
             Step::Join { zone, weight } => self.join(node(id, zone % zones, weight)),

@@ -68,7 +68,7 @@ fn a_preference_list_names_nobody_twice_wherever_it_comes_from() {
 
 #[test]
 fn leads_are_even_where_primaries_are_not() {
-    // Node 0 owns the whole of an arc of 62 partitions, nodes 1 and 2 one each.
+    // Node 0 owns an arc of 62 partitions, nodes 1 and 2 own one partition each.
     let partitions = Partitions::new(64).unwrap();
     let ring = ring(partitions, &BTreeMap::from([(0, 1), (1, 2), (63, 0)]));
     let placement = Placement::compute(&ring, partitions, 3, &specs(&[0; 3], &[100, 100, 200]));

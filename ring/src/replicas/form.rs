@@ -250,7 +250,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every step that is taken gives a form that is read back as it was.
+        /// Every configuration reached by valid steps is restored unchanged from its stored form.
         #[test]
         fn whatever_steps_lead_to_survives_storage(
             first in 1_u64..6,

@@ -123,7 +123,7 @@ pub enum MoveError {
     /// The set is empty or too large: at most five old and five new members.
     #[error("{wanted} replicas are not possible: choose 1 to 5")]
     BadSize {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         wanted: usize,
     },
     /// The node is not a displaced replica, so this move cannot treat it as dead.
@@ -180,8 +180,8 @@ impl Config {
         let gone = |index: &usize| !to.contains(&self.members[*index].node);
         let mut displaced: Vec<_> = self.old.iter().filter(gone).collect();
         displaced.reverse();
-        // A seat each is not enough in a smaller set: what a quorum of the old one held
-        // may be at fewer of those who stay than any quorum of theirs meets.
+        // In a smaller set, one seat per newcomer is not enough: a version held by a quorum of the
+        // old set may be at too few of the staying members to meet each of their quorums.
         let shrinks = to.len() < self.old.count() as usize;
         for &node in to {
             let known = next.index(node);

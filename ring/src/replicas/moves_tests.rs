@@ -123,8 +123,8 @@ fn while_growing_copies_do_not_count_as_votes() {
     assert!(read_new.is_chosen(ballot(1), votes(&read_new, &[A, B, D]), HOLD));
 }
 
-/// Seed 890540 of the simulation: after an abort the dead one, A, counts again, and A and
-/// C do not hold what B alone accepted and D merged.
+/// Seed 890540 of the simulation: after an abort the dead replica, A, counts again, and neither A
+/// nor C holds the version that B alone accepted and D merged.
 #[test]
 fn while_a_dead_replica_is_displaced_what_its_successor_merged_does_not_count_as_a_vote() {
     let [_, _, read_new] = replacing(&[A]);

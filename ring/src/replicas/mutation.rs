@@ -35,27 +35,27 @@ pub enum Mutation {
     LastWriterWins,
     /// A wiped node comes back under its old id (R9).
     WipedKeepsId,
-    /// An accept of an earlier epoch's ballot is sent on in the next epoch (R2).
+    /// A coordinator sends an accept with an earlier epoch's ballot in the next epoch (R2).
     MixedEpochs,
-    /// A replica answers before what it says is durable (R3).
+    /// A replica acknowledges before the acknowledged state is durable (R3).
     AckBeforeDurable,
-    /// One acknowledgement is taken for a quorum.
+    /// One acknowledgement counts as a quorum.
     OneAckQuorum,
-    /// A replica declared dead in a move goes on voting.
+    /// A replica declared dead in a move continues to vote.
     DeadVotes,
-    /// A version of a transitional epoch is taken as chosen by a one-round get (R5).
+    /// A one-round get treats a version of a transitional epoch as chosen (R5).
     TransitionalChosen,
-    /// An absent key answers version zero after collection.
+    /// After collection, an absent key is reported with version zero.
     AbsentZero,
     /// A move that reads the new set is aborted in one step.
     AbortInOneStep,
-    /// A value seen as expired is reported absent without making it so.
+    /// A coordinator reports an expired value as absent without making its absence durable.
     ExpiryUnsettled,
     /// A record that fails its checksum counts as absent (R9).
     UnreadableIsAbsent,
     /// A newcomer without a displaced replica starts empty.
     GrowthStartsEmpty,
-    /// In a set that shrinks, those who stay do not merge the others.
+    /// In a shrinking set, the staying members do not merge the others.
     ShrinkWithoutMerge,
     /// While growing, or without a dead replica, one round trusts copies as if they were votes.
     GrowthCopiesVote,
@@ -65,17 +65,17 @@ pub enum Mutation {
     WarmAfterRefusal,
     /// Slices are served before the epoch that copies is adopted.
     SlicesOfAnyEpoch,
-    /// What a source stored after its slices were taken is not copied.
+    /// A newcomer does not copy records that a source stored after its slices were taken.
     TailForgotten,
-    /// What is accepted anew gets a new version.
+    /// A record that is accepted again gets a new version.
     IdentityRenames,
-    /// A replica accepts without looking what it holds of the key (R2).
+    /// A replica accepts without checking its present record of the key (R2).
     AcceptUnseen,
-    /// A write is accepted below what was promised (R2): blind writes pass by a Prepare.
+    /// A replica accepts a write below its promise (R2): blind writes bypass a Prepare.
     AcceptBelowPromise,
-    /// A blind write that was refused counts as never accepted, and is tried again (R4b).
+    /// A refused blind write counts as never accepted and is retried (R4b).
     BlindRefusedIsClean,
-    /// A replica denies that it stored what it may have forgotten (R7).
+    /// A replica denies having stored a write that it may have forgotten (R7).
     DeniesForgotten,
     /// A write that one replica never stored counts as never chosen (R7).
     OneDenialIsEnough,
@@ -83,92 +83,95 @@ pub enum Mutation {
     OneMemoryIsEnough,
     /// A conditional write builds on a version that may never be chosen (R7).
     BuildsOnUnproven,
-    /// What is on its way to the disk is found by its digest alone.
+    /// Records on their way to the disk are looked up by digest alone.
     DigestIsKey,
     /// A scan returns the newest version it saw without proof.
     ScanUnproven,
-    /// A scan leaves out an expired value without making its absence last.
+    /// A scan omits an expired value without making its absence durable.
     ScanExpiredAsIs,
-    /// The only reader of a partition answers without looking whether it still is (R1).
+    /// The only reader of a partition answers without checking that it is still the reader (R1).
     AloneUnchecked,
-    /// The only reader of a partition calls an expired value absent without making it so.
+    /// The only reader of a partition reports an expired value as absent without making its absence
+    /// durable.
     AloneExpiredAsIs,
     /// A replica confirms whatever version it holds (R5).
     ConfirmsAnyVersion,
-    /// Blind writes share a round with one that was under way before they came.
+    /// Blind writes join a round that began before they arrived.
     SharesEarlierRound,
-    /// A scan takes pages that an earlier round asked for.
+    /// A scan accepts pages that an earlier round requested.
     ScanAnyRound,
     /// A page of a scan ends between two keys of one digest.
     PageSplitsDigest,
     /// A newcomer stores writes of earlier epochs before its copy is complete (`eventual`).
     NewcomerTakesOld,
-    /// A blind write of which it is not known what became is accepted under another ballot (R7).
+    /// A blind write with an unknown outcome is accepted under another ballot (R7).
     BlindTriesAgain,
-    /// A condition that fails is answered while a ballot of the same write is under way (R7).
+    /// A failed condition is reported while a ballot of the same write is in flight (R7).
     MismatchLeavesWish,
-    /// What may have been accepted is given up as if nothing had been sent (R7).
+    /// A write that may have been accepted is reported as if it had never been sent (R7).
     UnknownIsUnavailable,
-    /// Of the blind writes that share a round the first is written.
+    /// Of the blind writes that share a round, the first one is written.
     FirstSharerWins,
-    /// Several operations of a coordinator write a key at a time.
+    /// Several operations of a coordinator write the same key at the same time.
     NobodyWaits,
-    /// One answer is taken for a quorum that reads.
+    /// One reply counts as a read quorum.
     OneReplyQuorum,
-    /// What is learnt replaces a record that cannot be read and may be newer (R9).
+    /// A learnt record replaces an unreadable record that may be newer (R9).
     LearnOverUnreadable,
-    /// What is accepted replaces a record that cannot be read and may be newer (R9).
+    /// An accepted record replaces an unreadable record that may be newer (R9).
     AcceptOverUnreadable,
     /// A replica accepts without promising the next ballot (R6).
     NextUnpromised,
-    /// A node that comes again keeps what an earlier membership left.
+    /// A returning node keeps data of an earlier membership.
     MembershipKeeps,
-    /// A replica does not note that values which it stores expire.
+    /// A replica does not record that values which it stores expire.
     ExpiryUnnoted,
-    /// A replica does not tell which collection has begun: expiry is judged by readers' clocks alone.
+    /// A replica does not report which collection has begun: readers judge expiry by their own
+    /// clocks alone.
     CollectingUntold,
-    /// A replica acts in an epoch before that is durable (R1).
+    /// A replica acts in an epoch before that epoch is durable (R1).
     ActsBeforeDurable,
-    /// What was read in an earlier epoch counts.
+    /// Reads of an earlier epoch count.
     ReadoutOfAnyEpoch,
     /// A scan takes keys beyond the page that ends first.
     ScanBeyondShortest,
-    /// A scan takes one page for a quorum.
+    /// One page of a scan counts as a quorum.
     ScanOnePage,
-    /// A replica that holds as many entries of a page says that it holds the same.
+    /// A replica with the same number of entries in a page claims to hold the same entries.
     ScanSameByCount,
-    /// A scan drops records by a filter that are not proven chosen.
+    /// A scan's filter drops records that are not proven chosen.
     FilterHidesUnproven,
-    /// A replica that holds the same as one other passes for one that holds what a quorum does.
+    /// A replica that agrees with one other counts as agreeing with a quorum.
     SameByOne,
-    /// A scan takes two keys of one digest for one.
+    /// A scan treats two keys with the same digest as one.
     ScanByDigest,
-    /// One answer is taken for a majority (`eventual`).
+    /// One answer counts as a majority (`eventual`).
     EventualOneAnswer,
-    /// A write that is sent again gets another ballot (`eventual`).
+    /// A resent write gets another ballot (`eventual`).
     EventualReissue,
-    /// While a partition moves only the old set must store a write (`eventual`).
+    /// While a partition moves, only the old set must store a write (`eventual`).
     EventualOldSetOnly,
-    /// A write that a replica may have stored is called unavailable (`eventual`).
+    /// A write that a replica may have stored is reported as unavailable (`eventual`).
     EventualLostIsUnavailable,
-    /// A value that one clock calls expired is absent at once (`eventual`).
+    /// A value that is expired by one clock is absent at once (`eventual`).
     EventualExpiryUnsettled,
-    /// A store at or below a collection is taken (`eventual`).
+    /// A replica accepts a store at or below a collection (`eventual`).
     StoreRevives,
-    /// A repair from a replica that has not collected is taken (`eventual`).
+    /// A replica accepts a repair from a replica that has not collected (`eventual`).
     RepairRevives,
-    /// Who cannot read a record is told what fewer than a majority know (R9, `eventual`).
+    /// A replica with an unreadable record is repaired from less than a majority (R9, `eventual`).
     MinorityRepairs,
-    /// A repair replaces a record that cannot be read and may be newer (R9, `eventual`).
+    /// A repair replaces an unreadable record that may be newer (R9, `eventual`).
     RepairOverUnreadable,
-    /// What replaces such a record is read while older writes are under way (R9, `eventual`).
+    /// The replacement of an unreadable record is read while older writes are in flight (R9,
+    /// `eventual`).
     RepairsUnclosed,
-    /// A store replaces a record that cannot be read and may be newer (R9, `eventual`).
+    /// A store replaces an unreadable record that may be newer (R9, `eventual`).
     StoreOverUnreadable,
     /// A store replaces a newer version (`eventual`).
     OlderStoreWins,
-    /// What a replica held before a collection counts beside what another one holds after it
-    /// (`eventual`).
+    /// A replica's record from before a collection counts beside another replica's record from
+    /// after it (`eventual`).
     EventualOutdated,
 }
 

@@ -21,14 +21,14 @@ use super::MalformedConfig;
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Settled {
-    /// Both ends included, in ascending order, none touching the next.
+    /// Inclusive ranges in ascending order; no two are adjacent.
     transitional: Vec<(Epoch, Epoch)>,
 }
 
 impl TryFrom<Vec<u64>> for Settled {
     type Error = MalformedConfig;
 
-    /// From differences: to the first epoch of a range, from there to its last, and so on.
+    /// Decodes differences: to the first epoch of a range, from there to its last, and so on.
     fn try_from(distances: Vec<u64>) -> Result<Self, MalformedConfig> {
         const REFUSED: MalformedConfig = MalformedConfig("transitional epochs out of order");
         let pairs = distances.chunks_exact(2);

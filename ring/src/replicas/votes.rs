@@ -62,13 +62,13 @@ impl Votes {
         self.0 |= Self::one(index).0;
     }
 
-    /// Whether a member is in.
+    /// Whether a member is in the set.
     #[must_use]
     pub const fn contains(self, index: usize) -> bool {
         self.0 & Self::one(index).0 != 0
     }
 
-    /// How many.
+    /// The number of members.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()
@@ -80,31 +80,31 @@ impl Votes {
         self.0 == 0
     }
 
-    /// In one or the other.
+    /// The members of either set.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// In both.
+    /// The members of both sets.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// In this one only.
+    /// The members of this set alone.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of `other` are in.
+    /// Whether this set contains all of `other`.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether this has more than half of `set`, not counting members in `excluded`.
+    /// Whether this set has more than half of `set`, not counting members in `excluded`.
     #[must_use]
     pub const fn is_majority_of(self, set: Self, excluded: Self) -> bool {
         self.intersection(set).without(excluded).count() > set.count() / 2

@@ -1,4 +1,4 @@
-//! Replicas altered: who changes with whom, what moves, and the ways back.
+//! Changes of the number of replicas: which namespaces change together, what moves, and the aborts.
 
 use torc_record::{Layer, NamespaceId};
 
@@ -209,7 +209,8 @@ fn a_namespace_finds_a_layer_with_its_number_wherever_that_is_now() {
 #[test]
 fn when_all_layers_have_other_numbers_that_is_said() {
     let mut topology = founded(5, 5, 1);
-    // Namespaces of 1, one after the other, each altered to 2: every layer fills up.
+    // Namespaces with 1 replica, created one after the other and altered to 2: every layer fills
+    // up.
     for nth in 0..7 {
         let name = format!("n{nth}");
         create(&mut topology, &name, Some(1)).unwrap();
@@ -307,7 +308,7 @@ fn nobody_waits_for_a_node_that_is_to_stay_and_cannot_be_reached() {
     assert!(!topology.awaited_copiers().contains(&NodeId(1)));
     let copying = topology.moving().filter(|(_, c)| c.stage == Stage::Copying);
     assert_eq!(copying.count(), held_up);
-    // The others go on without it; its own wait for it, and nobody else does.
+    // The other moves continue without the node; only its own moves wait for it.
     for _ in 0..20 {
         report_all(&mut topology, &[NodeId(1)]);
     }
@@ -337,8 +338,8 @@ fn a_node_that_is_down_holds_back_no_partition_that_leaves_it() {
     run_to_end(&mut topology, &[]);
 }
 
-/// At any moment: what is left of each partition goes on, where it is if the node that was to
-/// keep it is the dead one, and what a majority had is not lost.
+/// Writes off a node at every moment: the survivors of each partition continue, in place if the dead
+/// node is the one that was to keep the partition, and data that a majority held is not lost.
 #[test]
 fn a_node_written_off_while_replicas_become_fewer_takes_nothing_with_it_that_others_hold() {
     for aborts in [false, true] {
@@ -398,8 +399,8 @@ fn a_node_written_off_while_replicas_become_more_is_left_out_until_it_is_removed
     }
 }
 
-/// Found by the random commands: what the abort took back to a set without a quorum moved on in
-/// no later epoch.
+/// Found by the random commands: a partition that the abort had returned to a set without a quorum
+/// never advanced to a later epoch.
 #[test]
 fn an_abort_after_a_node_was_written_off_ends() {
     for node in (1..=4).map(NodeId) {

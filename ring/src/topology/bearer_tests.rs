@@ -1,4 +1,4 @@
-//! Bearer tokens: what they may do, and what becomes of them in the topology.
+//! Bearer tokens: their permissions, and their life in the topology.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn a_bearer_is_read_as_it_is_written_and_shown_nowhere_else() {
     assert_eq!(text.parse(), Ok(bearer.clone()));
     assert_eq!(format!("{bearer:?}"), "Bearer(00000000000000ab.…)");
     assert_eq!(format!("{:?}", bearer.hash()), "SecretHash(..)");
-    // Golden: what the topology group has of it on disks.
+    // Golden: the form that the topology group stores on disk.
     let stored = serde_json::to_string(&token("n", grants(&[Role::Write], &["read:n/p"])));
     assert_eq!(stored.unwrap(), GOLDEN);
     let (id, secret) = text.split_once('.').unwrap();

@@ -127,8 +127,8 @@ impl Topology {
             displaced = true;
             match step {
                 Ok(next) if *at == Move::Moving => excluding.push(next),
-                // What moves later begins without the node; what reads the new set ends soon;
-                // who was written off is excluded already.
+                // Moves that begin later leave out the node; moves that read the new set end soon;
+                // a written-off node is excluded already.
                 Ok(_) | Err(MoveError::TooLate | MoveError::NoChange) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -179,7 +179,8 @@ impl Topology {
             {
                 self.enter(next);
             }
-            // Who was written off meanwhile may have left it where it was never to be.
+            // A write-off in the meantime may have left the partition on replicas of neither
+            // placement: it then waits for another move.
             match self.config(partition) {
                 Some(config) if config.stage != Stage::Stable => {}
                 Some(config) if self.is_where_it_was(config) => self.mark(partition, Move::Done),
@@ -188,7 +189,7 @@ impl Topology {
         }
         let running = self.stored.transition.as_ref();
         if running.is_some_and(|it| !it.due().is_empty()) {
-            // What went back in that epoch moves on in a later one.
+            // A partition that returned in this epoch moves on in a later one.
             self.advance_epoch();
         }
         self.begin_due_moves();
@@ -199,7 +200,8 @@ impl Topology {
 
 /// Parts of commands.
 impl Topology {
-    /// Whether its replicas are those of the ring before the change, except nodes declared dead.
+    /// Whether the partition's replicas are those of the ring before the change, except nodes
+    /// declared dead.
     fn is_where_it_was(&self, config: &Config) -> bool {
         let nodes = self.current.nodes(config.partition);
         let may_lack = |node: &NodeId| self.stored.dead.contains(node);
@@ -277,7 +279,7 @@ impl Topology {
         if known.may_discard(&config) {
             self.stored.known.remove(&partition);
         }
-        // Those who stay in a set that shrinks received nothing.
+        // The staying members of a shrinking set received no data.
         let comes = !config.nodes(config.old).any(|member| member == node);
         if let Some(transition) = &mut self.stored.transition
             && comes
@@ -305,7 +307,7 @@ impl Topology {
     /// Starts waiting moves until as many are in flight as the transition allows.
     pub(super) fn begin_due_moves(&mut self) {
         let epoch = self.stored.epoch;
-        // What is done at once makes room for others.
+        // A move that completes at once makes room for another.
         let mut some_done = true;
         while some_done {
             some_done = false;
@@ -326,12 +328,12 @@ impl Topology {
                 self.enter(copying);
                 false
             }
-            // Those who are left of it are those who are to hold it.
+            // The partition's survivors are already its intended replicas.
             Err(MoveError::NoChange) => {
                 self.mark(partition, Move::Done);
                 true
             }
-            // Nobody is left of it.
+            // The partition has no survivors.
             Err(MoveError::NoMajority) => {
                 let empty = self.go_on(partition, epoch);
                 let is_done = empty.is_some();
@@ -368,7 +370,7 @@ impl Topology {
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
         self.note_reordered(&before);
-        // Who was removed may have been the last of an older release.
+        // The removed member may have been the last with an older release.
         self.raise_level();
     }
 

@@ -286,16 +286,16 @@ pub enum Fact {
     Adopted,
     /// The reporting newcomer has the bulk of the partition.
     Copied,
-    /// The reporting newcomer holds everything that the displaced replica held when
-    /// that one had adopted this epoch; or, where it displaces nobody or a dead one, what
-    /// a majority of the old set held: so much.
+    /// The reporting newcomer holds everything that the displaced replica held when it adopted this
+    /// epoch; if the newcomer displaces no replica or a dead one, everything that a majority of the
+    /// old set held. Carries the amount.
     Snapshotted(Sizes),
 }
 
 /// What a committed command did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Applied; nothing to tell.
+    /// Applied; there is nothing to report.
     Done,
     /// The node has this id and slot.
     Enrolled {

@@ -1,4 +1,4 @@
-//! Dropped namespaces: what is routed, who is waited for, and when they are forgotten.
+//! Dropped namespaces: what is routed, which members are waited for, and when they are forgotten.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn with_urls() -> (Topology, NamespaceId) {
     (topology, id)
 }
 
-/// What a node reads back from its disk.
+/// Stores the topology and restores it, as a node does with its disk.
 fn stored_again(topology: &Topology) -> Topology {
     let json = serde_json::to_string(topology).unwrap();
     serde_json::from_str(&json).unwrap()
@@ -64,7 +64,7 @@ fn a_dropped_namespace_loses_its_name_at_once_and_is_forgotten_when_all_have_swe
     swept(&mut topology, &[2], id);
     assert!(topology.sweeps().is_empty());
     assert_eq!(topology.routing().namespace_id(&dropped), None);
-    // Late, and about nothing.
+    // A late report about a namespace that is already forgotten.
     swept(&mut topology, &[2], id);
 }
 

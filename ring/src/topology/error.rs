@@ -37,7 +37,7 @@ pub enum TopologyError {
     /// No member has this id.
     #[error("no member has the id {node}: see `kvctl status`")]
     UnknownNode {
-        /// The id asked for.
+        /// The requested id.
         node: NodeId,
     },
     /// The member is not in the state that the change starts from.
@@ -96,13 +96,13 @@ pub enum TopologyError {
     /// The cluster has as many members as ballots can name.
     #[error("the cluster is full")]
     TooManyMembers,
-    /// As many nodes were members at one time or another as ballots can tell apart.
+    /// Every slot that ballots can distinguish was assigned to a present or former member.
     #[error("no slot is left: 65,536 nodes have been members of this cluster")]
     NoSlotLeft,
-    /// Nothing runs that could be aborted or go on without a node.
+    /// No transition runs that could be aborted or continue without a node.
     #[error("no transition is running: see `kvctl status`")]
     NoTransition,
-    /// The way back leads to a node that was declared dead. Let the transition end.
+    /// The abort would return data to a node that was declared dead. Let the transition end.
     #[error("partitions have left node {node}, which was declared dead: let the transition end")]
     CannotGoBack {
         /// The dead node.
@@ -111,10 +111,10 @@ pub enum TopologyError {
     /// No partition can change like that.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// Nobody could hold all the replicas. Join further nodes first.
+    /// Fewer nodes than the requested replicas. Join further nodes first.
     #[error("{asked} replicas asked for, but the cluster has {active} nodes: join more first")]
     TooFewNodesFor {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         asked: u8,
         /// Active members now.
         active: usize,
@@ -125,7 +125,7 @@ pub enum TopologyError {
         /// The name.
         name: String,
     },
-    /// The namespace that every cluster has.
+    /// The default namespace cannot be dropped.
     #[error("the namespace `default` cannot be dropped: delete its keys instead")]
     DefaultStays,
     /// Altering the namespace changes others with it. Say that all of them may change.
@@ -140,8 +140,8 @@ pub enum TopologyError {
         /// Those that change with it.
         others: Vec<String>,
     },
-    /// A member was written off: nobody can tell where replicas would lie without it. Remove
-    /// or replace it first.
+    /// A member was written off, so the placement of replicas without it is unknown. Remove or
+    /// replace it first.
     #[error(
         "node {node} is written off: remove it (`kvctl leave-node {node} --dead`) or replace it, \
          then alter replicas"
@@ -150,13 +150,13 @@ pub enum TopologyError {
         /// The dead node.
         node: NodeId,
     },
-    /// Every layer is in use with another number of replicas. Choose a number that one has.
+    /// Every layer is in use with another number of replicas. Choose a number that a layer has.
     #[error(
         "no layer is left for {asked} replicas: choose a number that some namespace has, see \
          `kvctl namespace list`"
     )]
     NoLayerLeft {
-        /// Replicas asked for.
+        /// Requested number of replicas.
         asked: u8,
     },
     /// There is a namespace of this name with other settings. Choose another name.
@@ -165,7 +165,7 @@ pub enum TopologyError {
         /// The name.
         name: String,
     },
-    /// The cluster has as many namespaces as it may have.
+    /// The cluster has the maximum number of namespaces.
     #[error("the cluster has {MAX_NAMESPACES} namespaces: use one of them")]
     TooManyNamespaces,
     /// Only static namespaces have generations.
@@ -182,16 +182,16 @@ pub enum TopologyError {
         /// The number.
         number: u32,
     },
-    /// As many generations are there as may be.
+    /// The cluster has the maximum number of generations.
     #[error("the cluster has {MAX_GENERATIONS} generations: drop some first")]
     TooManyGenerations,
-    /// The generation is current, or was and can be again.
+    /// The generation is current, or is the previous one and can become current again.
     #[error("generation {number} is in use: see `kvctl generation list`")]
     GenerationInUse {
         /// The number.
         number: u32,
     },
-    /// A generation has one content for ever.
+    /// The content of a generation never changes.
     #[error("generation {number} was attached with other content: reserve another one")]
     OtherContent {
         /// The number.
@@ -203,7 +203,7 @@ pub enum TopologyError {
         /// The number.
         number: u32,
     },
-    /// Some members that are to hold the generation do not hold all of it.
+    /// Some members that should hold the generation do not hold all of it.
     #[error(
         "generation {number} is not on all of its nodes yet: waiting for {}",
         nodes(waiting)
@@ -220,7 +220,7 @@ pub enum TopologyError {
         /// The namespace.
         name: String,
     },
-    /// Some members may still answer from the generation before.
+    /// Some members may still answer from the previous generation.
     #[error(
         "these nodes may still answer from an older generation of `{name}`: {}",
         nodes(waiting)
@@ -231,7 +231,7 @@ pub enum TopologyError {
         /// Those members.
         waiting: Vec<NodeId>,
     },
-    /// The cluster has as many bearer tokens, or names and scopes of them, as it may have.
+    /// The cluster has the maximum number of bearer tokens, or of bytes in their names and scopes.
     #[error(
         "there is no room for another token ({MAX_BEARER_TOKENS} at most, with a MiB of names and scopes): revoke some, \
          see `kvctl token list`"
@@ -248,7 +248,7 @@ pub enum TopologyError {
         /// The token.
         id: BearerId,
     },
-    /// As many other nodes came with the join token as it lets in. Create another one.
+    /// The join token has admitted its maximum number of other nodes. Create another one.
     #[error(
         "the join token {id} was used by {most} other {}: create another one with `kvctl token create --join`",
         if *most == 1 { "node" } else { "nodes" }
@@ -256,28 +256,28 @@ pub enum TopologyError {
     JoinTokenUsed {
         /// The token.
         id: BearerId,
-        /// How many nodes it lets in.
+        /// How many nodes it admits.
         most: u32,
     },
-    /// A rotation of the authority is under way, or another one ended meanwhile.
+    /// A rotation of the authority is running, or another one has ended in the meantime.
     #[error(
         "another rotation of the authority is under way or has just ended: see `kvctl ca show`"
     )]
     Rotating,
-    /// No such rotation of the authority is under way.
+    /// No such rotation of the authority is running.
     #[error(
         "no rotation of the authority waits for that step, and nothing was changed: see `kvctl ca show`; `kvctl ca rotate` begins one"
     )]
     NoRotation,
-    /// A step of a rotation was left out.
+    /// A step of a rotation was skipped.
     #[error("the rotation of the authority is at the step {step}, from which {to} does not follow")]
     RotationStep {
-        /// Where it is.
+        /// The present step.
         step: RotationStep,
-        /// Where it was to go.
+        /// The requested step.
         to: RotationStep,
     },
-    /// Members have not done the present step of a rotation.
+    /// Some members have not finished the present step of a rotation.
     #[error(
         "the rotation of the authority waits for these nodes: {}; start them, or remove those that are lost for good",
         nodes(waiting)

@@ -1,4 +1,4 @@
-//! Feature levels, with releases that there are not.
+//! Feature levels, with fictitious releases.
 
 use super::replica_tests::{begin, enrol, founded, member, run_to_end};
 use super::*;

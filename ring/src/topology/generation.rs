@@ -7,18 +7,19 @@
 //! ```
 //!
 //! * Reserving gives an id, under which records are stored, and with it a digest key and a ballot.
-//! * Attaching says what it is: from then on members fetch the slices of their partitions. A member
-//!   that has all of them is *ready*. Newcomers of moves say that they have copied a partition only when
-//!   they have its slices of every generation that is attached ([`Topology::generations`]), so that who
-//!   was ready stays so.
-//! * Promoting takes every replica of the namespace to be ready. The namespace's keys are those of the
-//!   current generation from then on ([`Topology::routing`]): whoever routes by an older topology computes
-//!   other digests, and is refused.
-//! * The *switch* is over when every member has adopted the topology of the promotion. No get that begins
-//!   later is answered from an older generation. A member that cannot say so is waited for, until
-//!   [`Command::StopWaiting`](super::Command::StopWaiting) gives up on that promise for it.
+//! * Attaching fixes its content: from then on, members fetch the slices of their partitions. A
+//!   member that has all of them is *ready*. A newcomer of a move reports a partition as copied only
+//!   when it has the partition's slices of every attached generation ([`Topology::generations`]), so
+//!   a ready member stays ready.
+//! * Promoting requires every replica of the namespace to be ready. From then on, the namespace's
+//!   keys are those of the current generation ([`Topology::routing`]): a client with an older topology
+//!   computes other digests, and is refused.
+//! * The *switch* is over when every member has adopted the topology of the promotion. No get that
+//!   begins later is answered from an older generation. The switch waits for members that cannot
+//!   confirm this, until [`Command::StopWaiting`](super::Command::StopWaiting) gives up the guarantee
+//!   for them.
 //!
-//! Numbers are given once.
+//! Numbers are assigned only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Generations: what may follow what, who is waited for, and what is routed by.
+//! Generations: which commands may follow which, which members are waited for, and which generation
+//! is routed.
 
 use std::collections::BTreeSet;
 
@@ -140,7 +141,7 @@ fn a_switch_waits_for_every_member_that_can_still_answer() {
     let drop_old = Command::DropGeneration { number: old };
     let refused = topology.apply(drop_old.clone());
     assert!(matches!(refused, Err(TopologyError::Unheard { .. })));
-    // A member that came later starts with what is current.
+    // A member that joined later starts with the current generation.
     enrol(&mut topology, 4);
     assert_eq!(topology.unheard(NAME), [2, 3].map(NodeId).into());
     let lost = Command::WriteOff {
@@ -190,8 +191,8 @@ fn what_was_rolled_back_has_to_be_attached_anew() {
     assert_eq!(refused, Err(TopologyError::GenerationInUse { number: one }));
 }
 
-/// What a log that was lost had said may be on disks: under an id that means something else now, its
-/// records would be found again.
+/// Records from before a lost log may still be on disk: if their ids were assigned again, nodes
+/// would find these records under a new meaning.
 #[test]
 fn no_id_that_a_lost_log_may_have_given_is_given_after_a_recovery() {
     let mut topology = static_cluster();

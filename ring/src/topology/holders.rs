@@ -39,7 +39,7 @@ impl Holders {
     /// them. `None` if nothing changes. O(tokens).
     #[must_use]
     pub fn next(&self, tokens: &BTreeMap<BearerId, BearerToken>, now_ms: u64) -> Option<Self> {
-        // Join tokens are for nodes that are not in yet.
+        // Join tokens are for nodes that are not members yet.
         let counts = |token: &BearerToken| token.join.is_none() && !token.is_expired(now_ms);
         let is_same = |id: &BearerId, token: &BearerToken| {
             let known = self.0.get(id);

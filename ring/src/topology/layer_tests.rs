@@ -1,4 +1,4 @@
-//! Namespaces with a number of replicas of their own.
+//! Namespaces with their own number of replicas.
 
 use std::collections::BTreeSet;
 
@@ -155,7 +155,7 @@ fn a_node_leaves_only_while_the_widest_namespace_keeps_its_replicas() {
     assert_eq!(widths(&topology), [2, 3]);
 }
 
-/// Begins to replace node 1 by a new one that comes, declared dead; what came of that.
+/// Starts to replace node 1, declared dead, by a new node; returns the result.
 fn replace_dead(
     topology: &mut Topology,
     lossy: bool,

@@ -57,7 +57,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Refuses what another member than `me` is reached at.
+    /// Refuses an address that another member than `me` uses.
     fn check_free(
         &self,
         me: Option<NodeId>,
@@ -115,7 +115,7 @@ impl Topology {
 }
 
 impl Stored {
-    /// Gives a node the next id, and the slot that goes with it.
+    /// Gives a node the next id and a slot.
     pub(super) fn admit(
         &mut self,
         new: NewMember,
@@ -124,7 +124,7 @@ impl Stored {
         if self.members.len() >= MAX_MEMBERS {
             return Err(TopologyError::TooManyMembers);
         }
-        // Ids begin with 1 and every one had a slot below it, so this one was never given.
+        // Ids start at 1 and each one had a slot below it, so this slot was never assigned.
         let slot = u16::try_from(self.next_node - 1).map_err(|_| TopologyError::NoSlotLeft)?;
         let id = NodeId(self.next_node);
         self.next_node += 1;

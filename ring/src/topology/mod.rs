@@ -10,11 +10,12 @@
 //! * The topology's epoch grows with every change that a router could see.
 //! * A partition's epoch changes exactly when its [`Config`] changes, by one of the steps
 //!   that the simulation proved (see [`crate::replicas`]), and then becomes the topology's
-//!   new epoch. An order of the same nodes, or another lead among them, is no epoch.
+//!   new epoch. Another order of the same nodes, or another lead among them, makes no epoch.
 //! * While nothing moves, the replicas of a partition are the nodes that the ring places
-//!   it on, or those of them who are left where some were written off; its preference list and lead are always derived, never stored.
+//!   it on, or the survivors of these if some were written off; its preference list and lead
+//!   are always derived, never stored.
 //! * At most one transition runs at a time; a plan made on an older epoch is refused.
-//! * Node ids, slots and namespace ids are given once.
+//! * Node ids, slots and namespace ids are assigned only once.
 
 mod alter;
 mod bearer;
@@ -274,7 +275,7 @@ impl Topology {
         let lead = placed.and_then(|placement| placement.lead(config.partition));
         lead.filter(counts)
             .or_else(|| self.in_order(config, readers).iter().copied().find(counts))
-            // A set has a majority that counts, so there is one; 0 names nobody.
+            // A set has a majority that counts, so there is one; 0 is no node's id.
             .unwrap_or(NodeId(0))
     }
 }

@@ -1,13 +1,15 @@
 //! Creates, alters and drops namespaces. A namespace never changes its mode.
 //!
-//! Ids are given in order and never again, even after a namespace was dropped: a digest is of
-//! the id and the key, and what an id once meant is on disks. An id also says in which [layer](torc_record::Layer) the namespace lies, for ever: in the base layer if
-//! it was created with as many replicas as that has, else in another one that has as many. The
-//! first namespace of a layer gives it its partitions.
+//! Ids are assigned in order and never reused, even after a namespace was dropped: a digest covers
+//! the id and the key, and data with an old id may still be on disk. The id also fixes the namespace's
+//! [layer](torc_record::Layer) for ever: the base layer if the namespace was created with the same
+//! number of replicas, else another layer with that number. The first namespace of a layer gives the
+//! layer its partitions.
 //!
-//! A dropped namespace loses its name at once: it goes on under [`dropped_name`], which no request can name. The
-//! members that lead its partitions delete its records, and say so ([`Topology::sweeps`]); when all have, it is
-//! forgotten. The last namespace of a layer stays, because it says how many replicas the layer has.
+//! A dropped namespace loses its name at once and is kept under [`dropped_name`], which no request
+//! can use. The members that lead its partitions delete its records and report it
+//! ([`Topology::sweeps`]); once all have, the namespace is forgotten. The last namespace of a layer
+//! stays, because it records the layer's number of replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,7 +155,7 @@ impl Topology {
                 .filter(|node| !self.stored.dead.contains(node))
                 .all(|node| swept.contains(node))
         };
-        // A partition that moves can go to a member that has swept from one that has not.
+        // During a move, a partition can change from a member that has not swept to one that has.
         if self.stored.transition.is_none()
             && self.stored.sweeps.get(&namespace).is_some_and(is_over)
         {
@@ -192,7 +194,7 @@ impl Topology {
         if let Some(asked) = new.replicas.filter(|_| layer != Layer::BASE) {
             self.check_enough_for(asked)?;
         }
-        // What moves was counted without a layer that comes.
+        // The plan's sizes were computed without the new layer.
         let has_to_wait = altered == Some(layer) || !layers.contains(layer);
         match &self.stored.transition {
             Some(running) if has_to_wait => Err(TopologyError::Busy {

@@ -1,4 +1,4 @@
-//! Any commands in any order: the rules hold after each, on every node alike.
+//! Any commands in any order: the rules hold after each, and all nodes agree.
 
 use proptest::prelude::*;
 
@@ -144,8 +144,8 @@ fn is_legal(config: &Config, next: &Config, topology: &Topology) -> bool {
     steps.iter().flatten().any(|step| step == next)
 }
 
-/// Whether whatever is a quorum to accept in one epoch meets every quorum to read in
-/// the next: what was acknowledged before is seen after. Tried on all votes.
+/// Whether every accept quorum of one epoch intersects every read quorum of the next, so that an
+/// acknowledged write stays visible. Checks all votes.
 fn quorums_meet(config: &Config, next: &Config) -> bool {
     let votes = |config: &Config, bits: u16, of: &Config| {
         let in_bits = |(i, _): &(usize, &crate::replicas::Member)| bits & (1 << i) != 0;
@@ -196,8 +196,8 @@ fn check_stable(topology: &Topology) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Whether each partition goes on with some of those who are left of those who read it, and
-/// with nobody else unless nobody is left. Who was excluded before does not count.
+/// Checks that each partition continues with some of its surviving readers, and with no other node
+/// unless none survived. Nodes that were excluded before do not count.
 fn check_write_off(
     (before, after): (&Topology, &Topology),
     node: NodeId,
@@ -220,8 +220,8 @@ fn check_write_off(
     Ok(())
 }
 
-/// Whether each partition of which any reader is left has its quorums, with nobody new, and the
-/// losses are as they were told.
+/// Checks that each partition with a surviving reader has its quorums and no new node, and that the
+/// losses are as reported.
 fn check_recovery(
     (before, after): (&Topology, &Topology),
     dead: &BTreeSet<NodeId>,
@@ -265,7 +265,8 @@ fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> 
         router_sees |= changed;
         if old.config != new.config {
             prop_assert!(new.epoch > before.epoch());
-            // Who leaves with the last move is a member no more, and not written off.
+            // A node that leaves with the last move is no longer a member, and so is not written
+            // off.
             let dead = before.written_off() | after.written_off();
             let left = old.config.left_without(&dead);
             let goes_on = left.is_some_and(|left| {
@@ -282,9 +283,9 @@ fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> 
     Ok(())
 }
 
-/// Whether a transition ends when all members report but those who were written off. While
-/// there are such, one that moves the ring may wait for what was to come to them, and any
-/// for a node that was excluded and not written off.
+/// Checks that a transition ends when all members report except the written-off ones. While there
+/// are such members, a transition that moves the ring may wait for data on its way to them, and any
+/// transition may wait for a node that was excluded but not written off.
 fn check_ends(mut topology: Topology) -> Result<(), TestCaseError> {
     let dead: Vec<_> = topology.written_off().iter().copied().collect();
     let running = topology.transition();
@@ -327,7 +328,7 @@ proptest! {
             if let Step::ReportAll(which) = step {
                 let nodes: Vec<_> = topology.members().keys().copied().collect();
                 let silent = if which % 3 == 0 { vec![nth(&nodes, which)] } else { vec![] };
-                // Reports go a node at a time, so each is a command of its own to check.
+                // Nodes report one at a time, so that each report is a command to check by itself.
                 for node in nodes.iter().filter(|node| !silent.contains(node)) {
                     let quiet: Vec<_> = nodes.iter().filter(|n| *n != node).copied().collect();
                     let before = topology.clone();

@@ -66,7 +66,7 @@ fn report(topology: &mut Topology, node: NodeId, fact: Fact, partition: Partitio
     topology.apply(Command::Report { node, reports }).unwrap();
 }
 
-/// What all members but the silent ones report of their moving and ended partitions.
+/// All members except the silent ones report on their moving and ended partitions.
 pub(super) fn report_all(topology: &mut Topology, silent: &[NodeId]) {
     let nodes: Vec<_> = topology.members().keys().copied().collect();
     for node in nodes.into_iter().filter(|node| !silent.contains(node)) {

@@ -83,7 +83,7 @@ impl Topology {
             Some(known) if known.step != RotationStep::Settled => {
                 return Err(TopologyError::Rotating);
             }
-            // Planned on an authority that another rotation has replaced since.
+            // The rotation was planned on an authority that another rotation has replaced since.
             Some(known) if known.trusted != [old.as_str()] => {
                 return Err(TopologyError::Rotating);
             }

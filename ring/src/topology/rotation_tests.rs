@@ -1,4 +1,4 @@
-//! Rotations of the authority: their steps, and what holds them up.
+//! Rotations of the authority: their steps, and what blocks them.
 
 use super::replica_tests;
 use super::*;

@@ -33,37 +33,38 @@ pub(super) struct Stored {
     pub(super) cluster: ClusterId,
     pub(super) digest_key: DigestKey,
     pub(super) partitions: Partitions,
-    /// What the namespaces say, too: all of a layer have the number of replicas that it has.
+    /// Also implied by the namespaces: all of a layer have the layer's number of replicas.
     pub(super) layers: Layers,
     pub(super) positions: u16,
     pub(super) epoch: Epoch,
     pub(super) feature_level: u32,
     pub(super) next_node: u64,
     pub(super) next_namespace: u32,
-    /// The number of the generation that was reserved last.
+    /// The number of the generation reserved last.
     pub(super) next_generation: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
-    /// The last start of each that was confirmed.
+    /// The last confirmed start of each member.
     pub(super) boots: BTreeMap<NodeId, Boot>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
-    /// By number.
+    /// Generations by number.
     pub(super) generations: BTreeMap<u32, Generation>,
-    /// The dropped namespaces whose records go, and the members that have deleted theirs.
+    /// The dropped namespaces whose records are being deleted, and the members that have deleted
+    /// their part.
     #[serde(default)]
     pub(super) sweeps: BTreeMap<NamespaceId, BTreeSet<NodeId>>,
-    /// By the namespaces whose current generation changed, or that were dropped.
+    /// Switches by the namespaces whose current generation changed, or that were dropped.
     pub(super) switches: BTreeMap<String, Switch>,
     pub(super) bearer_tokens: BTreeMap<BearerId, BearerToken>,
-    /// None until the authority is first rotated.
+    /// `None` until the authority is first rotated.
     #[serde(default)]
     pub(super) authorities: Option<Authorities>,
     pub(super) ring: Ring,
-    /// One a partition of the layers in use, in the order of their numbers.
+    /// One per partition of the layers in use, in the order of their numbers.
     pub(super) configs: Vec<Arc<Config>>,
-    /// Of partitions that move, and of those that have moved until a majority works in
-    /// the epoch they ended in.
+    /// Milestones of moving partitions, and of moved partitions until a majority has adopted the
+    /// epoch in which the move ended.
     pub(super) known: BTreeMap<Partition, Milestones>,
-    /// Where the order of the nodes changed after the configuration did, and when.
+    /// Partitions whose nodes changed their order after their configuration changed, and when.
     pub(super) reordered: BTreeMap<Partition, Epoch>,
     /// Members that were declared dead.
     pub(super) dead: BTreeSet<NodeId>,
@@ -127,7 +128,7 @@ impl Topology {
         let target = self.target.as_ref().filter(|_| at.is_some());
         let placed = |set: Votes| {
             let mut placements = std::iter::once(&self.current).chain(target);
-            // Where nobody is left, it stays where it was.
+            // A partition without survivors keeps its replicas.
             let nobody_is_left = |placement: &Placements| {
                 let nodes = placement.nodes(partition);
                 self.stored.living(nodes).is_empty()
@@ -147,7 +148,7 @@ pub(super) fn is_in(config: &Config, set: Votes, node: NodeId) -> bool {
     config.index(node).is_some_and(|index| set.contains(index))
 }
 
-/// Whether the set is made of these nodes, all of them but those it may lack.
+/// Whether the set consists of these nodes, and contains all of them except those that it may lack.
 pub(super) fn lacks_only(
     nodes: &[NodeId],
     config: &Config,
@@ -254,7 +255,8 @@ impl Stored {
         let mut specs = self.specs();
         let weight = match kind {
             TransitionKind::Reweight { weight, .. } => Some(*weight),
-            // Exactly the positions of the other one, whatever its own weight would get.
+            // Exactly the positions of the replaced node, whatever the new node's own weight would
+            // give.
             TransitionKind::Replace { old, .. } => specs.get(old).map(|spec| spec.weight),
             TransitionKind::Join(_) | TransitionKind::Leave(_) | TransitionKind::Alter { .. } => {
                 None

@@ -12,17 +12,17 @@ use crate::{NodeId, Partition, Token};
 pub struct RingSummary {
     /// The cluster's id.
     pub cluster_id: String,
-    /// The topology's.
+    /// Epoch of the topology.
     pub epoch: u64,
-    /// Of one layer.
+    /// Partitions of one layer.
     pub partitions: u32,
-    /// Of each partition of the first layer.
+    /// Replicas of each partition of the first layer.
     pub replicas: u8,
     /// The members, by id.
     pub nodes: Vec<NodeSummary>,
-    /// In ring order.
+    /// All positions, in ring order.
     pub positions: Vec<Position>,
-    /// How many partitions are in which stage.
+    /// The number of partitions in each stage.
     pub stages: Stages,
     /// The partitions that are not stable.
     pub moving: Vec<MovingPartition>,
@@ -35,9 +35,9 @@ pub struct NodeSummary {
     pub id: NodeId,
     /// Its letter in a picture of the ring; with more nodes than letters they repeat.
     pub mark: char,
-    /// Of its gRPC.
+    /// host:port of gRPC.
     pub address: String,
-    /// Of its HTTP.
+    /// host:port of HTTP.
     pub http_address: String,
     /// Its failure domain.
     pub zone: String,
@@ -47,9 +47,9 @@ pub struct NodeSummary {
     pub state: &'static str,
     /// Positions on the ring.
     pub positions: u32,
-    /// Partitions of which it is the primary.
+    /// Partitions whose primary it is.
     pub primaries: u32,
-    /// Partitions of which it is a replica.
+    /// Partitions whose replica it is.
     pub replicas: u32,
     /// Partitions it leads.
     pub leads: u32,
@@ -58,7 +58,7 @@ pub struct NodeSummary {
 /// A position of a node on the ring.
 #[derive(Debug, Clone, Serialize)]
 pub struct Position {
-    /// Hexadecimal.
+    /// The token, in hexadecimal.
     pub token: String,
     /// Its node.
     pub node: NodeId,
@@ -67,13 +67,13 @@ pub struct Position {
 /// Partitions by stage.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Stages {
-    /// They do not move.
+    /// Not moving.
     pub stable: u32,
     /// Newcomers copy.
     pub copying: u32,
-    /// Writing to both, reading from the old.
+    /// Writes go to both sets, reads to the old set.
     pub write_both_read_old: u32,
-    /// Writing to both, reading from the new.
+    /// Writes go to both sets, reads to the new set.
     pub write_both_read_new: u32,
 }
 

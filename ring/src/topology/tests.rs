@@ -75,7 +75,7 @@ fn in_stage(topology: &Topology, stage: Stage) -> Vec<Partition> {
         .collect()
 }
 
-/// Reports whatever the partition's present stage waits for.
+/// Reports the facts that the partition's present stage waits for.
 fn satisfy(topology: &mut Topology, partition: Partition) {
     let state = topology.state(partition).unwrap();
     let old = state.nodes[0];

@@ -134,7 +134,7 @@ pub struct Transition {
     pub moved: Sizes,
     /// Unix milliseconds.
     pub started_at_ms: u64,
-    /// Unix milliseconds; none while it runs.
+    /// Unix milliseconds; `None` while it runs.
     pub ended_at_ms: Option<u64>,
     /// Displaced nodes that were declared dead and have no vote.
     pub dead: BTreeSet<NodeId>,

@@ -83,7 +83,7 @@ impl Topology {
             return Err(TopologyError::UnknownNode { node });
         }
         self.stored.epoch.0 += RECOVERY_GAP;
-        // Ids that were given in what is lost may be on disks.
+        // Ids assigned in the lost entries may be on disk.
         self.stored.next_namespace += ID_GAP;
         self.stored.next_generation += ID_GAP;
         for node in dead {
@@ -125,7 +125,7 @@ impl Topology {
             }
         }
         self.note_reordered(&before);
-        // What goes on in that epoch moves on in a later one.
+        // A partition that continues in this epoch moves on in a later one.
         self.advance_epoch();
         self.begin_due_moves();
         self.finish_if_done(at_ms);
@@ -139,7 +139,8 @@ impl Topology {
         if config.left_without(&self.stored.dead).is_some() {
             return self.go_on(partition, epoch);
         }
-        // A move that waits for its copy would wait for ever: it begins anew without it.
+        // A move that waits for a dead node's copy would wait for ever: it starts again without the
+        // node.
         let is_copying = matches!(config.stage, Stage::Copying | Stage::WriteBothReadOld);
         if is_copying && !config.returning && config.copiers().contains(index) {
             return config.abort(epoch, Mutations::NONE).ok();

@@ -219,7 +219,7 @@ impl Task {
         registers.permits_of(&self.request, (*namespace, digest, key)) > 0
     }
 
-    /// In the form that the registers take.
+    /// Converts the task for the registers.
     pub(super) fn wanted(self, call: CallContext) -> (Target, Option<Condition>, Wanted) {
         let target = self.target;
         let wanted = Wanted {
@@ -314,7 +314,7 @@ async fn from_disk<I: Item>(
         };
         items.into_iter().map(read).collect::<Vec<_>>()
     });
-    // Fails only if the reader panics.
+    // Fails only if the reader panics; every item then gets an error.
     let read = read.await.unwrap_or_default().into_iter().map(Some);
     let read = read.chain(std::iter::repeat_with(|| None));
     let routed = |read| {

@@ -462,7 +462,7 @@ impl Sessional for DeleteRequest {
     }
 }
 
-/// Whether the future has resolved; true only once.
+/// Whether the future has resolved; returns true only once.
 fn has_come(
     waiting: &mut Option<Pin<Box<impl Future<Output = ()>>>>,
     context: &mut Context<'_>,

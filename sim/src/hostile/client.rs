@@ -1,8 +1,8 @@
 //! One hostile client: runs kinds one after another and keeps its connections between calls.
 //!
-//! A *go* is one turn of one kind at one node. Without a slice it is one request, made again while
-//! the node has no place. With a slice, in runs of `--requests`, the client repeats the request
-//! until the slice is over, and keeps several in flight if they cost little.
+//! A *go* is one turn of one kind at one node. Without a slice it is one request, which the client
+//! repeats while the node has no place. With a slice, in runs of `--requests`, the client repeats
+//! the request until the slice is over, and keeps several in flight if they cost little.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ impl HostileClient {
         self.work.note(kind, &done, begun.elapsed());
     }
 
-    /// Makes the request again where the node had no place: others take them all at times.
+    /// Repeats the request if the node had no place: other clients take all places at times.
     async fn insist(&mut self, kind: &Kind, shot: &mut Shot) -> Done {
         let mut tries = if self.work.is_repeating() { 1 } else { TRIES };
         loop {
@@ -74,7 +74,7 @@ impl HostileClient {
                     Err(outcome) => outcome.into(),
                 };
                 self.forget_broken(to, &done.outcome);
-                // The node may hang up on a connection that is not used.
+                // The node may close a connection that is not used.
                 if !std::mem::take(&mut was_kept) || is_answered(&done.outcome) {
                     break done;
                 }
@@ -108,7 +108,7 @@ impl HostileClient {
                 return;
             };
             self.forget_broken(to, &done.outcome);
-            // The node may hang up on a connection that is not used.
+            // The node may close a connection that is not used.
             if std::mem::take(&mut was_kept) && !is_answered(&done.outcome) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl HostileClient {
         }
     }
 
-    /// The next request; its connection is open, the rest is done when it is polled.
+    /// The next request on an open connection; polling the result does the rest.
     async fn begin(&mut self, requests: &mut Requests<'_>) -> Result<InFlight, Outcome> {
         let acting: BoxFuture<'static, Done> = match requests.next() {
             Request::Call(call) => {
@@ -150,7 +150,7 @@ impl HostileClient {
         Ok(opened)
     }
 
-    /// A call that was not answered says nothing good about its connection.
+    /// Drops the connection of a call that was not answered.
     fn forget_broken(&mut self, to: Option<SocketAddr>, outcome: &Outcome) {
         if let Some(to) = to
             && !is_answered(outcome)
@@ -168,9 +168,9 @@ const fn is_answered(outcome: &Outcome) -> bool {
 struct Slice {
     begun: Instant,
     made: u64,
-    /// All that was found is that the node has no place.
+    /// So far, the node had no place for any request.
     is_busy: bool,
-    /// Requests may run beside each other.
+    /// Requests may run concurrently.
     is_wide: bool,
 }
 
@@ -190,7 +190,7 @@ impl Slice {
         self.made += done.requests;
     }
 
-    /// The node has no place now, and is asked a few times more.
+    /// Whether the node has no place now and should be tried a few more times.
     const fn is_waiting(&self) -> bool {
         self.is_busy && self.made < TRIES_IN_SLICE
     }
@@ -200,7 +200,7 @@ impl Slice {
         self.made = MOST_IN_SLICE;
     }
 
-    /// How many requests may be in flight; none when the slice is over.
+    /// How many requests may be in flight; 0 once the slice is over.
     fn width(&self) -> usize {
         let has_time = self.made == 0 || self.begun.elapsed() < SLICE;
         if self.made >= MOST_IN_SLICE || !(has_time || self.is_waiting()) {
@@ -217,7 +217,7 @@ impl Slice {
 struct Requests<'a> {
     kind: &'a Kind,
     shot: Shot,
-    /// The next call. It is made afresh only if it holds random bytes.
+    /// The next call. It is rebuilt only if it contains random bytes.
     call: Option<Call>,
     is_random: bool,
 }
@@ -246,7 +246,7 @@ impl<'a> Requests<'a> {
         self.call.as_ref().map(|call| call.to)
     }
 
-    /// Whether they may run beside each other, after one that took so long.
+    /// Whether requests may run concurrently, given the duration of the last one.
     fn is_wide(&self, took: Duration) -> bool {
         match &self.call {
             Some(call) => call.len() <= SHORT && took < QUICK,

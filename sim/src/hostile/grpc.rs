@@ -16,7 +16,7 @@ use super::target::connect;
 
 /// Limit on the bytes read of an answer.
 const MOST_READ: usize = 8 << 20;
-/// Data that is under way when a call is abandoned may still arrive.
+/// Data in flight when a call is abandoned may still arrive.
 const WINDOW: u32 = 1 << 20;
 const OPENING: Duration = Duration::from_secs(5);
 
@@ -160,7 +160,7 @@ impl Connection {
         Ok(Self { sender, to, driver })
     }
 
-    /// Begins a call without sending the request's body.
+    /// Starts a call without sending the request's body.
     pub(crate) async fn begin(
         &self,
         path: &str,
@@ -186,7 +186,7 @@ impl Connection {
             .map_err(|error| of_h2(&error))
     }
 
-    /// A whole call.
+    /// Makes a whole call.
     pub(crate) async fn call(&self, path: &str, headers: &Headers, body: Bytes) -> Answer {
         let (response, stream) = match self.begin(path, headers, false).await {
             Ok(begun) => begun,
@@ -203,7 +203,7 @@ impl Connection {
     }
 }
 
-/// A call on its own connection.
+/// Makes a call on its own connection.
 pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: Bytes) -> Answer {
     match Connection::open(to).await {
         Ok(connection) => connection.call(path, headers, body).await,
@@ -211,13 +211,13 @@ pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: By
     }
 }
 
-/// Sends all of it as the node allows, and ends the request.
+/// Sends the whole body as the node's window allows, and ends the request.
 async fn write(mut stream: SendStream<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     push(&mut stream, body).await?;
     stream.send_data(Bytes::new(), true)
 }
 
-/// Sends all of it.
+/// Sends all bytes.
 pub(crate) async fn push(stream: &mut SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
@@ -244,7 +244,7 @@ pub(crate) async fn read(response: h2::client::ResponseFuture) -> Answer {
         return Answer::bare(Outcome::Http(status, 1));
     }
     let of_headers = code(response.headers());
-    // A node never answers so on purpose, so the message shows the source.
+    // A node never does this on purpose, so the message shows the source.
     if of_headers == Some(Code::Unknown) {
         let said = response.headers().get("grpc-message");
         let said = said.map_or("nothing".into(), |said| {

@@ -173,7 +173,8 @@ pub(crate) struct Kind {
     pub(crate) is_slow: bool,
     /// Whether it may be repeated within one go.
     pub(crate) is_repeated: bool,
-    /// Whether it has its own connections and costs little, and so may run beside itself.
+    /// Whether it has its own connections and costs little, so that several of it may run
+    /// concurrently.
     pub(crate) is_light: bool,
     pub(crate) act: Act,
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// At most so many requests per second; without a limit if there is none.
+/// Limits requests per second; `None` means no limit.
 ///
-/// What was not used is lost: after a pause there is no burst.
+/// Unused requests are lost: there is no burst after a pause.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     interval: Option<Duration>,
@@ -31,12 +31,12 @@ impl RateLimit {
         }
     }
 
-    /// Takes the turns of requests that were made already.
+    /// Accounts for requests that were made already.
     pub(super) fn charge(&self, requests: u64) {
         self.take(requests, Instant::now());
     }
 
-    /// The first of so many turns; none if there is no limit.
+    /// The first of `requests` turns; `None` if there is no limit.
     fn take(&self, requests: u64, now: Instant) -> Option<Instant> {
         let interval = self.interval?;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

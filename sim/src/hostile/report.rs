@@ -21,7 +21,7 @@ pub(super) struct Tally {
     requests: u64,
     outcomes: BTreeMap<String, u64>,
     expected: u64,
-    /// Outcomes that say that the node had no place, where another one was expected.
+    /// Outcomes that report that the node had no place, when another outcome was expected.
     busy: u64,
     unexpected: u64,
     slowest_ms: u64,
@@ -43,7 +43,7 @@ pub(super) struct Report {
     pub(super) seed: u64,
     pub(super) rounds: u64,
     pub(super) seconds: f64,
-    /// The run counts requests: what a busy node refuses is not made again.
+    /// The run counts requests: it does not repeat a request that a busy node refuses.
     pub(super) is_counting: bool,
     /// Every kind of the run, whether or not its turn came.
     pub(super) tallies: BTreeMap<String, Tally>,

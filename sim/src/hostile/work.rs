@@ -1,8 +1,8 @@
-//! What is to be done, by how many clients, and until when.
+//! The kinds to run, the clients that run them, and the end of the run.
 //!
-//! Fast kinds are dealt to `--connections` clients, round by round; a client that is through takes
-//! the next kind at once. Each slow kind runs in a loop of its own beside them, so nothing waits
-//! for it. When the run is over, slow kinds in progress are given up and not counted.
+//! Fast kinds are dealt to `--connections` clients, round by round; a client that has finished
+//! takes the next kind at once. Each slow kind runs beside them in its own loop, so nothing waits
+//! for it. At the end of the run, slow kinds in progress are cancelled and not counted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +23,15 @@ use super::report::Report;
 use super::target::{Shot, Target};
 use super::watch::Watch;
 
-/// Slow kinds at a time, beside the others.
+/// Slow kinds that run at a time, beside the others.
 const SLOW_AT_ONCE: usize = 12;
-/// Between two goes of a slow kind in a run without `--rounds`. Some hold tens of MiB of answers,
-/// and honest requests wait for what is left of a node's budget.
+/// Pause between two goes of a slow kind in a run without `--rounds`. Some hold tens of MiB of
+/// answers, and honest requests wait for the rest of a node's budget.
 const SLOW_PAUSE: Duration = Duration::from_secs(30);
-/// Between two looks at whether the run is over and whether the nodes live.
+/// Interval between checks whether the run is over and whether the nodes are alive.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What all hostile clients share.
+/// State that all hostile clients share.
 pub(super) struct Work {
     fast: Mutex<Deck>,
     rounds: u64,
@@ -66,7 +66,7 @@ impl Work {
     }
 }
 
-/// Runs the kinds on the runtime `hostile` until all rounds are through or the run is over.
+/// Runs the kinds on the runtime `hostile` until all rounds are complete or the run is over.
 pub(super) async fn run(
     options: &Options,
     kinds: Vec<Kind>,
@@ -115,7 +115,7 @@ pub(super) async fn run(
             Some(ended) = clients.join_next() => work.note_end(ended),
             Some(ended) = waiting.join_next() => work.note_end(ended),
             () = sleep(LOOK) => {
-                // Without a node there is nothing more to find.
+                // Without a node, there is nothing more to test.
                 if !watch.restarted().is_empty() {
                     work.is_ended.store(true, Ordering::Relaxed);
                 }
@@ -173,7 +173,7 @@ impl Work {
     }
 }
 
-/// Deals every kind once per round, in an order of its own, at any node.
+/// Deals every kind once per round, in a random order, to a random node.
 struct Deck {
     kinds: Vec<Kind>,
     target: Arc<Target>,

@@ -1,4 +1,4 @@
-//! The discussion's question: does hashing take the time, or missing the cache?
+//! The discussion's question: is the time spent on hashing, or on cache misses?
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use crate::records::{self, Random};
 use torc_plot::{Axis, Plot};
 
 const CLUSTER: DigestKey = DigestKey([7; 32]);
-/// Keys asked for a table.
+/// Lookups per table.
 const ASKED: usize = 200_000;
 
-/// A table of `size` URLs without its keys: fingerprints of 16 bits, and 8 bytes a key.
+/// A table of `size` URLs without its keys: fingerprints of 16 bits, and 8 bytes per key.
 struct Table {
     bytes: Vec<u8>,
     values: Vec<u64>,
@@ -38,8 +38,8 @@ impl Table {
     }
 }
 
-/// Nanoseconds an item of `keys`, the least of three passes: what others take can only add. Which item comes next depends on the last
-/// one's outcome, so lookups do not overlap.
+/// Nanoseconds per item of `keys`, the minimum of three passes, because other load only adds time.
+/// Each outcome determines the next item, so lookups do not overlap.
 fn fastest<T>(keys: &[T], mut each: impl FnMut(&T) -> u64) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! The discussion's two proposals: compute further hashes only where the first one hits, and two passes where the set is not known in advance.
+//! The discussion's two proposals: compute further hashes only if the first one hits, and use two
+//! passes if the set is not known in advance.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +21,8 @@ struct Cascade {
     slots: Vec<Vec<[u8; FURTHER]>>,
 }
 
-/// What a line's hashes are; a real one would compute them one by one, which [`Cascade::ask`] counts.
+/// The hashes of a line. A real implementation would compute them one by one; [`Cascade::ask`]
+/// counts as if it did.
 fn hashes(line: u64) -> (u64, [u8; FURTHER]) {
     let mut words = SeedStream::new(line);
     let first = words.next_u64();
@@ -40,7 +42,7 @@ impl Cascade {
         table
     }
 
-    /// Whether the line may be a member, and how many hashes it took to tell.
+    /// Whether the line may be a member, and how many hashes the decision took.
     fn ask(&self, line: u64) -> (bool, usize) {
         let (first, further) = hashes(line);
         let slot = &self.slots[first as usize % self.slots.len()];
@@ -56,7 +58,8 @@ impl Cascade {
     }
 }
 
-/// Expected hashes of a stranger: the second if its slot has a member, each further one if one of them agrees so far.
+/// Expected hashes of a stranger: the second if its slot has a member, each further one if a member
+/// agrees so far.
 fn expected_calls(load: f64) -> f64 {
     let agrees_with = |hashes: i32| 1.0 - (-load * RATE.powi(hashes)).exp();
     1.0 + (0..FURTHER as i32).map(agrees_with).sum::<f64>()
@@ -114,7 +117,8 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     Ok(claim)
 }
 
-/// Documents of 50 lines each, of which 20 are from 100 that every document draws from; the others come once.
+/// Documents of 50 lines each: 20 lines come from a pool of 100 that all documents share, the
+/// others occur once.
 fn two_passes(claim: &mut Claim, sizes: &Sizes) -> Result<()> {
     let documents = sizes.of(4_000) as u64;
     let corpus = || {

@@ -1,7 +1,9 @@
-//! "It is simply not true that a 64-bit hash function can be treated safely as two 32-bit hash functions."
+//! "It is simply not true that a 64-bit hash function can be treated safely as two 32-bit hash
+//! functions."
 //!
-//! Two hashes of a key are the lower and the upper half of one. The keys are of the kind that the essay warns of: their low bits are zero, as of addresses of pages. A Bloom filter of
-//! them, with probes by masks of `h1 + i h2`, shows how good the halves are.
+//! The two hashes of a key are the lower and the upper half of one hash. The keys are of the kind
+//! that the essay warns of: their low bits are zero, like those of page addresses. A Bloom filter
+//! of these keys, probed at masked `h1 + i h2`, shows how good the halves are.
 
 use std::ops::Range;
 
@@ -17,7 +19,7 @@ use super::super::claim::{Claim, Says};
 use torc_plot::{Axis, Plot};
 
 const PRIMES: Range<u64> = 1 << 62..u64::MAX;
-/// Zero bits at the end of each key, of which there are 2^14.
+/// Zero bits at the end of each key; there are 2^14 keys.
 const ZERO_BITS: u32 = 18;
 const KEYS: u32 = 1 << 14;
 /// Bits of the filter: a power of two, for masks, and no more than halves of 16 bits can address.
@@ -86,7 +88,7 @@ const fn split(hash: u64) -> (u32, u32) {
     (hash as u32, (hash >> 32) as u32)
 }
 
-/// Bits of the lower half of the hash of c = 2^31 that are the same for every member of the family.
+/// Bits in the lower half of the hash of c = 2^31 that are the same for every member of the family.
 fn constant_bits(family: &Family, draws: usize, seeds: &mut SeedStream) -> Result<u32> {
     let (mut ones, mut zeros) = (0, 0);
     for _ in 0..draws {
@@ -107,7 +109,7 @@ fn collisions(family: &Family, draws: usize, seeds: &mut SeedStream) -> Result<f
     Ok(colliding as f64 / draws as f64)
 }
 
-/// The share of strangers that a filter of such keys lets in, over some members of the family.
+/// The share of strangers that a filter of such keys accepts, over some members of the family.
 fn let_in(family: &Family, probes: u32, draws: usize, seeds: &mut SeedStream) -> Result<f64> {
     let mut found = 0_u32;
     for _ in 0..draws {
@@ -117,7 +119,7 @@ fn let_in(family: &Family, probes: u32, draws: usize, seeds: &mut SeedStream) ->
             (0..probes).map(move |i| first.wrapping_add(i.wrapping_mul(second)) & (BITS - 1))
         };
         let mut filter = vec![false; BITS as usize];
-        // Members in no order.
+        // Members in no particular order.
         let member = |key: u32| key.wrapping_mul(0x9e37_79b1) % KEYS;
         (0..MEMBERS).for_each(|key| bits(member(key)).for_each(|bit| filter[bit as usize] = true));
         let strangers = (MEMBERS..KEYS).map(member);

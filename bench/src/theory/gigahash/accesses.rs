@@ -1,4 +1,4 @@
-//! "The evaluation of h(x) requires three memory accesses": counted.
+//! Counts the accesses of "The evaluation of h(x) requires three memory accesses".
 
 use anyhow::Result;
 use torc_index::gigahash::{Encoding, GigaHash, Settings};

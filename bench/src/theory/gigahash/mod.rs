@@ -10,7 +10,7 @@ use torc_record::{Digest, DigestKey, NamespaceId};
 use super::Sizes;
 use crate::records;
 
-/// The six values of c of Table 1, the zeros it has for each, and its sizes.
+/// Table 1's six values of c, with the number of zeros and the size for each.
 struct PaperRow {
     c: f64,
     mphf_gb: f64,

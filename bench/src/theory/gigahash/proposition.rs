@@ -1,14 +1,17 @@
-//! Proposition 1: the expected share of vertices with g(v) = 0 because their component has at most two vertices.
+//! Proposition 1: the expected share of vertices with g(v) = 0 because their component has at most
+//! two vertices.
 //!
-//! The text of the paper was extracted badly: "p0 = 1 - 2/m n n/m 2 2(n-1) + 1 - m m m". Derived again, for n edges, each a pair of
-//! different vertices among m drawn uniformly:
+//! The text extracted from the paper is garbled: "p0 = 1 - 2/m n n/m 2 2(n-1) + 1 - m m m". Derived
+//! again, for n edges, each a uniformly drawn pair of different vertices among m:
 //!
-//! * A vertex is alone if every edge misses it: (1 - 2/m)^n. It has the value 0.
-//! * A vertex v and another form a component if one edge is {v, w} for some w, n · 2/m, and the n - 1 others miss both,
-//!   ((m-2)(m-3) / m(m-1))^(n-1), nearly (1 - 2/m)^(2(n-1)). One of the two gets 0 and the other the label: so half of these vertices.
+//! * A vertex is isolated if every edge misses it: (1 - 2/m)^n. It has the value 0.
+//! * A vertex v and another one form a component if one edge is {v, w} for some w, n · 2/m, and the
+//!   n - 1 others miss both, ((m-2)(m-3) / m(m-1))^(n-1), nearly (1 - 2/m)^(2(n-1)). One of the two
+//!   gets 0 and the other the label, so half of these vertices count.
 //!
-//! So p0 = (1 - 2/m)^n + (n/m) (1 - 2/m)^(2(n-1)), which is what the extracted signs spell. Another reading counts both vertices of a pair, 2n/m:
-//! possible, since a label may be 0. The paper's own figures, 0.211 at m = 1.15 n and 0.12 at 0.93 n, are neither.
+//! So p0 = (1 - 2/m)^n + (n/m) (1 - 2/m)^(2(n-1)), which matches the extracted symbols. Another
+//! reading counts both vertices of a pair, 2n/m, which is possible because a label may be 0. The
+//! paper's own figures, 0.211 at m = 1.15 n and 0.12 at 0.93 n, match neither.
 
 use anyhow::Result;
 use torc_index::gigahash::{BuildPlan, Settings};
@@ -20,7 +23,7 @@ use torc_plot::{Axis, Plot};
 
 const BILLION: f64 = 1e9;
 
-/// p0 of a graph of n edges and m vertices: the reading that counts one vertex of each pair.
+/// p0 of a graph with n edges and m vertices, counting one vertex of each pair.
 fn p0(n: f64, m: f64) -> f64 {
     alone(n, m) + pairs(n, m)
 }
@@ -30,17 +33,18 @@ fn alone(n: f64, m: f64) -> f64 {
     (1.0 - 2.0 / m).powf(n)
 }
 
-/// Expected share of vertices that are one of a component of two, each component counted once.
+/// Expected share of vertices that count for a component of two: one vertex per component.
 fn pairs(n: f64, m: f64) -> f64 {
     n / m * (1.0 - 2.0 / m).powf(2.0 * (n - 1.0))
 }
 
-/// The paper's bits a key for n keys in one graph: c (1 - p0) log2 n for the values that are not 0, and `marks` bits for what tells them.
+/// The paper's bits per key for n keys in one graph: c (1 - p0) log2 n for the non-zero values, and
+/// `marks` bits to tell zero values apart.
 fn bits(c: f64, p0: f64, n: f64, marks: f64) -> f64 {
     c * (1.0 - p0) * n.log2() + marks
 }
 
-/// Shares of a random graph's vertices: alone, and one of each component of two.
+/// Shares of a random graph's vertices: isolated ones, and one per component of two.
 fn simulate(n: usize, m: usize, seeds: &mut SeedStream) -> (f64, f64) {
     let mut degree = vec![0_u32; m];
     let mut edges = Vec::with_capacity(n);
@@ -150,7 +154,7 @@ fn effective_c(claim: &mut Claim) {
     }
 }
 
-/// Zeros of all vertices, unused ones included.
+/// Zeros among all vertices, including unused ones.
 fn measured_zeros(keys: &[torc_record::Digest], c: f64) -> Result<f64> {
     let plan = BuildPlan::new(keys, Settings::default().with_vertices_per_key(c))?;
     let solved = plan.build_range(0..plan.buckets())?;
@@ -174,7 +178,8 @@ fn reasons(claim: &mut Claim) {
 mod tests {
     use super::*;
 
-    /// Shares of 200,000 vertices: their counts vary less than binomial ones (edges exclude each other), by at most 0.001; 5 of that.
+    /// Shares of 200,000 vertices: their counts vary less than binomial ones, because edges exclude
+    /// each other, by at most 0.001; the test allows 5 times that.
     #[test]
     fn the_formula_is_what_random_graphs_have() {
         let mut seeds = SeedStream::new(1);

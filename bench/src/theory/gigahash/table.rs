@@ -9,19 +9,19 @@ use super::super::claim::{Claim, Says};
 use super::{PaperRow, Sizes, TABLE_1, urls};
 use torc_plot::{Axis, Plot};
 
-/// A function's bits a key.
+/// The bits per key of a function.
 struct Bits {
-    /// Eight bits a vertex, as the paper's table of g has without any compression.
+    /// Eight bits per vertex, like the paper's uncompressed table of g.
     plain: f64,
     bit_vector: f64,
     huffman: f64,
-    /// Those of the offsets and the header, which each of the above needs.
+    /// The bits of offsets and header, which each of the above needs.
     offsets: f64,
     zeros_percent: f64,
     tries: f64,
 }
 
-/// Gigabytes of a billion keys.
+/// Gigabytes for a billion keys.
 fn gigabytes(bits: f64) -> f64 {
     bits / 8.0
 }
@@ -44,10 +44,11 @@ fn build(keys: &[Digest], settings: Settings) -> Result<Bits> {
     let huffman = encoded(Encoding::Huffman)?;
     check(&GigaHash::view(&bit_vector)?, keys)?;
     check(&GigaHash::view(&huffman)?, keys)?;
-    // As large for a billion keys: the header's fourth byte has the bits of the longest code.
+    // The same size for a billion keys: the header's fourth byte is the length of the longest code
+    // in bits.
     let code_table = 2_usize << huffman[3];
     let (vertices, zeros) = solved[0].vertices_and_zeros();
-    // 43 bits a bucket and the end, 12 bytes every 32, 32 bytes of header.
+    // 43 bits per bucket and for the end, 12 bytes per 32 buckets, 32 bytes of header.
     let buckets = plan.buckets() as usize + 1;
     let offsets = per_key(5 * buckets + 12 * buckets.div_ceil(32) + 32);
     Ok(Bits {
@@ -64,7 +65,7 @@ fn tries(solved: &SolvedRange, buckets: u32) -> f64 {
     f64::from(solved.tries().sum::<u32>()) / f64::from(buckets)
 }
 
-/// Every key has its own slot.
+/// Checks that every key has its own slot.
 fn check(function: &GigaHash<'_>, keys: &[Digest]) -> Result<()> {
     let mut taken = vec![0_u64; keys.len().div_ceil(64)];
     for key in keys {
@@ -145,7 +146,7 @@ fn add(claim: &mut Claim, row: &PaperRow, bits: &Bits) {
         Says::Is(row.huffman_bits),
         bits.huffman,
     );
-    // What the paper's size has beyond 8 bits a vertex.
+    // The paper's size beyond 8 bits per vertex.
     let apart = 8.0 * row.mphf_gb - 8.0 * row.c;
     add(
         ("of which offsets, apart", "bits"),

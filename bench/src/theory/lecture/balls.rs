@@ -1,4 +1,5 @@
-//! Random hashing as balls in bins: n balls, n bins; a given bin has at most log n more than its mean with probability 1 - 1/n.
+//! Random hashing as balls in bins: n balls, n bins; a given bin exceeds its mean by at most log n
+//! with probability 1 - 1/n.
 
 use anyhow::Result;
 use torc_sketch::SeedStream;
@@ -7,7 +8,7 @@ use super::super::claim::{Claim, Says};
 use super::Sizes;
 use torc_plot::{Axis, Plot};
 
-/// Throws n balls into n bins; how many bins exceed 1 + ln n, and the fullest.
+/// Throws n balls into n bins; returns how many bins exceed 1 + ln n, and the fullest bin.
 fn throw(n: usize, seeds: &mut SeedStream) -> (usize, u32) {
     let mut bins = vec![0_u32; n];
     (0..n).for_each(|_| bins[seeds.below(n as u64) as usize] += 1);

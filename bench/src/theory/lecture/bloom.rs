@@ -1,4 +1,5 @@
-//! Bloom filters: the rate over the number of probes T, its optimum, and how few hashes are enough.
+//! Bloom filters: the false positive rate over the number of probes T, its optimum, and how few
+//! hashes suffice.
 
 use anyhow::Result;
 use torc_record::Digest;
@@ -16,7 +17,7 @@ fn drawn(seeds: &mut SeedStream) -> Digest {
     Digest(seeds.next_u128().to_be_bytes())
 }
 
-/// The share of strangers let in, over some filters.
+/// The share of accepted strangers, over some filters.
 fn rate(
     shape: BloomShape,
     keys: u64,

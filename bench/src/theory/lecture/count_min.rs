@@ -9,7 +9,7 @@ use torc_plot::{Axis, Plot};
 
 const KEYS: u64 = 20_000;
 
-/// How often each key was accessed.
+/// The number of accesses to each key.
 fn counts(accesses: usize, seed: u64) -> Vec<i64> {
     let mut seeds = SeedStream::new(seed);
     let mut counts = vec![0; KEYS as usize];
@@ -17,7 +17,7 @@ fn counts(accesses: usize, seed: u64) -> Vec<i64> {
     counts
 }
 
-/// Over all keys: the mean error, and the share of those with more than εN.
+/// Over all keys: the mean error, and the share of keys with an error above εN.
 fn errors(counts: &[i64], shape: Shape, seed: u64) -> (f64, f64) {
     let mut sketch = CountMin::new(shape, seed);
     for (key, count) in counts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! k-heavy hitters over a stream whose length is not known: recall and precision at any moment.
+//! k-heavy hitters over a stream of unknown length: recall and precision at any time.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use torc_plot::{Axis, Plot};
 const K: u32 = 100;
 const KEYS: u64 = 100_000;
 
-/// What the answer is worth after M insertions.
+/// The quality of the answer after M insertions.
 struct Worth {
-    /// Of the keys with M/k, how many are named.
+    /// The share of the keys with M/k that are named.
     recall: f64,
-    /// Of the named, how many have M/k.
+    /// The share of the named keys that have M/k.
     exact: f64,
-    /// Of the named, how many have M/k - εM.
+    /// The share of the named keys that have M/k - εM.
     precision: f64,
     named: usize,
 }
@@ -71,7 +71,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         Axis::log("M, insertions so far"),
         Axis::linear("%"),
     );
-    // ε = 1/(2k), and δ = 1/1000 a key.
+    // ε = 1/(2k), and δ = 1/1000 per key.
     let shape = Shape::for_error(0.5 / f64::from(K), 0.001)?;
     let mut heavy = HeavyHitters::new(K, shape, sizes.seed);
     let mut truth: HashMap<Digest, u64> = HashMap::new();
@@ -80,7 +80,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     let mut next = 300;
     let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
     for inserted in 1..=total {
-        // What is heavy changes on the way: a third of the stream each.
+        // The heavy keys change along the stream, after each third.
         let shift = inserted * 3 / (total + 1);
         let key = digest((shift << 32) + skewed(&mut seeds, KEYS));
         heavy.insert(&key);

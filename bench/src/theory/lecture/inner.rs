@@ -1,4 +1,5 @@
-//! The inner product of two sketches: the size of a join, the bias of the lecture's estimate, and its correction.
+//! The inner product of two sketches: the size of a join, the bias of the lecture's estimate, and
+//! its correction.
 
 use anyhow::Result;
 use torc_sketch::{CountMin, SeedStream, Shape};
@@ -7,14 +8,15 @@ use super::super::claim::{Claim, Says};
 use super::{Sizes, digest, skewed};
 use torc_plot::{Axis, Plot};
 
-/// Two tables by the number of rows of each student.
+/// Two tables, given as rows per student.
 struct Tables {
     clubs: Vec<i64>,
     courses: Vec<i64>,
 }
 
 impl Tables {
-    /// The lecture's: student 1 is in two clubs and two courses, student 2 in one and two.
+    /// The lecture's tables: student 1 is in two clubs and two courses, student 2 in one club and
+    /// two courses.
     fn of_the_lecture() -> Self {
         Self {
             clubs: vec![2, 1],
@@ -22,7 +24,7 @@ impl Tables {
         }
     }
 
-    /// As many students, in some clubs and courses; some are in many clubs.
+    /// A given number of students, in some clubs and courses; some are in many clubs.
     fn larger(students: usize, seeds: &mut SeedStream) -> Self {
         let mut clubs = vec![0; students];
         (0..2 * students).for_each(|_| clubs[skewed(seeds, students as u64) as usize] += 1);
@@ -39,7 +41,7 @@ impl Tables {
         self.clubs.iter().sum::<i64>() as f64 * self.courses.iter().sum::<i64>() as f64
     }
 
-    /// The lecture's estimate and the one without bias.
+    /// The lecture's estimate and the unbiased one.
     fn estimates(&self, shape: Shape, seed: u64) -> Result<(f64, f64)> {
         let sketch = |counts: &[i64]| {
             let mut sketch = CountMin::new(shape, seed);
@@ -102,7 +104,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     Ok(claim)
 }
 
-/// Adds the means of both estimates over hashes that are drawn again and again.
+/// Adds the means of both estimates over repeatedly drawn hashes.
 fn means(
     claim: &mut Claim,
     name: &str,
@@ -145,8 +147,8 @@ fn means(
 mod tests {
     use super::*;
 
-    /// Of 4,000 sketches with 4 counters: the two students meet with probability 1/4 and add 6 then, so a mean of 7.5 with a
-    /// deviation of 6 sqrt(3/16 / 4000) = 0.041.
+    /// Over 4,000 sketches with 4 counters: the two students collide with probability 1/4, which
+    /// adds 6, so the mean is 7.5 with a deviation of 6 sqrt(3/16 / 4000) = 0.041.
     #[test]
     fn the_lectures_example_comes_to_6_and_its_bias_to_6_over_m() {
         let tables = Tables::of_the_lecture();

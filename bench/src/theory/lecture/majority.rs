@@ -8,16 +8,16 @@ use super::super::claim::{Claim, Says};
 use super::Sizes;
 use torc_plot::{Axis, Plot};
 
-/// What the others of a stream are.
+/// The other keys of a stream.
 #[derive(Clone, Copy)]
 enum Others {
-    /// Each another key.
+    /// All different.
     Different,
-    /// All one key.
+    /// All the same key.
     One,
 }
 
-/// A stream of `total` keys, of which `own` are the first; by digest.
+/// A stream of `total` digests, in which one key, the first, occurs `own` times.
 fn stream(total: usize, own: usize, others: Others, seeds: &mut SeedStream) -> Vec<Digest> {
     let mut draw = || Digest(seeds.next_u128().to_be_bytes());
     let (key, other) = (draw(), draw());
@@ -29,7 +29,7 @@ fn stream(total: usize, own: usize, others: Others, seeds: &mut SeedStream) -> V
             draw()
         });
     }
-    // In turn: the counter's worst order.
+    // Alternating: the worst order for the counter.
     let (own, others) = stream.split_at(own);
     let mut mixed = Vec::with_capacity(total);
     for index in 0..own.len().max(others.len()) {
@@ -58,7 +58,8 @@ fn at_least_half(stream: &[Digest]) -> Digest {
     )
 }
 
-/// How often each of the three names the first key, in percent: at least half, more than half, the counter.
+/// How often each of the three methods names the first key, in percent: at least half, more than
+/// half, the counter.
 fn right(
     total: usize,
     own: usize,

@@ -1,4 +1,4 @@
-//! The second exercise: a matrix in a matrix, by the hash of its rows one after another; time over size.
+//! The second exercise: finds a matrix in a matrix by rolling hashes of its rows; time over size.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use torc_plot::{Axis, Plot};
 /// Rows and columns of the pattern.
 const PATTERN: usize = 32;
 
-/// Compares at every place, cell by cell, until one differs.
+/// Compares at every position, cell by cell, until a cell differs.
 fn naive(text: &Matrix<'_>, pattern: &Matrix<'_>) -> Vec<(usize, usize)> {
     let (tops, lefts) = (
         text.height() - pattern.height() + 1,
@@ -26,7 +26,7 @@ fn naive(text: &Matrix<'_>, pattern: &Matrix<'_>) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The least nanoseconds a cell of three runs.
+/// Nanoseconds per cell, the minimum of three runs.
 fn fastest<T>(cells: usize, mut run: impl FnMut() -> T) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..3 {
@@ -53,14 +53,14 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     let mut smallest = None;
     for power in first_power..=largest {
         let side = 1_usize << power;
-        // Nearly all zeros, so that a comparison goes far before it fails.
+        // Nearly all zeros, so that a comparison proceeds far before it fails.
         let mut cells = vec![b'0'; side * side];
         cells
             .chunks_exact_mut(side)
             .for_each(|row| row[seeds.below(side as u64) as usize] = b'1');
         let mut pattern = vec![b'0'; PATTERN * PATTERN];
         pattern[PATTERN * PATTERN - 1] = b'2';
-        // It is there once.
+        // The pattern occurs once.
         let (top, left) = (side / 3, side / 4);
         for row in 0..PATTERN {
             let from = (top + row) * side + left;

@@ -1,4 +1,4 @@
-//! Whether a key is in a set: a Bloom filter beside a dictionary and a count-min sketch.
+//! Set membership: a Bloom filter beside a dictionary and a count-min sketch.
 
 use std::collections::HashSet;
 
@@ -12,16 +12,16 @@ use super::{Sizes, digest};
 use torc_plot::{Axis, Plot};
 
 const RATE: f64 = 0.01;
-/// Bytes of the lecture's own example of what need not be kept: a URL.
+/// Bytes of a URL, the lecture's own example of a key that need not be kept.
 const KEY_LEN: usize = 64;
 
-/// Bits that a structure takes for a key, and the share of strangers that it takes for keys.
+/// The bits per key of a structure, and the share of strangers that it accepts.
 struct Found {
     bits: f64,
     wrong: f64,
 }
 
-/// Keys are the digests of 0 to `keys`, strangers those that follow.
+/// Keys are the digests of 0 to `keys`, strangers the digests that follow.
 fn found(
     (keys, strangers): (u64, u64),
     bytes: usize,
@@ -34,10 +34,11 @@ fn found(
     }
 }
 
-/// With whole keys, as a table of a language's library holds them.
+/// Holds whole keys, like a hash table of a standard library.
 fn dictionary(keys: u64, strangers: u64) -> Found {
     let set: HashSet<Digest> = (0..keys).map(digest).collect();
-    // A slot has a pointer and a length for the key beside its byte of control, and the key is elsewhere.
+    // A slot has a pointer and a length for the key besides its control byte; the key is stored
+    // elsewhere.
     let slots = set.capacity() * 8 / 7;
     let bytes = slots * (size_of::<Box<[u8]>>() + 1) + keys as usize * KEY_LEN;
     found((keys, strangers), bytes, |key| set.contains(key))
@@ -103,7 +104,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
             Says::AtMost(RATE),
             filter.wrong,
         );
-        // Of one size for any n: sublinear, and of no use here.
+        // The same size for any n: sublinear, and useless here.
         let small = Shape::new(12, 5)?;
         let fixed = count_min(small, (keys, strangers), seeds.next_u64());
         claim.row(
@@ -118,7 +119,8 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
             Says::Nothing,
             fixed.wrong,
         );
-        // As wide as it must be to err as rarely as the filter: of T rows each has to leave (1 - 1%^(1/T)) of its counters at zero.
+        // Wide enough to err as rarely as the filter: with T rows, each must leave (1 - 1%^(1/T))
+        // of its counters at zero.
         let depth = 7_u8;
         let filled = RATE.powf(1.0 / f64::from(depth));
         let width = keys as f64 / -(1.0 - filled).ln();

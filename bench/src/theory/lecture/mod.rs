@@ -27,7 +27,7 @@ fn digest(key: u64) -> Digest {
     )
 }
 
-/// A key below `keys`, of which number i is about i times rarer than the first.
+/// A key below `keys`; key i is about i times rarer than the first.
 fn skewed(seeds: &mut SeedStream, keys: u64) -> u64 {
     let uniform = seeds.below(1 << 53) as f64 / (1_u64 << 53) as f64;
     (keys as f64).powf(uniform) as u64 - 1

@@ -8,11 +8,11 @@ use super::super::claim::{Claim, Says};
 use super::Sizes;
 use torc_plot::{Axis, Plot};
 
-/// Positions a node of Torc.
+/// Positions per node of Torc.
 const POSITIONS: u16 = 32;
 const SHOWN: [u32; 4] = [4, 10, 30, 100];
 
-/// The largest arc over the mean, of m random points; the mean of some rings.
+/// The largest arc of m random points over the mean, averaged over some rings.
 fn largest_arc(m: usize, rings: usize, seeds: &mut SeedStream) -> f64 {
     let mut sum = 0.0;
     for _ in 0..rings {

@@ -1,4 +1,5 @@
-//! Karp-Rabin: false matches over the number of primes, and over how many primes q is drawn from.
+//! Karp-Rabin: false matches over the number of primes, and over the range of primes from which q
+//! is drawn.
 
 use anyhow::Result;
 use torc_sketch::SeedStream;
@@ -16,7 +17,8 @@ fn first_primes(count: usize) -> Vec<u64> {
     (2..).filter(|n| is_prime(*n)).take(count).collect()
 }
 
-/// How many windows of a text of bits have the pattern's hash modulo all of some primes, though they are not the pattern.
+/// How many windows of a bit text match the pattern's hash modulo all given primes, but differ from
+/// the pattern.
 fn false_matches(text: &[u8], pattern: &[u8], primes: &[u64]) -> usize {
     let number = |bits: &[u8]| {
         bits.iter()
@@ -29,7 +31,7 @@ fn false_matches(text: &[u8], pattern: &[u8], primes: &[u64]) -> usize {
             bits.iter()
                 .fold(0, |hash, bit| (2 * hash + u64::from(*bit)) % q)
         };
-        // 2^(N-1) mod q: the weight of the bit that leaves.
+        // 2^(N-1) mod q: the weight of the outgoing bit.
         let leaving = (1..N).fold(1 % q, |weight, _| 2 * weight % q);
         hashes.push((hash(&text[..N]), hash(pattern), leaving));
     }

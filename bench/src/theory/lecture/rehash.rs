@@ -1,4 +1,4 @@
-//! One server more: how many keys move by modulo, by another random hash, and on the ring.
+//! Adds one server: how many keys move by modulo, by another random hash, and on the ring.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::claim::{Claim, Says};
 use super::Sizes;
 use torc_plot::{Axis, Plot};
 
-/// Points a server on the ring.
+/// Points per server on the ring.
 const POINTS: u64 = 32;
 /// Rings over which a share is averaged.
 const RINGS: u64 = 20;
@@ -18,7 +18,7 @@ const RINGS: u64 = 20;
 struct HashedRing(BTreeMap<u64, u64>);
 
 impl HashedRing {
-    /// `ring` tells apart rings of other hashes.
+    /// `ring` selects the hashes.
     fn of(servers: u64, points: u64, ring: u64) -> Self {
         let all = (0..servers).flat_map(|server| (0..points).map(move |point| (server, point)));
         Self(
@@ -37,7 +37,7 @@ fn hash(x: u64) -> u64 {
     SeedStream::new(x).next_u64()
 }
 
-/// The share of keys that another server has afterwards.
+/// The share of keys that change their server.
 fn moved(keys: &[u64], before: impl Fn(u64) -> u64, after: impl Fn(u64) -> u64) -> f64 {
     let moved = keys.iter().filter(|key| before(**key) != after(**key));
     100.0 * moved.count() as f64 / keys.len() as f64

@@ -1,4 +1,4 @@
-//! "With high probability is 1 - 1/poly(n)": how many rows that takes, and what five rows do.
+//! "With high probability is 1 - 1/poly(n)": how many rows that requires, and how far five rows go.
 
 use anyhow::Result;
 use torc_sketch::{CountMin, SeedStream, Shape};
@@ -10,7 +10,8 @@ use torc_plot::{Axis, Plot};
 /// ε = 1/32: narrow, so that failures are frequent enough to be counted.
 const WIDTH_LOG2: u8 = 6;
 
-/// Keys of n that have more than εN too much, of a stream of 4 n accesses; the mean of some sketches.
+/// How many of n keys have an estimate that exceeds the truth by more than εN, in a stream of 4 n
+/// accesses, and the share of sketches with such a key; means over `rounds` sketches.
 fn failures(n: u64, depth: u8, rounds: usize, seed: u64) -> Result<(f64, f64)> {
     let mut seeds = SeedStream::new(seed);
     let mut counts = vec![0_i64; n as usize];

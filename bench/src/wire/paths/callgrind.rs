@@ -1,7 +1,7 @@
-//! Instructions for each operation, counted by valgrind's callgrind.
+//! Instructions per operation, counted by valgrind's callgrind.
 //!
-//! They do not depend on what else the machine does, which settles doubts that times leave.
-//! A node under valgrind is some fifty times slower, so the runs are short.
+//! They do not depend on other load of the machine, so they settle doubts that times leave. A node
+//! under valgrind is some fifty times slower, so the runs are short.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,15 +13,15 @@ use super::generator::{Case, Generator};
 use crate::kvd;
 use crate::process::Process;
 
-/// Keys that are stored: few, because clients give up on servers that take seconds.
+/// Keys to store: few, because clients give up on servers that take seconds.
 const KEYS: u64 = 1_000;
 const VALUE_BYTES: u32 = 100;
 /// Requests of a run.
 const REQUESTS: u64 = 2_000;
-/// Requests of it that hold a batch.
+/// Requests of a run of batches.
 const BATCHES: u64 = 200;
 
-/// Counts what a node does in each of the cases; their names and instructions a key.
+/// Counts a node's instructions in each case; returns the names and the instructions per key.
 ///
 /// # Errors
 /// The node does not start under valgrind, or an operation fails.
@@ -40,7 +40,7 @@ pub(super) async fn count<'a>(
         valgrind,
         &[
             "--tool=callgrind".to_owned(),
-            // A thread that spins must not keep the others waiting.
+            // A spinning thread must not block the others.
             "--fair-sched=try".to_owned(),
             "--quiet".to_owned(),
             format!("--callgrind-out-file={}", counts.display()),
@@ -55,7 +55,7 @@ pub(super) async fn count<'a>(
     for (number, case) in (1..).zip(cases) {
         let requests = if case.batch > 1 { BATCHES } else { REQUESTS };
         let operations = requests * u64::from(case.batch);
-        // What is done once is not counted.
+        // Excludes one-time work from the count.
         generator.run(case, operations / 10)?;
         control("--zero", process)?;
         let done = generator.run(case, operations)?;
@@ -70,7 +70,7 @@ pub(super) async fn count<'a>(
     Ok(counted)
 }
 
-/// Tells callgrind to do something; it has done so when this returns.
+/// Sends a command to callgrind; returns once it has taken effect.
 fn control(what: &str, process: u32) -> Result<()> {
     let mut command = Command::new("callgrind_control");
     command.args([what, &process.to_string()]);
@@ -85,7 +85,7 @@ fn control(what: &str, process: u32) -> Result<()> {
     Ok(())
 }
 
-/// Instructions of all threads since the last zero: of the lines `totals:` or `summary:`.
+/// Instructions of all threads since the last reset: from the lines `totals:` or `summary:`.
 fn total(dump: &str) -> Option<u64> {
     let total = |line: &str| {
         let count = line

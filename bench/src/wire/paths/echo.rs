@@ -1,8 +1,8 @@
-//! Unary gets beside an echo server that is nothing but tonic.
+//! Unary gets beside an echo server that is only tonic.
 //!
-//! The echo server decodes the same request and answers with the same number of bytes. It
-//! runs on one thread: what a call costs without a runtime that steals work. Both are asked
-//! by the same client on the other core, without digest and route, as any gRPC client does.
+//! The echo server decodes the same request and answers with the same number of bytes. It runs on
+//! one thread: the cost of a call without a work-stealing runtime. The same client on the other
+//! core calls both, without digest and route, like any gRPC client.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -44,7 +44,7 @@ pub(crate) struct EchoArgs {
 /// Serves until it is killed.
 ///
 /// # Errors
-/// The address is taken.
+/// The address is in use.
 pub(crate) fn serve(args: EchoArgs) -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
@@ -101,7 +101,7 @@ impl UnaryService<GetRequest> for Echo {
     }
 }
 
-/// A node and what is asked of it; its keys must be stored.
+/// A node, and the requests to it; their keys must be stored.
 pub(super) struct Comparison<'a> {
     pub(super) node: &'a Node,
     pub(super) keys: u64,
@@ -113,7 +113,7 @@ impl Comparison<'_> {
     /// One round: the node, then an echo server.
     ///
     /// # Errors
-    /// One of them does not answer.
+    /// One of them does not respond.
     pub(super) async fn measure(&self, report: &mut Report) -> Result<()> {
         let address = free_address()?;
         let mut command = cleanup::bound(&std::env::current_exe()?)?;
@@ -127,7 +127,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Processor time of a server for each call, microseconds.
+    /// Processor time of a server per call, microseconds.
     async fn one(
         &self,
         report: &mut Report,

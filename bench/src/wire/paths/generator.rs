@@ -10,15 +10,15 @@ use serde::Deserialize;
 use crate::cleanup;
 use crate::process::Process;
 
-/// What is asked, and how often in a round.
+/// A kind of request, and the number of requests per round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// Gets to puts.
+    /// The ratio of gets to puts.
     mix: &'static str,
-    /// Requests under way.
+    /// Requests in flight.
     concurrency: u32,
-    /// Keys of a request.
+    /// Keys per request.
     pub(super) batch: u32,
     pub(super) operations: u64,
 }
@@ -42,7 +42,7 @@ const fn case(
 const GETS: &str = "1/0";
 const PUTS: &str = "0/1";
 
-/// All that is measured: some seconds of processor time each. Sixteen batches are under way.
+/// All measured cases: some seconds of processor time each. Sixteen batches are in flight.
 pub(super) const CASES: &[Case] = &[
     case("get, 64 in flight", GETS, 64, 1, 200_000),
     case("get, 256 in flight", GETS, 256, 1, 200_000),
@@ -52,23 +52,23 @@ pub(super) const CASES: &[Case] = &[
     case("put in batches of 100", PUTS, 16, 100, 100_000),
 ];
 
-/// A `kvctl` and the cluster it asks.
+/// A `kvctl` and the cluster that it drives.
 #[derive(Debug)]
 pub(super) struct Generator<'a> {
     kvctl: &'a Path,
     endpoints: String,
-    /// Keys that are stored before anything is measured.
+    /// Keys stored before the measurement.
     keys: u64,
     value_bytes: u32,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Done {
-    /// Those that succeeded.
+    /// Operations that succeeded.
     pub(super) operations: u64,
     pub(super) per_second: f64,
-    /// Those that did not, by kind.
+    /// Failed operations, by kind.
     errors: BTreeMap<String, u64>,
 }
 
@@ -89,7 +89,7 @@ impl Done {
     }
 }
 
-/// What `kvctl bench --output json` prints, as far as it matters here.
+/// The part of the output of `kvctl bench --output json` that is used here.
 #[derive(Debug, Deserialize)]
 struct Printed {
     operations: u64,
@@ -122,10 +122,10 @@ impl<'a> Generator<'a> {
         self.bench(&get, 1, &[])?.succeeded()
     }
 
-    /// Works on keys that were stored.
+    /// Runs a case on stored keys.
     ///
     /// # Errors
-    /// kvctl fails, which it does when no operation succeeds, or a key is not found.
+    /// kvctl fails, which it does if no operation succeeds, or a key is not found.
     pub(super) fn run(&self, case: &Case, operations: u64) -> Result<Done> {
         self.bench(case, operations.max(1), &["--no-prepare"])
     }

@@ -91,7 +91,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         written: BackupProgress::default(),
     };
     let stop = async {
-        // Without a signal handler the keyboard just ends the process.
+        // Without a signal handler, Ctrl-C just ends the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -204,7 +204,7 @@ struct Asked {
 }
 
 impl Directing<'_> {
-    /// Asks until no partition is missing, or until no partition has come for [`PATIENCE`].
+    /// Asks until no partition is missing, or until there was no progress for [`PATIENCE`].
     async fn run(&mut self) -> Result<(), Failure> {
         let bar = input::bar(None);
         let mut progressed = Instant::now();

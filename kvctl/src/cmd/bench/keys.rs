@@ -41,8 +41,8 @@ impl Popularity {
     pub(super) fn number(&self, seed: u64, known: u64, random: &mut Random) -> u64 {
         match self.law {
             Law::Uniform => random.next() % known.max(self.keys),
-            // A rank is a place in a permutation of the keys, the same in every run of a seed.
-            // Added keys would shift it, so it leaves them out.
+            // A rank is a position in a permutation of the keys, the same in every run with a seed.
+            // Added keys would change the permutation, so it contains only the initial keys.
             Law::Zipf => {
                 let rank = self.zipf.rank(|| random.next());
                 Random::of(seed, rank).next() % self.keys
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn uniform_keys_come_alike_and_added_ones_too() {
         for count in counts(Law::Uniform, 10, 20) {
-            // 5,000 and six deviations.
+            // 5,000, within six standard deviations.
             assert!((4_580..5_420).contains(&count), "{count}");
         }
     }
@@ -145,7 +145,8 @@ mod tests {
             (counts.iter().position(|count| Some(*count) == most), most)
         };
         assert_eq!(hottest(1_000), hottest(5_000));
-        // One in 7.5, as ranks of 1,000 say, and perhaps others that fall on the same key.
+        // One in 7.5, by the ranks of 1,000 keys, and perhaps further ranks that map to the same
+        // key.
         assert!(hottest(1_000).1 > Some(12_500), "{:?}", hottest(1_000));
     }
 

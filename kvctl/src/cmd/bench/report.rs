@@ -47,7 +47,7 @@ struct Row {
     /// Operations that succeeded.
     operations: u64,
     operations_per_s: f64,
-    /// Operations on keys that had no value; null for kinds that do not look.
+    /// Operations on keys that had no value; null for kinds that do not read.
     not_found: Option<u64>,
     /// Records that scans returned; null for other kinds.
     records: Option<u64>,

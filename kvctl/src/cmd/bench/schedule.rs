@@ -12,7 +12,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// When request `number` is due; `None` if as soon as a worker is free.
+    /// When request `number` is due; `None` if it starts as soon as a worker is free.
     pub(super) fn due(&self, number: u64) -> Option<Duration> {
         let seconds = number as f64 / self.rate?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))

@@ -96,7 +96,7 @@ impl Tally {
         first_error
     }
 
-    /// The results of a kind; `None` if no request was of it.
+    /// The results of a kind; `None` without requests of this kind.
     pub(super) fn of(&self, kind: Kind) -> Option<&Counts> {
         self.kinds.get(&kind)
     }

@@ -12,7 +12,7 @@ use crate::cmd::generate_urls::Random;
 /// The longest scan, records, as in YCSB. Lengths are uniform, from 1.
 const LONGEST_SCAN: u64 = 100;
 
-/// Requests of each kind, as parts of their sum.
+/// Requests of each kind, as weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mix {
     gets: u32,
@@ -128,7 +128,7 @@ pub(super) enum Request {
     Put(Bytes),
     BatchGet(Vec<Bytes>),
     BatchPut(Vec<Bytes>),
-    /// Of a new key.
+    /// Stores a new key.
     Insert,
     Scan {
         after: ScanCursor,
@@ -179,10 +179,10 @@ impl Workload {
         })
     }
 
-    /// Where a scan starts for a key's number: always the same place on the ring.
+    /// Start position of a scan for a key's number: always the same place on the ring.
     fn place(&self, number: u64) -> ScanCursor {
         let token = Random::of(self.seed, number).next();
-        // Eight bytes are a position.
+        // Eight bytes are a valid position.
         ScanCursor::from_bytes(&token.to_be_bytes()).unwrap_or_default()
     }
 }

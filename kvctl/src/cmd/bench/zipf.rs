@@ -8,7 +8,7 @@
 pub(super) struct Zipf {
     count: f64,
     exponent: f64,
-    /// Where the integral of the hat begins and ends.
+    /// Bounds of the integral of the hat.
     first: f64,
     last: f64,
     /// A draw closer to a whole number than this is never rejected.
@@ -34,7 +34,7 @@ impl Zipf {
     /// Draws a rank.
     pub(super) fn rank(&self, mut random: impl FnMut() -> u64) -> u64 {
         loop {
-            // 53 bits: all that a float holds between 0 and 1.
+            // 53 bits: the precision of a float between 0 and 1.
             let unit = (random() >> 11) as f64 / (1_u64 << 53) as f64;
             let area = self.last + unit * (self.first - self.last);
             let point = self.inverse(area);
@@ -98,7 +98,7 @@ mod tests {
         let ranks: Vec<u64> = (0..10_000).map(|_| zipf.rank(|| random.next())).collect();
         assert!(ranks.iter().all(|rank| *rank < 1_000_000_000_000));
         let top = ranks.iter().filter(|rank| **rank < 1_000_000).count();
-        // Half of all, about: the harmonic sum of 10^6 over that of 10^12.
+        // About half: the harmonic sum of 10^6 over that of 10^12.
         assert!((4_000..6_000).contains(&top), "{top}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The cluster needs nothing from a node that has left, and does not take it back. Its directory
 //! gets a mark, and the next start of the pod empties it; until then you can inspect the data. A
-//! second mark exists while the node leaves, so a node that was killed meanwhile knows why it is no
-//! member. A node that was declared dead has no mark, and keeps its data.
+//! second mark exists while the node leaves, so a node that was killed meanwhile knows why it is not
+//! a member. A node that was declared dead has no mark, and keeps its data.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::out::note;
 const MARK: &str = "left-the-cluster";
 /// Exists from the moment when the node starts to leave.
 const LEAVING: &str = "leaving-the-cluster";
-/// The file system makes it, for root alone.
+/// Created by the file system, for root alone.
 const OF_FILE_SYSTEM: &str = "lost+found";
 
 pub(super) struct DataDir(PathBuf);

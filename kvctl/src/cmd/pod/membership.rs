@@ -121,7 +121,7 @@ impl<'a> Membership<'a> {
         }
     }
 
-    /// The progress; `None` once the node is no member.
+    /// The progress; `None` once the node is not a member.
     async fn step_out(&self) -> Result<Option<String>, Failure> {
         let client = self.client(self.others())?;
         let status = client.status().await?;

@@ -74,7 +74,7 @@ pub(super) struct Row {
     /// Share of the keys that move when a node joins, and the minimum.
     pub(super) moved_by_join: f64,
     pub(super) least_by_join: f64,
-    /// When a node in the middle leaves.
+    /// Share of the keys that move when a node in the middle leaves.
     pub(super) moved_by_leave: f64,
     pub(super) least_by_leave: f64,
     pub(super) lookup_ns: f64,
@@ -199,7 +199,7 @@ pub(super) mod testing {
         peak as f64 * nodes as f64 / KEYS as f64
     }
 
-    /// Only the newcomer's keys move.
+    /// Checks that a join moves only keys to the newcomer.
     pub(crate) fn joins_move_keys_to_the_newcomer_alone(placement: &mut impl Placement, node: u32) {
         let before = nodes_of(placement);
         placement.join(node);
@@ -210,7 +210,7 @@ pub(super) mod testing {
         }
     }
 
-    /// Only the leaver's keys move.
+    /// Checks that a leave moves only the leaver's keys.
     pub(crate) fn leaves_move_the_leavers_keys_alone(placement: &mut impl Placement, node: u32) {
         let before = nodes_of(placement);
         placement.leave(node);

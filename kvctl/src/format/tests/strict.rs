@@ -1,9 +1,9 @@
-//! What a reader refuses, and how far a bad row reaches.
+//! What readers refuse, and where a bad row ends.
 
 use super::*;
 use std::fmt::Write as _;
 
-/// What is read of a text: the keys of rows, and the lines and bytes of bad rows.
+/// The result of reading a text: the keys of rows, and the lines and bytes of bad rows.
 fn read_on(format: Format, text: &[u8]) -> Vec<Result<String, (u64, u64, String)>> {
     let rows = format.read(io::Cursor::new(text.to_vec()), Naming::Ours);
     rows.map(|row| match row {
@@ -167,7 +167,7 @@ fn a_row_without_an_end_is_refused_before_memory_runs_out() {
     }
 }
 
-/// Text of little else than what CSV treats specially.
+/// Text that consists mostly of CSV's special characters.
 fn csv_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("\""),
@@ -186,7 +186,7 @@ fn csv_text() -> impl Strategy<Value = String> {
     vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// What the csv crate, which forgives, makes of a text.
+/// The result of the csv crate, which is lenient.
 fn forgivingly(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut reader = ::csv::ReaderBuilder::new();
     let mut reader = reader
@@ -204,7 +204,7 @@ fn forgivingly(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// A reader that gives a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 struct Trickle(io::Cursor<Vec<u8>>, usize);
 
 impl io::Read for Trickle {

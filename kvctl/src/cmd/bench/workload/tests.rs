@@ -64,7 +64,7 @@ fn the_mix_is_kept_and_the_run_repeatable() {
     assert_eq!(all(&workload), all(&workload));
 }
 
-/// Gets, puts, inserts, scans and read-modify-writes, percent, as the files of YCSB say.
+/// Gets, puts, inserts, scans and read-modify-writes, percent, as in YCSB's files.
 #[test]
 fn each_core_workload_has_the_mix_of_its_definition() {
     let definitions = [
@@ -89,7 +89,7 @@ fn each_core_workload_has_the_mix_of_its_definition() {
         }
         for (count, percent) in counts.into_iter().zip(definition) {
             let wanted = 200 * percent;
-            // Six deviations of one half are 424.
+            // 424 is six standard deviations for a share of one half.
             assert!((count - wanted).abs() <= 424, "{name:?}: {counts:?}");
             assert_eq!(count == 0, percent == 0, "{name:?}: {counts:?}");
         }
@@ -107,7 +107,7 @@ fn scans_are_of_1_to_100_records_alike_and_begin_all_over_the_ring() {
         }
     }
     for count in lengths {
-        // 950 and six deviations.
+        // 950, within six standard deviations.
         assert!((760..1_140).contains(&count), "{count}");
     }
     assert!((20_000..75_000).contains(&first_half), "{first_half}");
@@ -142,7 +142,7 @@ fn popular_keys_are_few_and_not_neighbours() {
         *counts.entry(key).or_default() += 1;
     }
     let most = counts.values().max().unwrap();
-    // One in ten, as ranks of 10,000 say.
+    // One in ten, by the ranks of 10,000 keys.
     assert!((1_500..2_700).contains(most), "{most}");
     let mut popular: Vec<_> = counts.iter().filter(|(_, count)| **count > 200).collect();
     popular.sort();

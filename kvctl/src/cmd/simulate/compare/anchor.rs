@@ -10,7 +10,7 @@ use super::{Placement, mixed_with};
 /// moves most keys.
 const ROOM: usize = 2;
 
-/// Arrays A, W, L and K and the stack R, as the source names them.
+/// Arrays A, W, L and K and the stack R, named as in the source.
 pub(super) struct Anchor {
     /// How many buckets were working after this one was removed; 0: it is working.
     a: Vec<u32>,
@@ -18,7 +18,7 @@ pub(super) struct Anchor {
     w: Vec<u32>,
     /// The position of a bucket in `w`.
     l: Vec<u32>,
-    /// What replaced a removed bucket.
+    /// The bucket that replaced a removed one.
     k: Vec<u32>,
     /// Removed buckets, the latest last.
     r: Vec<u32>,

@@ -143,7 +143,7 @@ mod tests {
         let after = nodes_of(&jump);
         let moved = before.iter().zip(&after).filter(|(a, b)| a != b);
         let others = moved.filter(|(before, after)| (**before, **after) != (9, 3) && **before != 3);
-        // The last bucket's keys go wherever they were with a bucket less.
+        // The last bucket's keys return to the buckets that they had with one bucket fewer.
         assert!(others.clone().all(|(before, _)| *before == 9));
         assert!(others.count() > 0);
     }

@@ -189,7 +189,7 @@ impl Placement for Planned {
     }
 
     fn join(&mut self, node: u32) {
-        // `of` has tried it.
+        // `of` has already tried a join.
         let _ = self.change(node, Change::Join);
     }
 
