@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::service::service_fn;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use torc_client::{Client, ClientTls, ClusterStatus, MemberState};
 use torc_tls::{Authority, Identity};
 
-use crate::processes::{free_address, kvctl, kvctl_path, kvd_path, until};
+use crate::processes::{TIMEOUT, free_address, kvctl, kvctl_path, kvd_path, until};
 use crate::traffic::Traffic;
 
 const TOKEN: &str = "the-pods-own-token";
@@ -401,8 +401,13 @@ async fn a_pod_that_is_killed_while_it_leaves_goes_on_and_then_joins_as_a_new_no
     // The grace period has ended or the machine is lost; then the StatefulSet is scaled up again.
     pods.kill_9(3);
     pods.kubernetes.scale(4);
-    let mut joined = Vec::new();
+    let (mut joined, begun) = (Vec::new(), Instant::now());
+    let mut is_told = false;
     until("it is a member again, under another id", async || {
+        if begun.elapsed() > TIMEOUT / 2 && !std::mem::replace(&mut is_told, true) {
+            let status = pods.status().await;
+            eprintln!("slow: {status:?}\n{}", pods.log(3));
+        }
         let ended = match pods.running[3].as_mut() {
             Some(child) => child.try_wait().unwrap().is_some(),
             None => true,
