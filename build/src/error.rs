@@ -110,8 +110,8 @@ pub enum BuildError {
         /// The key as text; bytes that are not UTF-8 are replaced.
         key: String,
     },
-    /// Two keys have the same digest: somebody who knows the target's digest key has constructed
-    /// them.
+    /// Two keys have the same digest. Only someone who knows the target's digest key can construct
+    /// such keys.
     #[error("the keys {one:?} and {other:?} have the same digest: build for another digest key")]
     SameDigest {
         /// One key.

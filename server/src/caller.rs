@@ -390,41 +390,4 @@ mod tests {
             assert_eq!(refused.unwrap_err().reason, Reason::Unauthenticated);
         }
     }
-
-    /// Prints what `cargo test --release -p torc-server --lib -- --ignored --nocapture authorization`
-    /// measures: the checks of one get, and for tokens also finding the holder.
-    #[test]
-    #[ignore = "prints times and asserts none"]
-    fn authorization_of_a_get_takes_this_long() {
-        const GETS: u32 = 1_000_000;
-        let scopes: Vec<String> = (0..16)
-            .map(|n| format!("read:namespace-{n}/user:"))
-            .collect();
-        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        let certificate = caller("torc://any/client/alice/read");
-        let (by_role, _roles) = bearer(&[Role::Read], &[]);
-        let (by_scope, holders) = bearer(&[], &scopes);
-        let secret = Bearer::new(1, [1; 32]).reveal();
-        let time = |name: &str, check: &dyn Fn() -> bool| {
-            let start = std::time::Instant::now();
-            assert!((0..GETS).all(|_| std::hint::black_box(check)()), "{name}");
-            println!(
-                "{name}: {:.1} ns",
-                start.elapsed().as_secs_f64() * 1e9 / f64::from(GETS)
-            );
-        };
-        let check = |caller: &Caller| {
-            let caller = std::hint::black_box(caller);
-            caller.check(Access::Read, OURS).is_ok()
-                && caller
-                    .check_reach(Role::Read, "namespace-15", b"user:1")
-                    .is_ok()
-        };
-        time("certificate", &|| check(&certificate));
-        time("token with a role", &|| check(&by_role));
-        time("token with 16 scopes", &|| check(&by_scope));
-        time("finding the holder of a token", &|| {
-            holders.find(std::hint::black_box(&secret)).is_some()
-        });
-    }
 }

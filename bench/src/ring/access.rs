@@ -1,7 +1,7 @@
 //! The cost of checking a client's permissions.
 //!
 //! A message of a session costs the check of its token's scopes; a unary request also costs the
-//! lookup of the token. The worst token has 16 scopes, none of which matches.
+//! lookup of the token. The worst token has 16 scopes and matches none.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

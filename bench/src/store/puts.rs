@@ -1,4 +1,4 @@
-//! Durable puts: concurrent writers, each of which waits for its record before it stores the next.
+//! Durable puts by concurrent writers. A writer waits until its record is durable, then stores the next.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

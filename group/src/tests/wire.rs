@@ -145,7 +145,7 @@ async fn nobody_speaks_in_another_nodes_name() {
     cluster.membership_becomes(&[1, 2, 3], &[]).await;
     let leader = cluster.leader().await;
     let other: u8 = if leader == 2 { 3 } else { 2 };
-    // To the leader in its own name, by itself and by another node; and by another node in a third
+    // The leader gets messages in its own name, from itself and from another node, and one in a third
     // node's name.
     for (from, in_the_name_of) in [(leader, leader), (other, leader), (other, 9)] {
         let envelope = Envelope {

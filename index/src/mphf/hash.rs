@@ -28,8 +28,8 @@ pub(super) fn whole(digest: Digest, seed: u32, attempt: u8) -> u64 {
     mix(digest.low() ^ digest.high().wrapping_mul(GOLDEN ^ seed))
 }
 
-/// A different hash of the same key for every pilot: multiplication by an odd number, of which the
-/// top bits are used.
+/// Hashes the same key differently for every pilot: multiplies by an odd number. Callers use the top
+/// bits.
 #[inline]
 pub(super) fn piloted(hash: u64, pilot: u8) -> u64 {
     hash.wrapping_mul(GOLDEN ^ u64::from(pilot) << 1)
