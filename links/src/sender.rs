@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use torc_proto::Reason;
 use torc_ring::NodeId;
 
@@ -26,6 +27,7 @@ pub(crate) async fn run(inner: Arc<Inner>, to: NodeId, queue: Arc<Queue>) {
 async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
     let mut pause = FIRST_PAUSE;
     while let Some(contact) = inner.directory.member(to) {
+        let begun = Instant::now();
         match connect(inner, to, &contact, queue).await {
             Ok(connection) => {
                 tracing::debug!(node = %to, address = contact.address, "linked");
@@ -42,7 +44,8 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
                 tracing::debug!(node = %to, %error, "no link");
             }
         }
-        tokio::time::sleep(pause).await;
+        // At once if the stream has lived: messages wait.
+        tokio::time::sleep_until(begun + pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

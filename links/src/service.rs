@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -21,6 +22,9 @@ use crate::{DropReason, Inner, Parcel, Whoami};
 /// Time limit from the call to the first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Streams of one peer. A peer has one, and the end of its last one may not be known yet. Without
+/// TLS, others may be an outsider's: they must not end the one that the peer uses.
+const MOST_STREAMS: usize = 4;
 
 /// Takes received messages. The stream waits until it is done.
 pub trait Inbox: Send + Sync {
@@ -46,8 +50,49 @@ pub type LinkStream = ReceiverStream<Result<LinkResponse, Status>>;
 pub struct LinkService {
     inner: Arc<Inner>,
     inbox: Arc<dyn Inbox>,
-    /// The stream of each peer and the peer's start: the newest wins.
-    streams: Arc<Mutex<HashMap<NodeId, (Boot, CancellationToken)>>>,
+    streams: Arc<Mutex<HashMap<NodeId, Streams>>>,
+    /// Counts batches, of all peers.
+    clock: Arc<AtomicU64>,
+}
+
+/// The streams of one peer, all of the same start.
+struct Streams {
+    boot: Boot,
+    open: Vec<Arc<OpenStream>>,
+}
+
+struct OpenStream {
+    /// The clock at the last batch, or at the beginning.
+    heard: AtomicU64,
+    replaced: CancellationToken,
+}
+
+impl Streams {
+    const fn new(boot: Boot) -> Self {
+        Self {
+            boot,
+            open: Vec::new(),
+        }
+    }
+
+    /// Adds a stream. It ends all streams of an earlier start, or else, if there are too many, the
+    /// one whose last batch is the longest ago.
+    fn add(&mut self, boot: Boot, stream: Arc<OpenStream>) {
+        if self.boot != boot {
+            let of_earlier = std::mem::replace(self, Self::new(boot));
+            for earlier in of_earlier.open {
+                earlier.replaced.cancel();
+            }
+        }
+        if self.open.len() >= MOST_STREAMS {
+            let open = self.open.iter().enumerate();
+            let quietest = open.min_by_key(|(_, it)| it.heard.load(Ordering::Relaxed));
+            if let Some((at, _)) = quietest {
+                self.open.swap_remove(at).replaced.cancel();
+            }
+        }
+        self.open.push(stream);
+    }
 }
 
 impl std::fmt::Debug for LinkService {
@@ -62,11 +107,12 @@ impl LinkService {
             inner,
             inbox,
             streams: Arc::default(),
+            clock: Arc::default(),
         }
     }
 
-    /// Accepts a stream from another node, which `may_be` authenticates. A later stream of the
-    /// same node ends it.
+    /// Accepts a stream from another node, which `may_be` authenticates. A stream of a later start
+    /// of the same node ends it, or too many others of the same start.
     ///
     /// # Errors
     /// A status: retryable while one node does not know the other yet; final if the
@@ -96,24 +142,34 @@ impl LinkService {
         };
         // The channel has room for two: this, and the reason why the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
-        let replaced = self.inner.cancel.child_token();
-        let stream = (hello.boot, replaced.clone());
-        let before = self.streams.lock().insert(hello.node, stream);
-        if let Some((_, before)) = before {
-            before.cancel();
-        }
+        let stream = Arc::new(OpenStream {
+            heard: self.clock.fetch_add(1, Ordering::Relaxed).into(),
+            replaced: self.inner.cancel.child_token(),
+        });
+        self.streams
+            .lock()
+            .entry(hello.node)
+            .or_insert_with(|| Streams::new(hello.boot))
+            .add(hello.boot, Arc::clone(&stream));
         let service = self.clone();
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;
-                () = replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
-                ended = service.pump(hello.node, requests) => ended,
+                () = stream.replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
+                ended = service.pump(hello.node, &stream, requests) => ended,
             };
+            service.forget(hello.node, &stream);
             if let Err(status) = ended {
                 let _ = answers.try_send(Err(status));
             }
         });
         Ok(ReceiverStream::new(received))
+    }
+
+    fn forget(&self, node: NodeId, stream: &Arc<OpenStream>) {
+        if let Some(streams) = self.streams.lock().get_mut(&node) {
+            streams.open.retain(|open| !Arc::ptr_eq(open, stream));
+        }
     }
 
     fn check(&self, hello: &LinkHello) -> Result<Whoami, Fault> {
@@ -141,7 +197,7 @@ impl LinkService {
                            node must join as a new member";
             return Err(Fault::new(Reason::Refused, message));
         }
-        let seen = self.streams.lock().get(&hello.node).map(|(boot, _)| *boot);
+        let seen = self.streams.lock().get(&hello.node).map(|it| it.boot);
         let mut known = member.boot.into_iter().chain(seen);
         if let Some(known) = known.find(|known| hello.boot.is_superseded_by(*known)) {
             return Err(Fault::superseded(hello.node, hello.boot, known));
@@ -150,8 +206,15 @@ impl LinkService {
     }
 
     /// Passes batches on until the stream ends.
-    async fn pump(&self, from: NodeId, mut requests: Streaming<LinkRequest>) -> Result<(), Status> {
+    async fn pump(
+        &self,
+        from: NodeId,
+        stream: &OpenStream,
+        mut requests: Streaming<LinkRequest>,
+    ) -> Result<(), Status> {
         while let Some(request) = requests.message().await? {
+            let now = self.clock.fetch_add(1, Ordering::Relaxed);
+            stream.heard.store(now, Ordering::Relaxed);
             let batch = self.read(request).map_err(Fault::from)?;
             if self.inner.faults.cut_from(from) {
                 self.inner.metrics.dropped(DropReason::Cut, batch.len());
@@ -197,4 +260,36 @@ fn not_yet(message: &str) -> Fault {
 
 fn retry(message: &str) -> Status {
     not_yet(message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(heard: u64) -> Arc<OpenStream> {
+        Arc::new(OpenStream {
+            heard: heard.into(),
+            replaced: CancellationToken::new(),
+        })
+    }
+
+    #[test]
+    fn too_many_streams_end_the_quietest_and_a_later_start_ends_all() {
+        let start = |number| Boot { number, draw: 1 };
+        let mut streams = Streams::new(start(1));
+        let used = open(0);
+        streams.add(start(1), Arc::clone(&used));
+        let others: Vec<_> = (1..=8).map(open).collect();
+        for (other, now) in others.iter().zip(10..) {
+            used.heard.store(now, Ordering::Relaxed);
+            streams.add(start(1), Arc::clone(other));
+        }
+        let is_replaced = |stream: &Arc<OpenStream>| stream.replaced.is_cancelled();
+        assert!(!is_replaced(&used), "the peer uses it");
+        assert!(others[..5].iter().all(is_replaced));
+        assert!(!others[5..].iter().any(is_replaced));
+        streams.add(start(2), open(20));
+        assert!(is_replaced(&used) && others.iter().all(is_replaced));
+        assert_eq!(streams.open.len(), 1);
+    }
 }

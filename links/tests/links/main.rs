@@ -184,6 +184,35 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     });
 }
 
+/// Without TLS an outsider can greet a node in a member's name.
+#[test]
+fn a_stream_in_a_members_name_does_not_end_the_members_own() {
+    const STREAMS: usize = 20;
+    let members = Members::default();
+    let two = Node::start(2, &members, Setup::default());
+    let one = Node::start(1, &members, Setup::default());
+    let hello = LinkHello {
+        cluster: CLUSTER,
+        node: one.id,
+        incarnation: incarnation(one.id),
+        target: two.id,
+        boot: BOOT,
+        levels: Levels::OURS,
+    };
+    for number in 0..STREAMS {
+        one.links.send_all(two.id, vec![message(number as u64)]);
+        until("it arrived", || two.received() > number);
+        assert_eq!(speak(&two, hello, Vec::new()), Ok(()));
+    }
+    let sent = STREAMS as u64;
+    one.links.send_all(two.id, vec![message(sent)]);
+    until("the last one arrived", || {
+        two.received_from(one.id).last() == Some(&sent)
+    });
+    assert!(two.received_from(one.id).into_iter().eq(0..=sent));
+    assert_eq!(two.opened(), STREAMS + 1, "the member needed no other");
+}
+
 /// Opens a stream with this greeting; returns its outcome.
 fn speak(to: &Node, hello: LinkHello, then: Vec<LinkRequest>) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()

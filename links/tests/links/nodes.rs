@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -97,6 +98,7 @@ pub(crate) struct Node {
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) disowned: Arc<Mutex<Option<Fault>>>,
     received: Arc<Mutex<Vec<(NodeId, u64)>>>,
+    opened: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
 
@@ -137,7 +139,12 @@ impl Node {
         let service = links.service(Arc::new(inbox));
         let listener = runtime.block_on(TcpListener::bind(setup.address)).unwrap();
         let address = listener.local_addr().unwrap();
-        let server = ReplicaServer::new(LinkOnly { service }).max_decoding_message_size(32 << 20);
+        let opened = Arc::<AtomicUsize>::default();
+        let service = LinkOnly {
+            service,
+            opened: Arc::clone(&opened),
+        };
+        let server = ReplicaServer::new(service).max_decoding_message_size(32 << 20);
         runtime.spawn(
             tonic::transport::Server::builder()
                 .initial_stream_window_size(4 << 20)
@@ -160,6 +167,7 @@ impl Node {
             permits,
             disowned,
             received,
+            opened,
             runtime: Some(runtime),
         }
     }
@@ -169,6 +177,11 @@ impl Node {
         let received = self.received.lock();
         let its = received.iter().filter(|(node, _)| *node == from);
         its.map(|(_, number)| *number).collect()
+    }
+
+    /// Streams that were opened to it, refused ones too.
+    pub(crate) fn opened(&self) -> usize {
+        self.opened.load(Ordering::SeqCst)
     }
 
     pub(crate) fn received(&self) -> usize {
@@ -227,6 +240,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A `Replica` service that supports only links.
 struct LinkOnly {
     service: LinkService,
+    opened: Arc<AtomicUsize>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -241,6 +255,7 @@ impl Replica for LinkOnly {
     type LinkStream = LinkStream;
 
     async fn link(&self, request: Request<Streaming<v1::LinkRequest>>) -> Answer<LinkStream> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(
             self.service.accept(request.into_inner(), |_| true).await?,
         ))

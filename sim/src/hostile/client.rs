@@ -53,12 +53,14 @@ impl HostileClient {
 
     /// One go.
     pub(super) async fn go(&mut self, kind: &Kind, mut shot: Shot) {
-        if self.work.is_repeating() && kind.is_repeated && !kind.is_slow {
-            return self.repeat(kind, shot).await;
-        }
         let begun = Instant::now();
-        let done = self.insist(kind, &mut shot).await;
-        self.work.note(kind, &done, begun.elapsed());
+        if self.work.is_repeating() && kind.is_repeated && !kind.is_slow {
+            self.repeat(kind, shot).await;
+        } else {
+            let done = self.insist(kind, &mut shot).await;
+            self.work.note(kind, &done, begun.elapsed());
+        }
+        self.work.note_go(kind, (begun, Instant::now()));
     }
 
     /// Repeats the request if the node had no place: other clients take all places at times.

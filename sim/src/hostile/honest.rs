@@ -21,11 +21,14 @@ const PAUSE_MICROS: u64 = 4_000;
 /// Time limit for the last reads.
 const LAST_READS: Duration = Duration::from_secs(60);
 
+/// Beginning and end.
+pub(super) type Span = (Instant, Instant);
+
 /// The observations of one phase.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// Durations of answered operations.
-    times: Vec<Duration>,
+    /// Beginnings and durations of answered operations.
+    times: Vec<(Instant, Duration)>,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) acknowledged: u64,
@@ -41,17 +44,39 @@ impl Seen {
 
     /// This permille of the operations' durations, milliseconds.
     pub(super) fn percentile_ms(&self, per_mille: usize) -> f64 {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        let at = (times.len() * per_mille / 1_000).min(times.len().saturating_sub(1));
-        times
-            .get(at)
-            .map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
+        percentile_ms(self.times.iter().map(|(_, took)| *took), per_mille)
+    }
+
+    /// The number of operations during any of these spans, which are sorted by their beginnings,
+    /// and the 99th percentile of their durations, milliseconds.
+    pub(super) fn beside(&self, spans: &[Span]) -> (usize, f64) {
+        let longest = spans.iter().map(|span| span.1 - span.0).max();
+        let longest = longest.unwrap_or_default();
+        let overlaps = |&&(begun, took): &&(Instant, Duration)| {
+            let before = spans.partition_point(|span| span.0 <= begun + took);
+            spans[..before]
+                .iter()
+                .rev()
+                .take_while(|span| span.0 + longest >= begun)
+                .any(|span| span.1 >= begun)
+        };
+        let beside: Vec<_> = self.times.iter().filter(overlaps).collect();
+        let durations = beside.iter().map(|(_, took)| *took);
+        (beside.len(), percentile_ms(durations, 990))
     }
 
     pub(super) fn longest_ms(&self) -> f64 {
         self.percentile_ms(1_000)
     }
+}
+
+fn percentile_ms(times: impl Iterator<Item = Duration>, per_mille: usize) -> f64 {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    let at = (times.len() * per_mille / 1_000).min(times.len().saturating_sub(1));
+    times
+        .get(at)
+        .map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
 }
 
 /// The values that a read of a key may return.
@@ -156,7 +181,7 @@ impl Writer {
             } else {
                 self.get(key).await
             };
-            self.note(is_put, begun.elapsed(), answered);
+            self.note(is_put, begun, answered);
             sleep(Duration::from_micros(self.rng.below(PAUSE_MICROS))).await;
         }
         self.registers
@@ -165,13 +190,13 @@ impl Writer {
     fn note(
         &self,
         is_put: bool,
-        took: Duration,
+        begun: Instant,
         answered: Result<Option<String>, torc_client::Error>,
     ) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match answered {
             Ok(wrong) => {
-                seen.times.push(took);
+                seen.times.push((begun, begun.elapsed()));
                 seen.acknowledged += u64::from(is_put);
                 seen.lost.extend(wrong);
             }
@@ -235,6 +260,23 @@ fn number(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operations_are_attributed_to_the_spans_that_they_overlap() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let times = [(0, 5), (8, 4), (30, 2), (50, 1)];
+        let seen = Seen {
+            times: times
+                .map(|(begun, took)| (at(begun), Duration::from_millis(took)))
+                .to_vec(),
+            ..Seen::default()
+        };
+        assert_eq!(seen.beside(&[]).0, 0);
+        assert_eq!(seen.beside(&[(at(6), at(7))]).0, 0);
+        assert_eq!(seen.beside(&[(at(1), at(2)), (at(10), at(11))]), (2, 5.0));
+        assert_eq!(seen.beside(&[(at(9), at(40)), (at(31), at(31))]).0, 2);
+    }
 
     #[test]
     fn only_acknowledged_values_and_those_in_doubt_may_be_read() {

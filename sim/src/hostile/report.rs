@@ -7,12 +7,16 @@ use std::path::PathBuf;
 use serde_json::json;
 use torc_client::NodeId;
 
-use super::honest::Seen;
+use super::honest::{Seen, Span};
 use super::kind::{Done, Kind};
 use super::watch::Memory;
 
 /// Limit on the unexpected outcomes printed per kind.
 const MOST_TOLD: usize = 3;
+/// Limit on the kinds printed for the latency of the honest operations beside them.
+const MOST_BESIDE: usize = 8;
+/// A kind beside fewer honest operations has no 99th percentile.
+const LEAST_BESIDE: usize = 200;
 
 /// The outcomes of one kind.
 #[derive(Debug, Default, Clone)]
@@ -25,6 +29,7 @@ pub(super) struct Tally {
     busy: u64,
     unexpected: u64,
     slowest_ms: u64,
+    goes: Vec<Span>,
 }
 
 impl Tally {
@@ -93,6 +98,28 @@ impl Report {
                 told.push(format!("{outcome}, where {} is due", kind.expectation()));
             }
         }
+    }
+
+    pub(super) fn note_go(&mut self, kind: &Kind, span: Span) {
+        if let Some(tally) = self.tallies.get_mut(&kind.name) {
+            tally.goes.push(span);
+        }
+    }
+
+    /// The kinds beside which the honest client was slowest: name, operations, p99 in ms.
+    ///
+    /// Several kinds run at a time, so a kind may only have been near the one that was the cause.
+    fn slowest_beside(&self) -> Vec<(&String, usize, f64)> {
+        let kinds = self.tallies.iter().map(|(name, tally)| {
+            let mut goes = tally.goes.clone();
+            goes.sort_unstable();
+            let (operations, p99) = self.under.beside(&goes);
+            (name, operations, p99)
+        });
+        let mut kinds: Vec<_> = kinds.filter(|it| it.1 >= LEAST_BESIDE).collect();
+        kinds.sort_by(|a, b| b.2.total_cmp(&a.2));
+        kinds.truncate(MOST_BESIDE);
+        kinds
     }
 
     /// Derives problems from the figures; the last step.
@@ -215,6 +242,10 @@ impl Report {
         });
         let fewest = self.fewest();
         let fewest = fewest.map(|(kind, requests)| json!({ "kind": kind, "requests": requests }));
+        let beside = self.slowest_beside().into_iter();
+        let beside = beside.map(|(kind, operations, p99)| {
+            json!({ "kind": kind, "operations": operations, "p99_ms": p99 })
+        });
         let object = json!({
             "seed": self.seed,
             "rounds": self.rounds,
@@ -232,6 +263,7 @@ impl Report {
             "rest": seen(&self.rest),
             "under": seen(&self.under),
             "p99_ratio": self.ratio(),
+            "slowest_beside": beside.collect::<Vec<_>>(),
             "memory": memory.collect::<Vec<_>>(),
             "budget_mib": self.budget_mib,
             "kept": self.kept,
@@ -295,6 +327,13 @@ impl Report {
             "p99 beside rest: {:.1}; acknowledged writes lost: {}",
             self.ratio(),
             self.lost()
+        ));
+        let beside = self.slowest_beside().into_iter();
+        let beside = beside
+            .map(|(kind, operations, p99)| format!("{kind} {p99:.1} ms ({operations} operations)"));
+        lines.push(format!(
+            "slowest p99 beside: {}",
+            beside.collect::<Vec<_>>().join(", ")
         ));
         for (node, memory) in &self.memory {
             lines.push(format!(

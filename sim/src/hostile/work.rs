@@ -17,6 +17,7 @@ use torc_sim::Rng;
 
 use super::Options;
 use super::client::HostileClient;
+use super::honest::Span;
 use super::kind::{Done, Kind};
 use super::rate::RateLimit;
 use super::report::Report;
@@ -63,6 +64,10 @@ impl Work {
     pub(super) fn note(&self, kind: &Kind, done: &Done, took: Duration) {
         self.received.fetch_add(done.requests, Ordering::Relaxed);
         locked(&self.report).note(kind, done, took.as_millis() as u64);
+    }
+
+    pub(super) fn note_go(&self, kind: &Kind, span: Span) {
+        locked(&self.report).note_go(kind, span);
     }
 }
 
