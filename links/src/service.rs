@@ -51,8 +51,6 @@ pub struct LinkService {
     inner: Arc<Inner>,
     inbox: Arc<dyn Inbox>,
     streams: Arc<Mutex<HashMap<NodeId, Streams>>>,
-    /// Counts batches, of all peers.
-    clock: Arc<AtomicU64>,
 }
 
 /// The streams of one peer, all of the same start.
@@ -62,8 +60,7 @@ struct Streams {
 }
 
 struct OpenStream {
-    /// The clock at the last batch, or at the beginning.
-    heard: AtomicU64,
+    batches: AtomicU64,
     replaced: CancellationToken,
 }
 
@@ -76,7 +73,7 @@ impl Streams {
     }
 
     /// Adds a stream. It ends all streams of an earlier start, or else, if there are too many, the
-    /// one whose last batch is the longest ago.
+    /// one that has brought the fewest batches.
     fn add(&mut self, boot: Boot, stream: Arc<OpenStream>) {
         if self.boot != boot {
             let of_earlier = std::mem::replace(self, Self::new(boot));
@@ -86,9 +83,10 @@ impl Streams {
         }
         if self.open.len() >= MOST_STREAMS {
             let open = self.open.iter().enumerate();
-            let quietest = open.min_by_key(|(_, it)| it.heard.load(Ordering::Relaxed));
+            // The oldest of several.
+            let quietest = open.min_by_key(|(_, it)| it.batches.load(Ordering::Relaxed));
             if let Some((at, _)) = quietest {
-                self.open.swap_remove(at).replaced.cancel();
+                self.open.remove(at).replaced.cancel();
             }
         }
         self.open.push(stream);
@@ -107,7 +105,6 @@ impl LinkService {
             inner,
             inbox,
             streams: Arc::default(),
-            clock: Arc::default(),
         }
     }
 
@@ -143,7 +140,7 @@ impl LinkService {
         // The channel has room for two: this, and the reason why the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
         let stream = Arc::new(OpenStream {
-            heard: self.clock.fetch_add(1, Ordering::Relaxed).into(),
+            batches: AtomicU64::new(0),
             replaced: self.inner.cancel.child_token(),
         });
         self.streams
@@ -213,8 +210,7 @@ impl LinkService {
         mut requests: Streaming<LinkRequest>,
     ) -> Result<(), Status> {
         while let Some(request) = requests.message().await? {
-            let now = self.clock.fetch_add(1, Ordering::Relaxed);
-            stream.heard.store(now, Ordering::Relaxed);
+            stream.batches.fetch_add(1, Ordering::Relaxed);
             let batch = self.read(request).map_err(Fault::from)?;
             if self.inner.faults.cut_from(from) {
                 self.inner.metrics.dropped(DropReason::Cut, batch.len());
@@ -266,9 +262,9 @@ fn retry(message: &str) -> Status {
 mod tests {
     use super::*;
 
-    fn open(heard: u64) -> Arc<OpenStream> {
+    fn open(batches: u64) -> Arc<OpenStream> {
         Arc::new(OpenStream {
-            heard: heard.into(),
+            batches: batches.into(),
             replaced: CancellationToken::new(),
         })
     }
@@ -277,18 +273,17 @@ mod tests {
     fn too_many_streams_end_the_quietest_and_a_later_start_ends_all() {
         let start = |number| Boot { number, draw: 1 };
         let mut streams = Streams::new(start(1));
-        let used = open(0);
+        let used = open(9);
         streams.add(start(1), Arc::clone(&used));
-        let others: Vec<_> = (1..=8).map(open).collect();
-        for (other, now) in others.iter().zip(10..) {
-            used.heard.store(now, Ordering::Relaxed);
+        let others: Vec<_> = [1; 8].map(open).to_vec();
+        for other in &others {
             streams.add(start(1), Arc::clone(other));
         }
         let is_replaced = |stream: &Arc<OpenStream>| stream.replaced.is_cancelled();
         assert!(!is_replaced(&used), "the peer uses it");
-        assert!(others[..5].iter().all(is_replaced));
+        assert!(others[..5].iter().all(is_replaced), "the oldest first");
         assert!(!others[5..].iter().any(is_replaced));
-        streams.add(start(2), open(20));
+        streams.add(start(2), open(0));
         assert!(is_replaced(&used) && others.iter().all(is_replaced));
         assert_eq!(streams.open.len(), 1);
     }

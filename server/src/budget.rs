@@ -33,7 +33,7 @@ pub(crate) const SMALL: usize = 64 << 10;
 /// Charging a value of up to this size would cost more than holding it.
 pub(crate) const TINY: usize = 4 << 10;
 /// Values that gets are reading, or that other nodes are reading for this one, bytes.
-const READING: usize = 8 << 20;
+const READING: usize = 4 << 20;
 /// A long value takes permits of this many bytes.
 const PERMIT_BYTES: usize = 64 << 10;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -202,7 +202,7 @@ impl Default for LongValues {
 
 impl LongValues {
     /// The most permits that one caller can take.
-    #[expect(clippy::cast_possible_truncation, reason = "128")]
+    #[expect(clippy::cast_possible_truncation, reason = "64")]
     pub(crate) const ALL: u32 = (READING / PERMIT_BYTES) as u32;
 
     /// Permits for a value of this length; 0 for short values, which the limit on operations

@@ -19,7 +19,7 @@ use torc_ring::topology::{Role, RoutingTable};
 
 use super::item::{AtOnce, Item};
 use super::request::{Condition, Target};
-use crate::budget::LongValues;
+use crate::budget::{LongValues, SMALL};
 use crate::hot;
 use crate::recipient::Recipient;
 use crate::registers::{Registers, Wanted};
@@ -148,7 +148,7 @@ async fn once<I: Item>(
         }
     };
     let (mut answered, mut here) = (Vec::with_capacity(items.len()), Vec::new());
-    let mut elsewhere = BTreeMap::<Recipient, Vec<(usize, I)>>::new();
+    let mut elsewhere = BTreeMap::<Recipient, (Vec<(usize, I)>, Lengths)>::new();
     let (mut cold, mut routed) = (Vec::new(), Vec::with_capacity(items.len()));
     for (place, item) in items {
         match route(shared, &table, item) {
@@ -161,8 +161,10 @@ async fn once<I: Item>(
         match routed {
             Routed::Answered(answer) => answered.push((place, answer)),
             Routed::Here(task) => here.push((place, *task)),
-            Routed::There(to, item) => {
-                elsewhere.entry(to).or_default().push((place, item));
+            Routed::There(to, item, length) => {
+                let (items, lengths) = elsewhere.entry(to).or_default();
+                items.push((place, item));
+                lengths.add(length);
             }
             // Cannot happen: cold items were read above.
             Routed::Cold(_) => answered.push((place, Err(lost()))),
@@ -170,7 +172,7 @@ async fn once<I: Item>(
     }
     let sent = elsewhere
         .into_iter()
-        .map(|(to, items)| send(shared, to, items, call));
+        .map(|(to, (items, lengths))| send(shared, to, items, lengths, call));
     let (done, sent) = tokio::join!(carry_out::<I>(shared, here, call), join_all(sent));
     answered.extend(done);
     let mut left = Vec::new();
@@ -258,7 +260,7 @@ fn count(target: &Target) {
 pub(super) enum Routed<I: Item> {
     Answered(Result<I::Answer, Fault>),
     Here(Box<Task>),
-    There(Recipient, I),
+    There(Recipient, I, Length),
     /// This node may answer, but must read the disk.
     Cold(I),
 }
@@ -287,9 +289,60 @@ fn ask<I: Item>(
     target: Target,
 ) -> Result<Routed<I>, Fault> {
     if let Some(to) = recipient_of(shared, table, &mut item, &target)? {
-        return Ok(Routed::There(to, item));
+        let length = Length::of::<I>(shared, table, &target);
+        return Ok(Routed::There(to, item, length));
     }
     task(item, target).map(Routed::Here)
+}
+
+/// What this node knows about the length of a value that another node reads for it.
+#[derive(Clone, Copy)]
+pub(super) enum Length {
+    /// At most 64 KiB, or nothing is read.
+    Short,
+    /// From this node's own replica: the permits that the value takes.
+    Long(u32),
+    /// At most as long as the longest value that this node has seen, which takes these permits.
+    Unknown(u32),
+}
+
+impl Length {
+    fn of<I: Item>(shared: &Shared, table: &RoutingTable, target: &Target) -> Self {
+        if I::ROLE != Role::Read {
+            return Self::Short;
+        }
+        let me = shared.identity.node();
+        let state = table.state(target.partition);
+        let is_here = state.zip(me);
+        let is_here = is_here.is_some_and(|(state, me)| state.config.index(me).is_some());
+        if is_here && let Some(registers) = shared.registers.get() {
+            let place = (target.namespace, &target.digest, &target.key);
+            return match registers.permits_of(&torc_replication::Request::Get, place) {
+                0 => Self::Short,
+                permits => Self::Long(permits),
+            };
+        }
+        let longest = shared.budget.longest().max(shared.store.longest_record());
+        Self::Unknown(LongValues::permits_of(longest))
+    }
+}
+
+/// The lengths of the values of a request to another node.
+#[derive(Default)]
+struct Lengths {
+    permits: u32,
+    long: usize,
+}
+
+impl Lengths {
+    fn add(&mut self, length: Length) {
+        let permits = match length {
+            Length::Short => 0,
+            Length::Long(permits) | Length::Unknown(permits) => permits,
+        };
+        self.permits = self.permits.saturating_add(permits);
+        self.long += usize::from(matches!(length, Length::Long(_)));
+    }
 }
 
 /// Answers items from the disk, on a thread that serves no requests.
@@ -413,26 +466,24 @@ pub(super) async fn here<I: Item>(
     answered.map_or_else(|| Err(lost()), |(_, answer)| answer)
 }
 
-/// Sends items to their lead; returns them with its answers.
+/// Sends items to their lead; returns them with its answers. If all values are long and there is no
+/// room for them, it sends nothing: this node would have to drop the answers.
 async fn send<I: Item>(
     shared: &Arc<Shared>,
     to: Recipient,
     placed: Vec<(usize, I)>,
+    lengths: Lengths,
     call: CallContext,
 ) -> Vec<(usize, I, Result<I::Answer, Fault>)> {
     shared.metrics.forwarded.inc_by(placed.len() as u64);
     let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
-    // The lengths of the values are known only where they are stored.
-    let longest = shared.budget.longest().max(shared.store.longest_record());
-    let permits = if I::ROLE == Role::Read {
-        LongValues::permits_of(longest.saturating_mul(count))
-    } else {
-        0
-    };
     let sending = async {
-        let _permits = shared.forwards.take(permits, call.deadline).await;
+        let _permits = shared.forwards.take(lengths.permits, call.deadline).await;
+        if lengths.long == count && !shared.budget.has_room(SMALL + 1) {
+            return Err(shared.budget.refuse());
+        }
         I::send(shared, &to, items, call).await
     };
     let answers: Vec<_> = match sending.await {

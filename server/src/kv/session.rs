@@ -224,7 +224,7 @@ impl Session {
                 self.end(id, started, answer.map(I::into_answer), None);
             }
             Routed::Here(task) => self.keep_or_wait::<I>(id, *task, started, call, charge),
-            Routed::There(_, mut item) => {
+            Routed::There(_, mut item, _) => {
                 *item.route_mut() = None;
                 self.set_apart(id, item, started, call, charge);
             }
@@ -271,7 +271,17 @@ impl Session {
     ) {
         let shared = Arc::clone(&self.shared);
         let asked = shared.slow.is_on().then(|| item.clone());
-        let answering = async move { run::one(&shared, item, call).await };
+        let answering = async move {
+            let waiting = async {
+                if !I::HARMLESS {
+                    return None;
+                }
+                shared.session_forwards.acquire().await.ok()
+            };
+            // Past its deadline, the operation ends at once.
+            let _permit = tokio::time::timeout_at(call.deadline.into(), waiting).await;
+            run::one(&shared, item, call).await
+        };
         let partition = |shared: &Shared| run::partition_of(shared, asked);
         self.answer_later::<I>(id, answering, partition, started, charge);
     }

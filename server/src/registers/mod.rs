@@ -85,8 +85,9 @@ pub(crate) use mailbox::{Mailbox, Told};
 pub(crate) use metrics::RegisterMetrics;
 pub(crate) use operate::{Begun, Wanted};
 
-/// Limit on operations under way. The others wait here, where waiting is free: rounds slowed down
-/// by too many others would be retried and add to the load.
+/// Limit on operations under way, alone or of sessions, and again on those of batches. The others
+/// wait here, where waiting is free: rounds slowed down by too many others would be retried and add
+/// to the load.
 const WINDOW: usize = 1_024;
 /// Locks among which a node's partitions are divided.
 const SHARDS: usize = 4;
@@ -174,6 +175,8 @@ pub(crate) struct Registers {
     slices: mpsc::Sender<slices::Wanted>,
     reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
+    /// A batch may take all permits, and others must not wait for it.
+    batches: Semaphore,
     long_values: LongValues,
     /// Notified when an operation starts while none is under way.
     busy: Notify,
@@ -237,6 +240,7 @@ impl Registers {
             slices,
             reports,
             window: Arc::new(Semaphore::new(WINDOW)),
+            batches: Semaphore::new(WINDOW),
             long_values: LongValues::default(),
             busy: Notify::new(),
             metrics,

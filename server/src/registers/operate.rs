@@ -186,12 +186,17 @@ impl Registers {
         } else {
             wanted.len().min(WINDOW) as u32
         };
+        let window = if wanted.len() > 1 {
+            &self.batches
+        } else {
+            &*self.window
+        };
         let latest = wanted.iter().map(|it| it.deadline).max();
         let place = async {
             match latest {
                 Some(latest) => {
                     let long = self.long_values.take(permits, latest).await?;
-                    let waiting = self.window.acquire_many(places);
+                    let waiting = window.acquire_many(places);
                     let place = tokio::time::timeout_at(latest.into(), waiting).await;
                     Some((long, place.ok()?.ok()?))
                 }

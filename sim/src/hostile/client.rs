@@ -54,7 +54,7 @@ impl HostileClient {
     /// One go.
     pub(super) async fn go(&mut self, kind: &Kind, mut shot: Shot) {
         let begun = Instant::now();
-        if self.work.is_repeating() && kind.is_repeated && !kind.is_slow {
+        if self.work.is_repeating() && !kind.is_slow {
             self.repeat(kind, shot).await;
         } else {
             let done = self.insist(kind, &mut shot).await;

@@ -171,8 +171,6 @@ pub(crate) struct Kind {
     pub(crate) known: Option<&'static str>,
     /// Whether it waits much longer than it works, and so runs in a loop of its own.
     pub(crate) is_slow: bool,
-    /// Whether it may be repeated within one go.
-    pub(crate) is_repeated: bool,
     /// Whether it has its own connections and costs little, so that several of it may run
     /// concurrently.
     pub(crate) is_light: bool,
@@ -215,7 +213,6 @@ impl Kind {
             expects,
             known: None,
             is_slow: false,
-            is_repeated: true,
             is_light: false,
             act,
         }
@@ -224,12 +221,6 @@ impl Kind {
     /// Marks it as waiting much longer than it works.
     pub(crate) const fn slow(mut self) -> Self {
         self.is_slow = true;
-        self
-    }
-
-    /// Marks it as not repeated within one go.
-    pub(crate) const fn once(mut self) -> Self {
-        self.is_repeated = false;
         self
     }
 
