@@ -27,7 +27,7 @@ const LIMITS: BatchLimits = BatchLimits {
 };
 const CONCURRENCY: usize = 8;
 /// How long to retry records that were not stored.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RETRY_TIME: Duration = Duration::from_secs(300);
 /// Records that are read ahead.
 const AHEAD: usize = 4_096;
 
@@ -249,7 +249,7 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
         limits: LIMITS,
         concurrency: CONCURRENCY,
         // No other client writes during a restore.
-        retry: retry(PATIENCE, global),
+        retry: retry(RETRY_TIME, global),
     };
     let bar = input::bar(None);
     let storing = move |rows| store(client.clone(), rows);

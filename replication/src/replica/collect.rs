@@ -86,8 +86,7 @@ impl Replica {
             batch.meta = Some(self.meta);
         }
         self.persist(batch, out);
-        // Persists the facts even if they are durable: earlier accepts may still be on their way to the
-        // disk.
+        // Summing starts once the last batch is durable. If all are already, this one starts it.
         if self.last_seq <= self.durable {
             self.persist(
                 Batch {

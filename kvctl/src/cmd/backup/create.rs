@@ -21,7 +21,7 @@ use crate::text;
 /// Partitions per request. If the node dies, another node repeats them.
 const TOGETHER: usize = 256;
 /// How long a node may be down, for example for a restart.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest silence of a node.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -204,7 +204,7 @@ struct Asked {
 }
 
 impl Directing<'_> {
-    /// Asks until no partition is missing, or until there was no progress for [`PATIENCE`].
+    /// Asks until no partition is missing, or until there was no progress for [`PROGRESS_TIMEOUT`].
     async fn run(&mut self) -> Result<(), Failure> {
         let bar = input::bar(None);
         let mut progressed = Instant::now();
@@ -238,7 +238,7 @@ impl Directing<'_> {
                 }
             }
             if let Some(error) = last {
-                if progressed.elapsed() > PATIENCE {
+                if progressed.elapsed() > PROGRESS_TIMEOUT {
                     return Err(error.into());
                 }
                 note(format_args!("{error}; retrying"));
