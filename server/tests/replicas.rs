@@ -553,19 +553,66 @@ async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
     }
 }
 
-/// Clocks reserve their readings 200 ms ahead: with slower disks, each reservation had passed
-/// before it was durable, and no write was ever acknowledged.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disks_that_take_longer_than_clocks_reserve_are_slow_and_no_more() {
+const DISK_FAULTS: &str = "disk.json";
+
+/// Nodes whose syncs [`slow_disks`] slows down.
+async fn with_disk_faults() -> Servers {
     let dir = tempfile::tempdir().unwrap();
-    let faults = dir.path().join("disk.json");
+    let faults = dir.path().join(DISK_FAULTS);
     let with_faults = |settings| RawSettings {
         test_disk_faults: Some(faults.clone()),
         ..settings
     };
-    let servers = Servers::start_with(dir, with_faults).await;
-    std::fs::write(servers.dir.path().join("new.json"), r#"{"sync_ms": 300}"#).unwrap();
-    std::fs::rename(servers.dir.path().join("new.json"), &faults).unwrap();
+    Servers::start_with(dir, with_faults).await
+}
+
+fn slow_disks(servers: &Servers, sync_ms: u64) {
+    let (dir, faults) = (servers.dir.path(), format!(r#"{{"sync_ms": {sync_ms}}}"#));
+    std::fs::write(dir.join("new.json"), faults).unwrap();
+    std::fs::rename(dir.join("new.json"), dir.join(DISK_FAULTS)).unwrap();
+}
+
+/// The first batch took nearly all permits for operations, and the get waited behind the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_get_does_not_wait_behind_batches() {
+    const WRITES: usize = 1_000;
+    let servers = with_disk_faults().await;
+    let lead = servers.lead_of("written").await;
+    let mut kv = servers.kv(lead).await;
+    let mut number = 0;
+    let read = loop {
+        let key = format!("read{number}");
+        if servers.lead_of(&key).await == lead {
+            break key;
+        }
+        number += 1;
+    };
+    kv.put(put(&read, "v")).await.unwrap();
+    let batch = BatchPutRequest {
+        items: vec![put("written", &"w".repeat(100)); WRITES],
+    };
+    let bytes = prost::Message::encoded_len(&batch) as u64;
+    slow_disks(&servers, 10_000);
+    let batches: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut kv, batch) = (kv.clone(), batch.clone());
+            tokio::spawn(async move { kv.batch_put(batch).await })
+        })
+        .collect();
+    until("both batches have arrived", async || {
+        servers.metric(lead, "torc_in_flight_bytes").await >= 2 * bytes
+    })
+    .await;
+    assert_eq!(value_of(&mut kv, get(&read)).await.as_deref(), Some("v"));
+    assert!(batches.iter().all(|batch| !batch.is_finished()));
+}
+
+/// Clocks reserve their readings 200 ms ahead: with slower disks, each reservation had passed
+/// before it was durable, and no write was ever acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_that_take_longer_than_clocks_reserve_are_slow_and_no_more() {
+    let servers = with_disk_faults().await;
+    slow_disks(&servers, 300);
     for index in 0..3 {
         let mut kv = servers.kv(index).await;
         for number in 0..3 {
