@@ -7,8 +7,6 @@ use openraft::error::RaftError;
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status};
 use torc_proto::v1::RaftMessage;
 use torc_proto::{Fault, Reason, v1};
@@ -23,31 +21,28 @@ use crate::{GroupError, TopologyGroup};
 /// would be the last: there could never be another election.
 const MAX_TERM: u64 = 1 << 48;
 
-/// Longer messages, bytes, are decoded one at a time and not on a thread that serves others: it
-/// takes tens of milliseconds.
-const LONG: usize = 64 << 10;
-
 /// The server side of the group's messages, from [`TopologyGroup::service`].
 pub struct GroupService {
     group: TopologyGroup,
-    decoding: Semaphore,
 }
 
 impl GroupService {
     pub(crate) const fn new(group: TopologyGroup) -> Self {
-        Self {
-            group,
-            decoding: Semaphore::const_new(1),
-        }
+        Self { group }
     }
 
     /// Opens an envelope, if it is for this node.
-    async fn accept<T: DeserializeOwned + Send + 'static>(
+    fn accept<T: DeserializeOwned>(
         &self,
-        request: Request<RaftMessage>,
+        request: &Request<RaftMessage>,
     ) -> Result<(&Running, NodeId, T), Status> {
         let running = self.group.running().map_err(Fault::from)?;
-        let envelope: Envelope<T> = self.decode(request.into_inner()).await?;
+        let envelope: Envelope<T> = decode(request.get_ref()).map_err(|error| {
+            Fault::new(
+                Reason::Invalid,
+                format!("not a message of the topology group: {error}"),
+            )
+        })?;
         if envelope.to != running.node {
             let message = format!("this is node {}, not node {}", running.node, envelope.to);
             return Err(Fault::new(Reason::NotServing, message).into());
@@ -59,26 +54,6 @@ impl GroupService {
         running.peers.check_boots(&envelope)?;
         Ok((running, envelope.from, envelope.body))
     }
-
-    async fn decode<T: DeserializeOwned + Send + 'static>(
-        &self,
-        message: RaftMessage,
-    ) -> Result<Envelope<T>, Fault> {
-        let decoded = if message.json.len() <= LONG {
-            decode(&message)
-        } else {
-            // Fails only if the semaphore is closed, which never happens.
-            let _turn = self.decoding.acquire().await;
-            let decoded = spawn_blocking(move || decode(&message)).await;
-            decoded.map_err(|_| Fault::new(Reason::NotServing, "the node is stopping"))?
-        };
-        decoded.map_err(|error| {
-            Fault::new(
-                Reason::Invalid,
-                format!("not a message of the topology group: {error}"),
-            )
-        })
-    }
 }
 
 #[tonic::async_trait]
@@ -87,9 +62,7 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, from, body) = self
-            .accept::<AppendEntriesRequest<TypeConfig>>(request)
-            .await?;
+        let (running, from, body) = self.accept::<AppendEntriesRequest<TypeConfig>>(&request)?;
         check_vote(&body.vote, from, running.node)?;
         let answer = running.raft.append_entries(body).await;
         reply(&answer.map_err(not_serving)?)
@@ -99,9 +72,7 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, from, body) = self
-            .accept::<InstallSnapshotRequest<TypeConfig>>(request)
-            .await?;
+        let (running, from, body) = self.accept::<InstallSnapshotRequest<TypeConfig>>(&request)?;
         check_vote(&body.vote, from, running.node)?;
         match running.raft.install_snapshot(body).await {
             Ok(answer) => reply(&Ok::<_, ()>(answer)),
@@ -111,7 +82,7 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Result<Response<RaftMessage>, Status> {
-        let (running, from, body) = self.accept::<VoteRequest<u64>>(request).await?;
+        let (running, from, body) = self.accept::<VoteRequest<u64>>(&request)?;
         check_vote(&body.vote, from, running.node)?;
         let answer = running.raft.vote(body).await;
         reply(&answer.map_err(not_serving)?)
@@ -121,7 +92,7 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (_, _, question) = self.accept::<Question>(request).await?;
+        let (_, _, question) = self.accept::<Question>(&request)?;
         let answer = self.group.answer(question).await.map_err(Fault::from)?;
         reply(&answer)
     }
