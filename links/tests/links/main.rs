@@ -184,6 +184,18 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     });
 }
 
+/// The greeting of a member.
+fn hello(from: &Node, to: &Node) -> LinkHello {
+    LinkHello {
+        cluster: CLUSTER,
+        node: from.id,
+        incarnation: incarnation(from.id),
+        target: to.id,
+        boot: BOOT,
+        levels: Levels::OURS,
+    }
+}
+
 /// Without TLS an outsider can greet a node in a member's name.
 #[test]
 fn a_stream_in_a_members_name_does_not_end_the_members_own() {
@@ -191,14 +203,7 @@ fn a_stream_in_a_members_name_does_not_end_the_members_own() {
     let members = Members::default();
     let two = Node::start(2, &members, Setup::default());
     let one = Node::start(1, &members, Setup::default());
-    let hello = LinkHello {
-        cluster: CLUSTER,
-        node: one.id,
-        incarnation: incarnation(one.id),
-        target: two.id,
-        boot: BOOT,
-        levels: Levels::OURS,
-    };
+    let hello = hello(&one, &two);
     for number in 0..STREAMS {
         one.links.send_all(two.id, vec![message(number as u64)]);
         until("it arrived", || two.received() > number);
@@ -237,14 +242,7 @@ fn who_is_another_or_means_another_is_refused() {
     let members = Members::default();
     let two = Node::start(2, &members, Setup::default());
     let one = Node::start(1, &members, Setup::default());
-    let good = LinkHello {
-        cluster: CLUSTER,
-        node: one.id,
-        incarnation: incarnation(one.id),
-        target: two.id,
-        boot: BOOT,
-        levels: Levels::OURS,
-    };
+    let good = hello(&one, &two);
     assert_eq!(speak(&two, good, Vec::new()), Ok(()));
     let bad = [
         LinkHello {
