@@ -58,7 +58,8 @@ pub use holders::{Holder, Holders};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{
-    MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name,
+    MAX_NAME_LEN, MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name,
+    is_dropped_name,
 };
 pub use role::{Role, Roles, UnknownRole};
 pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};

@@ -26,7 +26,8 @@ use crate::{NodeId, Partition};
 /// Most namespaces of a cluster.
 pub const MAX_NAMESPACES: usize = 1_000;
 
-const MAX_NAME_LEN: usize = 64;
+/// Limit on the bytes of a namespace's name.
+pub const MAX_NAME_LEN: usize = 64;
 
 /// First character of the names of dropped namespaces, and of no other's.
 const DROPPED: char = '~';
