@@ -6,6 +6,7 @@
     reason = "tests count small numbers"
 )]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use torc_client::{Client, ClusterStatus, SliceVerdict};
@@ -13,7 +14,7 @@ use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, ready, until, until_or};
 use crate::traffic::Traffic;
 
 const KEYS: usize = 2_000;
@@ -37,18 +38,19 @@ async fn status(client: &Client) -> ClusterStatus {
 }
 
 pub(crate) async fn settled(client: &Client, members: usize) {
-    until("the transition has ended", async || {
-        let Ok(status) = client.status().await else {
-            return false;
-        };
-        let active = status
-            .nodes
-            .iter()
-            .filter(|node| node.partitions > 0)
-            .count();
-        status.transition.is_none() && status.last_transition.is_some() && active == members
-    })
-    .await;
+    let last = RefCell::new(None);
+    let settled = async || {
+        let status = client.status().await;
+        let settled = status.as_ref().is_ok_and(|status| {
+            let active = status.nodes.iter().filter(|node| node.partitions > 0);
+            status.transition.is_none()
+                && status.last_transition.is_some()
+                && active.count() == members
+        });
+        last.replace(Some(status));
+        settled
+    };
+    until_or("the transition has ended", settled, || format!("{last:#?}")).await;
 }
 
 /// The filler keys in slices, each with the node that leads it.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use torc_client::Client;
 
 /// Time limit for a condition, which detects a hang, not slowness.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) fn kvctl_path() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_kvctl"))
@@ -245,7 +245,7 @@ impl Cluster {
     pub(crate) async fn client(&self) -> Client {
         let builder = Client::builder()
             .endpoints(self.endpoints())
-            .deadline(TIMEOUT / 2);
+            .deadline(TIMEOUT / 5);
         builder.connect().await.unwrap()
     }
 
@@ -463,10 +463,24 @@ pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// Waits for a condition by polling.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
+pub(crate) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
+    until_or(what, condition, String::new).await;
+}
+
+/// Waits for a condition by polling, ever less often: polls take time from what they wait for. If it
+/// is never met, the message ends with what `seen` says.
+pub(crate) async fn until_or(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> bool,
+    seen: impl FnOnce() -> String,
+) {
+    let begun = Instant::now();
     while !condition().await {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let waited = begun.elapsed();
+        if waited > TIMEOUT {
+            panic!("waited in vain until {what}; {}", seen());
+        }
+        let pause = (waited / 20).clamp(Duration::from_millis(20), Duration::from_millis(500));
+        tokio::time::sleep(pause).await;
     }
 }

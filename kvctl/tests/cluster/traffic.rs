@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -13,6 +14,8 @@ use torc_client::{Client, ErrorKind};
 
 const WRITERS: usize = 8;
 const READERS: usize = 8;
+/// What each of them waits between operations, so that they leave time for what is tested.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Register {
@@ -67,6 +70,7 @@ impl Traffic {
         self.tasks.spawn(async move {
             let mine: Vec<usize> = (writer..registers.len()).step_by(WRITERS).collect();
             for index in mine.iter().cycle() {
+                tokio::time::sleep(PAUSE).await;
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
@@ -103,6 +107,7 @@ impl Traffic {
             // keys.
             let mut index = reader * 13;
             while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(PAUSE).await;
                 index = (index + 7) % registers.len();
                 let register = &registers[index];
                 let least = register.known.load(Ordering::SeqCst);
