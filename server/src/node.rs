@@ -51,9 +51,6 @@ use crate::{boot, clock};
 const LEAVE: Duration = Duration::from_millis(300);
 /// Time limit for the operations then under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Gets of sessions that other nodes run for this one at a time: thousands without a route, from one
-/// client, must not delay the others.
-const SESSION_FORWARDS: usize = 64;
 /// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
 const READERS: usize = 32;
 /// Time limit for receiving the head of a request.
@@ -551,7 +548,6 @@ fn open(
         sketchers: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
         forwards: crate::budget::LongValues::default(),
-        session_forwards: tokio::sync::Semaphore::new(SESSION_FORWARDS),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,

@@ -52,6 +52,10 @@ impl Recipient {
         })
     }
 
+    pub(crate) const fn node(&self) -> NodeId {
+        self.node
+    }
+
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

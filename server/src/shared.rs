@@ -96,8 +96,6 @@ pub(crate) struct Shared {
     pub(crate) searchers: Semaphore,
     /// Permits for gets that other nodes run for this one.
     pub(crate) forwards: LongValues,
-    /// Permits for gets of sessions that other nodes run for this one.
-    pub(crate) session_forwards: Semaphore,
     /// Permits for stale gets that read the disk.
     pub(crate) readers: Semaphore,
     /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would

@@ -611,6 +611,46 @@ async fn a_get_does_not_wait_behind_batches() {
     assert!(batches.iter().all(|batch| !batch.is_finished()));
 }
 
+/// A session has a number of gets at other nodes at a time. When it was a number of all nodes, for
+/// all sessions, those at a node that did not answer took all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sessions_get_does_not_wait_for_a_node_that_others_wait_for() {
+    const WAITING: u64 = 256;
+    let servers = Servers::start().await;
+    let mut keys = [None, None, None];
+    for number in 0.. {
+        let key = format!("k{number}");
+        let lead = servers.lead_of(&key).await;
+        keys[lead].get_or_insert(key);
+        if keys.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    let [_, at_the_lost, at_the_other] = keys.map(Option::unwrap);
+    for key in [&at_the_lost, &at_the_other] {
+        servers.kv(0).await.put(put(key, "v")).await.unwrap();
+    }
+    servers.cut_links(1, r#"{"drop_from": [1, 2, 3]}"#).await;
+    let message = |(id, key): (u64, &str)| SessionRequest {
+        id,
+        operation: Some(session_request::Operation::Get(get(key))),
+        ..SessionRequest::default()
+    };
+    let waiting = (1..=WAITING).map(|id| (id, at_the_lost.as_str()));
+    let all: Vec<_> = waiting
+        .chain([(WAITING + 1, at_the_other.as_str())])
+        .map(message)
+        .collect();
+    let mut kv = servers.kv(0).await;
+    let answers = kv.session(tokio_stream::iter(all)).await.unwrap();
+    let first = answers.into_inner().message().await.unwrap().unwrap();
+    assert_eq!(first.id, WAITING + 1, "{first:?}");
+    assert!(
+        matches!(&first.outcome, Some(session_response::Outcome::Get(_))),
+        "{first:?}"
+    );
+}
+
 /// Clocks reserve their readings 200 ms ahead: with slower disks, each reservation had passed
 /// before it was durable, and no write was ever acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -477,9 +477,7 @@ pub(crate) async fn until_or(
     let begun = Instant::now();
     while !condition().await {
         let waited = begun.elapsed();
-        if waited > TIMEOUT {
-            panic!("waited in vain until {what}; {}", seen());
-        }
+        assert!(waited < TIMEOUT, "waited in vain until {what}; {}", seen());
         let pause = (waited / 20).clamp(Duration::from_millis(20), Duration::from_millis(500));
         tokio::time::sleep(pause).await;
     }

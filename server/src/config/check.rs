@@ -105,7 +105,7 @@ impl RawSettings {
                 1,
                 1 << 20,
             )?,
-            max_streams: within("max-streams", self.max_streams.unwrap_or(1024), 1, 65_536)?,
+            max_streams: within("max-streams", self.max_streams.unwrap_or(256), 1, 65_536)?,
             in_flight_bytes: within(
                 "in-flight-mib",
                 self.in_flight_mib.unwrap_or(256),

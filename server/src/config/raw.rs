@@ -174,7 +174,7 @@ pub struct RawSettings {
     /// 10000]
     #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
-    /// Concurrent requests on one connection, at most [default: 1024]
+    /// Concurrent requests on one connection, at most; more wait at the client [default: 256]
     #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
     pub max_streams: Option<u32>,
     /// Concurrent operations on this node, at most; it refuses more, and clients retry

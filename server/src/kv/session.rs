@@ -13,7 +13,7 @@
     reason = "a session has fewer than 2^32 requests"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::{PollSemaphore, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
@@ -33,8 +33,8 @@ use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
 use torc_proto::{Fault, Reason, TraceContext};
-use torc_ring::Partition;
 use torc_ring::topology::RoutingTable;
+use torc_ring::{NodeId, Partition};
 
 use super::item::Item;
 use super::request::{Condition, Target};
@@ -48,6 +48,9 @@ use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Operations of one session under way at a time; further ones wait in the connection's window.
 const IN_FLIGHT: usize = 1024;
+/// Gets that one other node runs for a session at a time: thousands without a route must not delay
+/// other clients, nor a node that does not answer the gets that others run.
+const FORWARDS: usize = 32;
 /// Limit on the messages handled together.
 const BURST: usize = 256;
 /// Somewhat shorter than the life of a connection, so that clients have moved on when it ends.
@@ -71,6 +74,7 @@ pub(super) fn start(
         places: None,
         told: Vec::new(),
         forwarded: FuturesUnordered::new(),
+        forwards: HashMap::new(),
         ready: VecDeque::new(),
         leaving: Some(Box::pin(shared.leaving.clone().cancelled_owned())),
         closing: Some(Box::pin(shared.closing.clone().cancelled_owned())),
@@ -108,6 +112,8 @@ struct Session {
     places: Option<PollSemaphore>,
     told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
+    /// Permits for gets that other nodes run for this one.
+    forwards: HashMap<NodeId, Arc<Semaphore>>,
     ready: VecDeque<SessionResponse>,
     /// Resolve when the node is about to stop, when it closes, and when the session is old; `None`
     /// once they have resolved.
@@ -224,11 +230,12 @@ impl Session {
                 self.end(id, started, answer.map(I::into_answer), None);
             }
             Routed::Here(task) => self.keep_or_wait::<I>(id, *task, started, call, charge),
-            Routed::There(_, mut item, _) => {
+            Routed::There(to, mut item, _) => {
                 *item.route_mut() = None;
-                self.set_apart(id, item, started, call, charge);
+                let permits = I::HARMLESS.then(|| self.forwards_to(to.node()));
+                self.set_apart(id, item, started, call, charge, permits);
             }
-            Routed::Cold(item) => self.set_apart(id, item, started, call, charge),
+            Routed::Cold(item) => self.set_apart(id, item, started, call, charge, None),
         }
     }
 
@@ -260,7 +267,13 @@ impl Session {
             .transpose()
     }
 
-    /// Runs an item in its own future, because it waits for another node or for the disk.
+    fn forwards_to(&mut self, node: NodeId) -> Arc<Semaphore> {
+        let permits = self.forwards.entry(node);
+        Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(FORWARDS))))
+    }
+
+    /// Runs an item in its own future, because it waits for another node or for the disk, and for
+    /// one of the permits if there are any.
     fn set_apart<I: Sessional>(
         &mut self,
         id: u64,
@@ -268,16 +281,12 @@ impl Session {
         started: Started,
         call: CallContext,
         charge: Option<Charge>,
+        permits: Option<Arc<Semaphore>>,
     ) {
         let shared = Arc::clone(&self.shared);
         let asked = shared.slow.is_on().then(|| item.clone());
         let answering = async move {
-            let waiting = async {
-                if !I::HARMLESS {
-                    return None;
-                }
-                shared.session_forwards.acquire().await.ok()
-            };
+            let waiting = async { permits?.acquire_owned().await.ok() };
             // Past its deadline, the operation ends at once.
             let _permit = tokio::time::timeout_at(call.deadline.into(), waiting).await;
             run::one(&shared, item, call).await

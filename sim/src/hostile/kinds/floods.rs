@@ -162,7 +162,7 @@ pub(super) fn all() -> Vec<Kind> {
         ),
         Kind::new(
             "flood.streams",
-            "3,000 streams that never end, three times as many as there may be",
+            "3,000 streams that never end, twelve times as many as there may be",
             BORNE_OR_ANSWERED,
             |shot| async move {
                 let headers = call_headers(GET);
