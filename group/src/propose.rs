@@ -55,6 +55,7 @@ impl TopologyGroup {
         command: Command,
         deadline: impl Into<Deadline>,
     ) -> Result<Outcome, GroupError> {
+        command.check()?;
         fits(&command)?;
         match self.ask(Ask::Commit(command), deadline.into()).await? {
             Answer::Applied(result) => Ok(result?),
@@ -178,7 +179,10 @@ impl Running {
     /// Asks this node's Raft, which is believed to lead.
     async fn decide(&self, ask: &Ask, deadline: Deadline) -> Attempt {
         match ask {
-            Ask::Commit(command) => self.commit(command.clone(), deadline).await,
+            Ask::Commit(command) => match command.check() {
+                Ok(()) => self.commit(command.clone(), deadline).await,
+                Err(refused) => Attempt::Answered(Answer::Applied(Err(refused))),
+            },
             Ask::ReadIndex => self.read_index(deadline).await,
         }
     }

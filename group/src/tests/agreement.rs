@@ -7,6 +7,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Command, Topology, TopologyError};
 
 use super::cluster::{Cluster, TIMEOUT, options};
+use crate::wire::{Answer, Ask, Question};
 use crate::{GroupError, GroupOptions, GroupRole};
 
 fn relocate(node: u8, address: &str) -> Command {
@@ -55,6 +56,45 @@ async fn another_node_takes_over_when_the_leader_dies() {
     cluster
         .all_have("what it missed", |t| t.members().len() == 4)
         .await;
+}
+
+/// Such a command took up the log of every member, up to 8 MiB each, before the topology refused it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_no_topology_accepts_does_not_enter_the_log() {
+    let cluster = Cluster::founded(3).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let leader = cluster.leader().await;
+    let last = || cluster.group(leader).metrics().last_log_index.unwrap();
+    let before = last();
+    let refused = Command::DropNamespace {
+        name: "x".repeat(1 << 20),
+    };
+    let ask = Ask::Commit(refused.clone());
+    for number in [1, 2, 3] {
+        let answer = cluster
+            .group(number)
+            .propose(refused.clone(), TIMEOUT)
+            .await;
+        let error = answer.unwrap_err();
+        let is_refused = |it: &_| matches!(it, TopologyError::Setting { .. });
+        assert!(
+            matches!(&error, GroupError::Refused(it) if is_refused(it)),
+            "{error}"
+        );
+        // A node of another build may send it anyway.
+        let question = Question {
+            ask: ask.clone(),
+            within_ms: 60_000,
+            hops: 1,
+        };
+        let answer = cluster.group(number).answer(question).await.unwrap();
+        assert!(
+            matches!(&answer, Answer::Applied(Err(it)) if is_refused(it)),
+            "{answer:?}"
+        );
+    }
+    // An election meanwhile would add one.
+    assert!(last() < before + 6);
 }
 
 fn copy_files(from: &Path, to: &Path) {

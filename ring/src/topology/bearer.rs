@@ -369,7 +369,7 @@ impl BearerToken {
         self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 
-    fn check(&self) -> Result<(), TopologyError> {
+    pub(super) fn check(&self) -> Result<(), TopologyError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if !(1..=MAX_NAME_LEN).contains(&self.name.len()) || !self.name.bytes().all(is_plain) {
             let allowed = "1 to 64 letters, digits, `-`, `_`, `.` or `@`";
@@ -423,7 +423,6 @@ impl Topology {
         id: BearerId,
         new: BearerToken,
     ) -> Result<Outcome, TopologyError> {
-        new.check()?;
         let tokens = &mut self.stored.bearer_tokens;
         match tokens.get(&id) {
             Some(known) if *known == new => return Ok(Outcome::Done),

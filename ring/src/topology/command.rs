@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
 
+use super::namespace::check_name_len;
 use super::{
-    BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest, NewMember,
-    NewNamespace, Release, RotationStep, SecretHash, TopologyError, TransitionKind,
+    Authorities, BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest,
+    NewMember, NewNamespace, Release, RotationStep, SecretHash, TopologyError, TransitionKind,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -198,6 +199,35 @@ pub enum Command {
         /// The step.
         step: RotationStep,
     },
+}
+
+impl Command {
+    /// Checks what does not depend on the topology's state, names and lengths above all. The
+    /// topology refuses such a command anyway, but by then it has gone through the group's log.
+    ///
+    /// # Errors
+    /// [`TopologyError::Setting`] or another, and nothing changes.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        match self {
+            Self::Enrol(new) => new.check(),
+            Self::Relocate {
+                address,
+                peer_address,
+                http_address,
+                ..
+            } => NewMember::check_addresses(address, peer_address, http_address),
+            Self::Booted { release, .. } => release.check(),
+            Self::CreateNamespace(new) => new.check_name(),
+            Self::DropNamespace { name } => check_name_len(name),
+            Self::ReserveGeneration { namespace, .. }
+            | Self::RollBack { namespace }
+            | Self::StopWaiting { namespace } => check_name_len(namespace),
+            Self::AttachGeneration { content, .. } => content.check(),
+            Self::CreateBearerToken { token, .. } => token.check(),
+            Self::BeginRotation { old, new } => Authorities::check(old, new),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Settings of a new cluster, which never change except the number of replicas.

@@ -65,6 +65,18 @@ pub struct GenerationContent {
     pub arcs: Arcs,
 }
 
+impl GenerationContent {
+    pub(super) fn check(&self) -> Result<(), TopologyError> {
+        if self.source.len() > MAX_SOURCE_LEN {
+            return Err(TopologyError::setting("source", "at most 1,024 bytes"));
+        }
+        if self.arcs.0.len() > Partitions::MAX_COUNT as usize / 8 {
+            return Err(TopologyError::setting("arcs", "a bit for each arc"));
+        }
+        Ok(())
+    }
+}
+
 /// A set of partition arcs, one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arcs(Vec<u8>);
@@ -248,9 +260,6 @@ impl Topology {
         number: u32,
         content: GenerationContent,
     ) -> Result<Outcome, TopologyError> {
-        if content.source.len() > MAX_SOURCE_LEN {
-            return Err(TopologyError::setting("source", "at most 1,024 bytes"));
-        }
         let bits = self.stored.partitions.count() as usize;
         if content.arcs.0.len() != bits.div_ceil(8) {
             return Err(TopologyError::setting("arcs", "a bit for each arc"));

@@ -124,18 +124,21 @@ impl NewMember {
 
     pub(super) fn check(&self) -> Result<(), TopologyError> {
         self.release.check()?;
-        let fits = |text: &str| !text.is_empty() && text.len() <= Self::MAX_ADDRESS_LEN;
-        if fits(&self.address)
-            && fits(&self.peer_address)
-            && self.http_address.len() <= Self::MAX_ADDRESS_LEN
-        {
-            Ok(())
-        } else {
-            Err(TopologyError::setting(
-                "address",
-                "host:port, at most 256 bytes",
-            ))
+        Self::check_addresses(&self.address, &self.peer_address, &self.http_address)
+    }
+
+    pub(super) fn check_addresses(
+        address: &str,
+        peer_address: &str,
+        http_address: &str,
+    ) -> Result<(), TopologyError> {
+        let fits = |text: &str| text.len() <= Self::MAX_ADDRESS_LEN;
+        let are_there = !address.is_empty() && !peer_address.is_empty();
+        if are_there && [address, peer_address, http_address].into_iter().all(fits) {
+            return Ok(());
         }
+        let allowed = "host:port, at most 256 bytes";
+        Err(TopologyError::setting("address", allowed))
     }
 }
 

@@ -14,7 +14,6 @@ use crate::NodeId;
 
 impl Topology {
     pub(super) fn enrol(&mut self, new: NewMember) -> Result<Outcome, TopologyError> {
-        new.check()?;
         new.check_works_at(self.feature_level())?;
         if let Some((node, member)) = self.member_by_incarnation(new.incarnation) {
             return Ok(Outcome::Enrolled {
@@ -102,7 +101,6 @@ impl Topology {
                 asked: boot,
             });
         }
-        release.check()?;
         release.check_works_at(self.feature_level(), who)?;
         self.stored.boots.insert(node, boot);
         if is_upgraded && let Some(member) = self.stored.members.get_mut(&node) {

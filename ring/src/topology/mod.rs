@@ -58,8 +58,7 @@ pub use holders::{Holder, Holders};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{
-    MAX_NAME_LEN, MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name,
-    is_dropped_name,
+    MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name,
 };
 pub use role::{Role, Roles, UnknownRole};
 pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};
@@ -341,6 +340,7 @@ impl Topology {
     /// # Errors
     /// [`TopologyError`], the same on every node.
     pub fn apply(&mut self, command: Command) -> Result<Outcome, TopologyError> {
+        command.check()?;
         match command {
             Command::Found(_) => Err(TopologyError::AlreadyFounded),
             Command::Enrol(member) => self.enrol(member),

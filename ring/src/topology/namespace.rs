@@ -27,7 +27,7 @@ use crate::{NodeId, Partition};
 pub const MAX_NAMESPACES: usize = 1_000;
 
 /// Limit on the bytes of a namespace's name.
-pub const MAX_NAME_LEN: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
 /// First character of the names of dropped namespaces, and of no other's.
 const DROPPED: char = '~';
@@ -79,7 +79,7 @@ pub struct NewNamespace {
 }
 
 impl NewNamespace {
-    fn check_name(&self) -> Result<(), TopologyError> {
+    pub(super) fn check_name(&self) -> Result<(), TopologyError> {
         let fits = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
         if (1..=MAX_NAME_LEN).contains(&self.name.len()) && self.name.bytes().all(fits) {
             return Ok(());
@@ -91,9 +91,19 @@ impl NewNamespace {
     }
 }
 
+/// Refuses a name longer than that of any namespace.
+pub(super) fn check_name_len(name: &str) -> Result<(), TopologyError> {
+    if name.len() <= MAX_NAME_LEN {
+        return Ok(());
+    }
+    Err(TopologyError::setting(
+        "namespace",
+        "a name of 1 to 64 bytes",
+    ))
+}
+
 impl Topology {
     pub(super) fn create_namespace(&mut self, new: NewNamespace) -> Result<Outcome, TopologyError> {
-        new.check_name()?;
         let replicas = new.replicas.unwrap_or(self.replicas_in(Layer::BASE));
         check_number(replicas)?;
         if let Some(known) = self.stored.namespaces.get(&new.name) {

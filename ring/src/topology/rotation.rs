@@ -43,6 +43,16 @@ pub struct Authorities {
 }
 
 impl Authorities {
+    /// Checks the two certificates of a rotation.
+    pub(super) fn check(old: &str, new: &str) -> Result<(), TopologyError> {
+        let fits = |it: &str| (1..=MAX_AUTHORITY_LEN).contains(&it.len());
+        if fits(old) && fits(new) && old != new {
+            return Ok(());
+        }
+        let allowed = "two certificates of at most 8 KiB";
+        Err(TopologyError::setting("authorities", allowed))
+    }
+
     fn enter(&mut self, step: RotationStep) {
         self.step = step;
         self.done.clear();
@@ -72,11 +82,6 @@ impl Topology {
         old: String,
         new: String,
     ) -> Result<Outcome, TopologyError> {
-        let fits = |it: &String| (1..=MAX_AUTHORITY_LEN).contains(&it.len());
-        if ![&old, &new].into_iter().all(fits) || old == new {
-            let allowed = "two certificates of at most 8 KiB";
-            return Err(TopologyError::setting("authorities", allowed));
-        }
         let known = self.stored.authorities.as_ref();
         let rotation = match known {
             None => 1,

@@ -433,6 +433,15 @@ fn an_address_belongs_to_one_member() {
     let (own, own_peer) = (member(2).address, member(2).peer_address);
     assert!(topology.apply(relocate(&taken, &own_peer)).is_err());
     assert!(topology.apply(relocate(&own, &peer_taken)).is_err());
+    // It stays in the topology, so it must not be of any length.
+    let long = format!("{}:7500", "x".repeat(256));
+    for (address, peer_address) in [(&long, &own_peer), (&own, &long), (&own, &String::new())] {
+        let refused = topology.apply(relocate(address, peer_address));
+        assert!(
+            matches!(refused, Err(TopologyError::Setting { .. })),
+            "{refused:?}"
+        );
+    }
     topology.apply(relocate(&own, "elsewhere:7500")).unwrap();
     let moved = &topology.members()[&NodeId(2)].identity;
     assert_eq!(moved.peer_address, "elsewhere:7500");

@@ -14,7 +14,6 @@ use torc_ring::topology::{
     Arcs, Command, Generation, GenerationContent, GenerationState, Outcome, Topology,
 };
 
-use super::namespace::check_name_len;
 use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::shared::Shared;
@@ -49,7 +48,6 @@ pub(super) async fn change(
         }
         Change::RollBack(asked) => {
             let namespace = asked.namespace;
-            check_name_len(&namespace)?;
             let command = Command::RollBack {
                 namespace: namespace.clone(),
             };
@@ -79,7 +77,6 @@ async fn reserve(
     namespace: String,
     deadline: Instant,
 ) -> Result<ChangeGenerationResponse, Fault> {
-    check_name_len(&namespace)?;
     let command = Command::ReserveGeneration {
         namespace,
         at_ms: unix_ms(),

@@ -11,7 +11,7 @@ use torc_proto::v1::{
 use torc_proto::{Fault, Reason, namespace_to_wire};
 use torc_record::Epoch;
 use torc_ring::NodeId;
-use torc_ring::topology::{self, Command, MAX_NAME_LEN, NewNamespace, RoutingTable};
+use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
 
 use super::{generation, status};
 use crate::shared::Shared;
@@ -26,27 +26,15 @@ enum NamespaceError {
     /// More replicas than any cluster has.
     #[error("{asked} replicas are not possible: choose 1 to 5, or omit the number")]
     Replicas { asked: u32 },
-    /// Longer than any name.
-    #[error("a namespace's name has 1 to {MAX_NAME_LEN} bytes, not {len}: nothing was changed")]
-    LongName { len: usize },
 }
 
 impl From<NamespaceError> for Fault {
     fn from(error: NamespaceError) -> Self {
         let reason = match error {
-            NamespaceError::Replicas { .. } | NamespaceError::LongName { .. } => Reason::Invalid,
+            NamespaceError::Replicas { .. } => Reason::Invalid,
         };
         Self::new(reason, error.to_string())
     }
-}
-
-/// Refuses a name that the topology would refuse, before it takes up the topology group's log.
-pub(super) fn check_name_len(name: &str) -> Result<(), Fault> {
-    let len = name.len();
-    if len <= MAX_NAME_LEN {
-        return Ok(());
-    }
-    Err(NamespaceError::LongName { len }.into())
 }
 
 pub(super) async fn create(
@@ -55,7 +43,6 @@ pub(super) async fn create(
     deadline: Instant,
 ) -> Result<CreateNamespaceResponse, Fault> {
     let new = checked(request)?;
-    check_name_len(&new.name)?;
     let name = new.name.clone();
     let command = Command::CreateNamespace(new);
     shared.group.propose(command, deadline).await?;
@@ -73,7 +60,6 @@ pub(super) async fn drop(
     request: DropNamespaceRequest,
     deadline: Instant,
 ) -> Result<DropNamespaceResponse, Fault> {
-    check_name_len(&request.name)?;
     let topology = shared.group.read_current(deadline).await?;
     // The topology refuses an unknown namespace below.
     let id = topology.namespace(&request.name).map(|known| known.id);
