@@ -20,13 +20,16 @@
 //! bounds (`admission`); and the memory of decoding beside the bytes (`torc_proto::codec`), which
 //! is free again before the thread takes another request.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
 
 /// Requests up to this size may use the last quarter.
 pub(crate) const SMALL: usize = 64 << 10;
@@ -223,6 +226,38 @@ impl LongValues {
     }
 }
 
+/// Permits for long values that other nodes read for this one. Those of one node take half of them
+/// at most: a node that does not answer keeps them until the deadline, and must not delay the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    all: LongValues,
+    by_node: Mutex<HashMap<NodeId, Arc<Semaphore>>>,
+}
+
+impl Forwards {
+    const OF_ONE: u32 = LongValues::ALL / 2;
+
+    /// Waits for permits, at most half of all; `None` if there are none to wait for, or too few by
+    /// `until`.
+    pub(crate) async fn take(
+        &self,
+        node: NodeId,
+        permits: u32,
+        until: Instant,
+    ) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+        if permits == 0 {
+            return None;
+        }
+        let permits = permits.min(Self::OF_ONE);
+        let of_one = || Arc::new(Semaphore::new(Self::OF_ONE as usize));
+        let of_node = Arc::clone(self.by_node.lock().entry(node).or_insert_with(of_one));
+        let waiting = of_node.acquire_many_owned(permits);
+        let of_node = tokio::time::timeout_at(until.into(), waiting).await;
+        let of_node = of_node.ok()?.ok()?;
+        Some((of_node, self.all.take(permits, until).await?))
+    }
+}
+
 struct Charged {
     bytes: Bytes,
     _charge: Charge,
@@ -279,6 +314,22 @@ mod tests {
         assert!(long.take(1, soon()).await.is_none(), "no permit in time");
         drop(all);
         assert!(long.take(1, soon()).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_keeps_its_permits_leaves_half_of_all_to_others() {
+        let forwards = Forwards::default();
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let kept = forwards.take(NodeId(1), u32::MAX, soon()).await.unwrap();
+        assert!(forwards.take(NodeId(1), 1, soon()).await.is_none());
+        let other = forwards.take(NodeId(2), u32::MAX, soon()).await;
+        assert!(other.is_some());
+        assert!(
+            forwards.take(NodeId(3), 1, soon()).await.is_none(),
+            "all are taken"
+        );
+        drop(kept);
+        assert!(forwards.take(NodeId(3), 1, soon()).await.is_some());
     }
 
     #[tokio::test]

@@ -547,7 +547,7 @@ fn open(
         classes: Classes::default(),
         sketchers: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        forwards: crate::budget::LongValues::default(),
+        forwards: crate::budget::Forwards::default(),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,

@@ -22,7 +22,7 @@ use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::audit::{Act, Audit};
 use crate::bearers::Bearers;
-use crate::budget::{Budget, LongValues};
+use crate::budget::{Budget, Forwards};
 use crate::caller::Caller;
 use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
@@ -94,8 +94,7 @@ pub(crate) struct Shared {
     pub(crate) sketchers: Semaphore,
     /// Permits to search pages of scans, each on its own thread.
     pub(crate) searchers: Semaphore,
-    /// Permits for gets that other nodes run for this one.
-    pub(crate) forwards: LongValues,
+    pub(crate) forwards: Forwards,
     /// Permits for stale gets that read the disk.
     pub(crate) readers: Semaphore,
     /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would

@@ -480,7 +480,9 @@ async fn send<I: Item>(
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
     let sending = async {
-        let _permits = shared.forwards.take(lengths.permits, call.deadline).await;
+        let forwards = &shared.forwards;
+        let taking = forwards.take(to.node(), lengths.permits, call.deadline);
+        let _permits = taking.await;
         if lengths.long == count && !shared.budget.has_room(SMALL + 1) {
             return Err(shared.budget.refuse());
         }
