@@ -266,9 +266,9 @@ async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
 async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let (kvd, channel) = Kvd::start(dir.path()).await;
-    // Unread data fills the window of its own connection.
+    // Unread data fills the window of its own connection, which has 256 streams.
     let hoarder = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
-    let hoarder = hoarder.connect_lazy();
+    let hoarders: Vec<Channel> = (0..5).map(|_| hoarder.connect_lazy()).collect();
     for number in 0..40 {
         let value = vec![7; 1 << 20].into();
         put(&channel, &format!("long-{number}"), value)
@@ -279,9 +279,10 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     let mut refused = None;
     while refused.is_none() {
         assert!(unread.len() < 1_000, "there is no bound");
+        let hoarder = &hoarders[unread.len() / 200];
         let mut scan = tonic::Request::new(ScanRequest::default());
         scan.set_timeout(TIMEOUT);
-        match client(&hoarder).scan(scan).await {
+        match client(hoarder).scan(scan).await {
             Ok(pages) => unread.push(pages.into_inner()),
             Err(status) => refused = Some(Fault::from_status(&status)),
         }
