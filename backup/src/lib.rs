@@ -23,7 +23,6 @@
 //! Absent on purpose: requests to nodes to write (the server), and restoring records (the client).
 
 mod error;
-mod location;
 mod manifest;
 mod pack;
 mod prune;
@@ -31,9 +30,9 @@ mod read;
 mod verify;
 
 pub use error::BackupError;
-pub use location::Location;
 pub use manifest::{Backup, Line, Listed, Namespace, PackSlice, Plan, Sums, Writing};
 pub use pack::{Known, PackWriter, Part};
 pub use prune::{Pruned, prune};
 pub use read::PartitionSlices;
+pub use torc_objects::Location;
 pub use verify::{Depth, Verified, verify};

@@ -1,6 +1,7 @@
 //! The plan and manifest of a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -45,6 +46,10 @@ pub struct Plan {
     /// Whether it contains only records of these namespaces.
     #[serde(default)]
     pub only: bool,
+    /// Drawn when the backup begins: two writers of one name can tell which of them created it, even
+    /// if the answer was lost.
+    #[serde(default)]
+    write_id: u64,
 }
 
 /// A namespace at the time of the backup.
@@ -180,6 +185,7 @@ impl Plan {
             begun_ms,
             base,
             only: false,
+            write_id: 0,
         }
     }
 
@@ -207,7 +213,7 @@ impl Plan {
     /// Reads the plan of a backup, finished or not.
     ///
     /// # Errors
-    /// [`BackupError::NoBackup`], [`BackupError::Damaged`], [`BackupError::Object`].
+    /// [`BackupError::NoBackup`], [`BackupError::Location`].
     pub async fn read(location: &Location, name: &str) -> Result<Self, BackupError> {
         check_name(name)?;
         let object = Self::object(name);
@@ -252,9 +258,10 @@ impl Writing {
     /// Begins a backup.
     ///
     /// # Errors
-    /// [`BackupError::Name`], [`BackupError::Object`].
-    pub async fn begin(location: &Location, plan: Plan) -> Result<Self, BackupError> {
+    /// [`BackupError::Name`], [`BackupError::Location`].
+    pub async fn begin(location: &Location, mut plan: Plan) -> Result<Self, BackupError> {
         check_name(&plan.name)?;
+        plan.write_id = RandomState::new().build_hasher().finish();
         let object = Plan::object(&plan.name);
         if !location.create(&object, line_of(&plan).into()).await? {
             return Err(BackupError::Name {
@@ -272,8 +279,8 @@ impl Writing {
     /// Continues an unfinished backup.
     ///
     /// # Errors
-    /// [`BackupError::NoBackup`]; [`BackupError::Name`] if it is finished; [`BackupError::Damaged`],
-    /// [`BackupError::Object`].
+    /// [`BackupError::NoBackup`]; [`BackupError::Name`] if it is finished;
+    /// [`BackupError::Location`].
     pub async fn resume(location: &Location, name: &str) -> Result<Self, BackupError> {
         let plan = Plan::read(location, name).await?;
         if location.len(&manifest_object(name)).await?.is_some() {
@@ -298,7 +305,7 @@ impl Writing {
     /// Adds a part that a node has written.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`], [`BackupError::Object`].
+    /// [`BackupError::Location`].
     pub async fn take(&mut self, part: &str) -> Result<(), BackupError> {
         let object = format!("{}/{part}", parts_of(&self.plan.name));
         let text = self.location.read(&object, LONGEST_MANIFEST).await?;
@@ -328,7 +335,7 @@ impl Writing {
     /// Writes the manifest, which completes the backup.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`] while a partition is missing, or a pack is; [`BackupError::Object`].
+    /// [`BackupError::Location`], also while a partition is missing, or a pack is.
     pub async fn finish(self) -> Result<Backup, BackupError> {
         let object = manifest_object(&self.plan.name);
         if let Some(missing) = self.missing().first() {
@@ -416,7 +423,7 @@ impl Backup {
     /// Reads a backup's manifest: about 200 bytes per slice.
     ///
     /// # Errors
-    /// [`BackupError::NoBackup`], [`BackupError::Damaged`], [`BackupError::Object`].
+    /// [`BackupError::NoBackup`], [`BackupError::Location`].
     pub async fn read(location: &Location, name: &str) -> Result<Self, BackupError> {
         check_name(name)?;
         let object = manifest_object(name);
@@ -487,7 +494,7 @@ impl Backup {
     /// The backups at a location, finished or not, oldest first.
     ///
     /// # Errors
-    /// [`BackupError::Object`], [`BackupError::Damaged`].
+    /// [`BackupError::Location`].
     pub async fn list(location: &Location) -> Result<Vec<Listed>, BackupError> {
         let mut lens: BTreeMap<String, Option<u64>> = BTreeMap::new();
         for (object, len) in location.list("backups").await? {

@@ -163,7 +163,7 @@ impl PackWriter {
     /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece.
     ///
     /// # Errors
-    /// [`BackupError::Store`], [`BackupError::Object`], [`BackupError::Io`].
+    /// [`BackupError::Store`], [`BackupError::Location`], [`BackupError::Io`].
     pub async fn send<F: Future<Output = ()> + Send>(
         &mut self,
         location: &Location,
@@ -179,7 +179,7 @@ impl PackWriter {
         let object = pack_object(&info.digest);
         // One that is there is the same, if it is as long.
         if location.len(&object).await? != Some(info.len) {
-            location.upload(&object, &self.path(), pace).await?;
+            location.hand_over(&object, &self.path(), pace).await?;
         }
         for (partition, placed, records) in std::mem::take(&mut self.placed) {
             let slice = PackSlice {

@@ -21,8 +21,8 @@ pub struct Pruned {
 /// still write to it; `unfinished` also removes such backups. With `is_plan`, nothing is removed.
 ///
 /// # Errors
-/// [`BackupError::Name`]: a backup is not finished. [`BackupError::Damaged`],
-/// [`BackupError::Object`]: the remaining backups did not use what was already removed.
+/// [`BackupError::Name`]: a backup is not finished.
+/// [`BackupError::Location`]: the remaining backups did not use what was already removed.
 pub async fn prune(
     location: &Location,
     keep: usize,

@@ -20,7 +20,7 @@ impl Backup {
     /// The number of partitions per layer.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`]: the number is impossible.
+    /// [`BackupError::Location`]: the number is impossible.
     pub fn partitions(&self) -> Result<Partitions, BackupError> {
         let partitions = Partitions::new(self.plan.partitions);
         partitions.map_err(|error| BackupError::damaged(&self.plan.name, error.to_string()))
@@ -29,7 +29,7 @@ impl Backup {
     /// Reads a partition into memory.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`]: a slice is damaged. [`BackupError::Object`].
+    /// [`BackupError::Location`].
     pub async fn read_partition(
         &self,
         location: &Location,
@@ -97,7 +97,7 @@ impl PartitionSlices {
     /// The records in ring order: of each key the newest, tombstones included.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`].
+    /// [`BackupError::Location`].
     pub fn records(
         &self,
     ) -> Result<impl Iterator<Item = Result<Record, BackupError>> + '_, BackupError> {

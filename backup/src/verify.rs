@@ -39,8 +39,8 @@ pub struct Verified {
 /// Looks at a backup. `told` hears of each pack or partition that is as it should be.
 ///
 /// # Errors
-/// [`BackupError::Damaged`] names the first object that is missing or damaged; [`BackupError::NoBackup`],
-/// [`BackupError::Object`].
+/// [`BackupError::Location`] names the first object that is missing or damaged; [`BackupError::NoBackup`],
+/// [`BackupError::Location`].
 pub async fn verify(
     location: &Location,
     name: &str,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -12,11 +13,13 @@ use torc_backup::{
     Backup, BackupError, Depth, Known, Location, Namespace, PackWriter, Part, Plan, Writing, prune,
     verify,
 };
+use torc_objects::ObjectError;
 use torc_record::{
     Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
 };
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::{Store, StoreOptions};
+use torc_testkit::Faulty;
 
 const CLUSTER: DigestKey = DigestKey([7; 32]);
 const KEYS: u64 = 60;
@@ -113,9 +116,18 @@ impl Fixture {
         wanted: BTreeSet<Partition>,
         extra: &[Record],
     ) -> (String, Part) {
+        self.try_part(plan, wanted, extra).await.unwrap()
+    }
+
+    async fn try_part(
+        &self,
+        plan: &Plan,
+        wanted: BTreeSet<Partition>,
+        extra: &[Record],
+    ) -> Result<(String, Part), BackupError> {
         let known = match &plan.base {
             Some(base) => {
-                let base = Backup::read(&self.location, base).await.unwrap();
+                let base = Backup::read(&self.location, base).await?;
                 Known::of(&base, &wanted)
             }
             None => Known::default(),
@@ -134,7 +146,7 @@ impl Fixture {
         let counts = writer.counts();
         let pace = |_| std::future::ready(());
         let part = writer.finish(&self.location, &plan.name, pace).await;
-        (part.unwrap(), counts)
+        Ok((part?, counts))
     }
 
     /// A whole backup.
@@ -351,7 +363,10 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
             std::fs::write(&path, &damaged).unwrap();
             let found = check().await;
             assert!(
-                matches!(found, Err(BackupError::Damaged { .. })),
+                matches!(
+                    found,
+                    Err(BackupError::Location(ObjectError::Damaged { .. }))
+                ),
                 "byte {at} of {}: {found:?}",
                 path.display()
             );
@@ -367,6 +382,53 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
     check().await.unwrap();
 }
 
+/// Repeats what failed for lack of an answer, as a user does.
+async fn again<T>(mut attempt: impl AsyncFnMut() -> Result<T, BackupError>) -> T {
+    for _ in 0..1_000 {
+        match attempt().await {
+            Err(BackupError::Location(ObjectError::Object { .. })) => {}
+            done => return done.unwrap(),
+        }
+    }
+    panic!("it fails for ever");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_slow_and_answers_twice_delays_a_backup() {
+    let mut node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let sound = node.location.clone();
+    node.location = sound.through(|inner| Arc::new(Faulty::new(inner)));
+    for (name, base) in [("a", None), ("b", Some("a"))] {
+        let plan = Fixture::plan(name, base);
+        // If the first attempt was carried out, then the name is taken.
+        let begun = again(
+            async || match Writing::begin(&node.location, plan.clone()).await {
+                Err(BackupError::Name { .. }) => Writing::resume(&node.location, name).await,
+                begun => begun,
+            },
+        );
+        let wanted = begun.await.missing();
+        let part = again(async || node.try_part(&plan, wanted.clone(), &[]).await);
+        let (part, _) = part.await;
+        let finished = again(async || {
+            // If only the answer was lost, it is finished.
+            let mut writing = match Writing::resume(&node.location, name).await {
+                Err(BackupError::Name { .. }) => return Ok(()),
+                writing => writing?,
+            };
+            writing.take(&part).await?;
+            writing.finish().await.map(drop)
+        });
+        finished.await;
+        verify(&sound, name, Depth::Restore, || {}).await.unwrap();
+    }
+    let backup = again(async || Backup::read(&node.location, "b").await).await;
+    node.location = sound;
+    let all = (0..KEYS).map(|key| (key, "v"));
+    assert_eq!(node.values(&backup).await, wanted(all));
+}
+
 #[tokio::test]
 async fn a_place_that_is_none_is_refused_without_its_secrets() {
     for wrong in [
@@ -378,7 +440,7 @@ async fn a_place_that_is_none_is_refused_without_its_secrets() {
         "file:///",
     ] {
         assert!(
-            matches!(Location::open(wrong), Err(BackupError::Url { .. })),
+            matches!(Location::open(wrong), Err(ObjectError::Url { .. })),
             "{wrong}"
         );
     }

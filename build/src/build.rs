@@ -152,12 +152,17 @@ impl Build {
         let checked = options.shape.check();
         checked.map_err(|what| BuildError::BadShape { what })?;
         let lock = lock(dir)?;
+        let plan = options.plan(target);
         if dir.join(MANIFEST_FILE).exists() {
-            return Err(BuildError::Complete {
-                dir: dir.to_owned(),
+            let dir = dir.to_owned();
+            let begun = Plan::read(&dir)?;
+            let what = begun.and_then(|begun| begun.difference(&plan));
+            return Err(match what {
+                Some(what) => BuildError::OtherPlan { dir, what },
+                None => BuildError::Complete { dir },
             });
         }
-        let plan = Self::plan(dir, options.plan(target))?;
+        let plan = Self::plan(dir, plan)?;
         let (journal, steps) = Journal::open(dir)?;
         let (mut scattered, mut is_scattered) = ((0, Sums::default(), Vec::new()), false);
         let mut gathered = Vec::new();

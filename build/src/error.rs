@@ -142,6 +142,10 @@ pub enum BuildError {
         /// The sums that differ.
         what: &'static str,
     },
+    /// A location of objects.
+    #[cfg(feature = "objects")]
+    #[error(transparent)]
+    Objects(#[from] torc_objects::ObjectError),
     /// An error of a file of slices.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -198,19 +198,20 @@ fn slices(
     sums: &Sums,
 ) -> Result<Written, BuildError> {
     let mut writer = SliceFileWriter::create(path, plan.target.partitions, plan.gate_rate)?;
+    let mut slices = Vec::with_capacity(tables.len());
     for (partition, rows) in tables {
         let records = rows.iter().filter_map(|row| match row {
             PackedRow::Record(record) => Some(*record),
             PackedRow::Keyless { .. } => None,
         });
-        writer.push(*partition, &records.collect::<Vec<_>>())?;
+        let placed = writer.push(*partition, &records.collect::<Vec<_>>())?;
+        slices.push(SliceEntry {
+            partition: *partition,
+            at: placed.at,
+            len: placed.len,
+            digest: placed.digest,
+        });
     }
-    let slices = writer.digests().iter();
-    let slices = slices.map(|(partition, digest)| SliceEntry {
-        partition: *partition,
-        digest: *digest,
-    });
-    let slices = slices.collect();
     let info = writer.finish()?;
     let summary = info.summary;
     if (summary.records, summary.payload_bytes, summary.fingerprint)

@@ -1,12 +1,9 @@
 //! Reads a generation in the directory where it was built.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use torc_record::{Digest, DigestKey, State};
-use torc_ring::Partition;
-use torc_store::SealedSlice;
 use torc_store::bulk::SliceFile;
 
 use crate::keyless::{KeylessFile, Layout};
@@ -170,44 +167,6 @@ fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<PartF
             let file = KeylessFile::open(&path, layout, entry)?;
             Ok(PartFile::Keyless(file))
         }
-    }
-}
-
-/// The slices of these partitions in a file of a generation, each as named in the manifest. Reads
-/// the file's indexes.
-///
-/// # Errors
-/// [`BuildError::NoGeneration`]: the file does not match the manifest. [`BuildError::Store`].
-pub fn slices_of(
-    dir: &Path,
-    manifest: &Manifest,
-    entry: &FileEntry,
-    wanted: &BTreeSet<Partition>,
-) -> Result<Vec<(Partition, SealedSlice)>, BuildError> {
-    let path = dir.join(entry.name());
-    let file = SliceFile::open(&path, manifest.target.partitions, &entry.info())?;
-    let mut slices = Vec::new();
-    for named in &entry.slices {
-        if !wanted.contains(&named.partition) {
-            continue;
-        }
-        let mut found = file.slices(named.partition).into_iter();
-        let (Some(slice), None) = (found.next(), found.next()) else {
-            return Err(other_slice(dir, entry, named.partition));
-        };
-        if slice.info()?.digest != named.digest {
-            return Err(other_slice(dir, entry, named.partition));
-        }
-        slices.push((named.partition, slice));
-    }
-    Ok(slices)
-}
-
-fn other_slice(dir: &Path, entry: &FileEntry, partition: Partition) -> BuildError {
-    let name = entry.name();
-    BuildError::NoGeneration {
-        dir: dir.to_owned(),
-        what: format!("its file {name} is damaged: it has another slice of partition {partition}"),
     }
 }
 

@@ -22,7 +22,11 @@
 //! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is
 //!   refused.
 //!
-//! Absent on purpose: formats of rows (callers parse them), the network, and clocks.
+//! With the feature `objects`, a [`Published`] generation has its files in an object store: segments under
+//! their digests, created and never replaced, then a manifest with a number and a part of its digest in its
+//! name. Which manifest is current is not known there: the cluster knows it.
+//!
+//! Absent on purpose: formats of rows (callers parse them), and clocks; without that feature, the network.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,6 +52,8 @@ mod generation;
 mod journal;
 mod keyless;
 mod manifest;
+#[cfg(feature = "objects")]
+mod objects;
 mod plan;
 mod scatter;
 mod shape;
@@ -56,8 +62,10 @@ mod task;
 
 pub use build::{Build, BuildOptions, Progress};
 pub use error::BuildError;
-pub use generation::{Answer, Depth, Generation, slices_of};
+pub use generation::{Answer, Depth, Generation};
 pub use manifest::{FileEntry, Manifest, SliceEntry};
+#[cfg(feature = "objects")]
+pub use objects::Published;
 pub use plan::{Duplicates, Plan, Target};
 pub use shape::Shape;
 pub use sums::Sums;
@@ -65,6 +73,17 @@ pub use task::{Receipt, Task};
 
 /// The file that makes a directory a generation.
 pub const MANIFEST_FILE: &str = "generation.json";
+
+/// The location that a URL of a generation names, and the manifest there. A URL names either the manifest
+/// (`…/NAME.json`), or the location of `generation.json`.
+#[must_use]
+pub fn source_of(url: &str) -> (&str, &str) {
+    match url.rsplit_once('/') {
+        Some((location, name)) if name.strip_suffix(".json").is_some() => (location, name),
+        _ => (url, MANIFEST_FILE),
+    }
+}
+
 const PLAN_FILE: &str = "plan.json";
 const LOCK_FILE: &str = "lock";
 const JOURNAL_FILE: &str = "journal.ndjson";

@@ -62,6 +62,10 @@ pub struct FileEntry {
 pub struct SliceEntry {
     /// Its partition.
     pub partition: Partition,
+    /// Where it starts in the file.
+    pub at: u64,
+    /// Its length, bytes.
+    pub len: u64,
     /// Its digest, by which nodes recognise that they hold the same slice.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
@@ -76,9 +80,9 @@ struct Sealed {
     digest: [u8; 32],
 }
 
-const FORMAT: u32 = 1;
-/// Longest manifest, bytes: 65,536 slices in each of eight layers, at 100 bytes each, take less.
-const MAX_LEN: u64 = 1 << 28;
+const FORMAT: u32 = 2;
+/// Unwanted bytes between two slices that are read to save a request.
+const GAP: u64 = 16 << 10;
 
 impl FileEntry {
     /// Its name in the directory.
@@ -104,7 +108,31 @@ impl FileEntry {
     }
 }
 
+impl SliceEntry {
+    /// Slices of a file that should be read together: neighbours, of at most `longest` bytes. A larger
+    /// slice is alone.
+    pub fn runs(slices: impl IntoIterator<Item = Self>, longest: u64) -> Vec<Vec<Self>> {
+        let mut runs: Vec<Vec<Self>> = Vec::new();
+        for slice in slices {
+            let is_next = |run: &[Self]| {
+                let (first, last) = (run.first()?, run.last()?);
+                let gap = slice.at.checked_sub(last.at.checked_add(last.len)?)?;
+                let len = slice.at.checked_add(slice.len)?.checked_sub(first.at)?;
+                Some(gap <= GAP && len <= longest)
+            };
+            match runs.last_mut().filter(|run| is_next(run) == Some(true)) {
+                Some(run) => run.push(slice),
+                None => runs.push(vec![slice]),
+            }
+        }
+        runs
+    }
+}
+
 impl Manifest {
+    /// Longest manifest, bytes: 65,536 slices in each of eight layers, at 200 bytes each, take less.
+    pub const MAX_LEN: u64 = 1 << 28;
+
     /// From the results of all buckets, if their sums equal those of the rows read.
     pub(crate) fn of(
         plan: &Plan,
@@ -162,12 +190,20 @@ impl Manifest {
         self.files.iter().map(|file| file.len).sum()
     }
 
-    pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
+    /// Its stored form.
+    pub(crate) fn sealed(&self) -> Vec<u8> {
         let sealed = Sealed {
             manifest: self.clone(),
             digest: self.digest(),
         };
-        write_durably(&dir.join(MANIFEST_FILE), &sealed)
+        // As in `digest`: it cannot fail.
+        let mut text = serde_json::to_vec_pretty(&sealed).unwrap_or_default();
+        text.push(b'\n');
+        text
+    }
+
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
+        write_durably(&dir.join(MANIFEST_FILE), &self.sealed())
     }
 
     /// Reads the manifest of a directory.
@@ -175,35 +211,83 @@ impl Manifest {
     /// # Errors
     /// [`BuildError::NoGeneration`]: it is missing or damaged. [`BuildError::Io`].
     pub fn read(dir: &Path) -> Result<Self, BuildError> {
+        Self::read_named(dir, MANIFEST_FILE)
+    }
+
+    /// Reads the manifest with this name in a directory.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_named(dir: &Path, name: &str) -> Result<Self, BuildError> {
         let none = |what: String| BuildError::NoGeneration {
             dir: dir.to_owned(),
             what,
         };
-        let path = dir.join(MANIFEST_FILE);
+        let path = dir.join(name);
         let read = std::fs::metadata(&path).and_then(|found| match found.len() {
-            0..=MAX_LEN => std::fs::read(&path).map(Some),
+            0..=Self::MAX_LEN => std::fs::read(&path).map(Some),
             _ => Ok(None),
         });
-        let bytes = match read {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Err(none(format!("its {MANIFEST_FILE} is too long"))),
+        match read {
+            Ok(Some(text)) => Self::parse(&text, dir, name),
+            Ok(None) => Err(none(format!("its {name} is too long"))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(none(format!("it has no {MANIFEST_FILE}")));
+                Err(none(format!("it has no {name}")))
             }
-            Err(error) => return Err(BuildError::io("read", &path)(error)),
-        };
-        let sealed: Sealed = serde_json::from_slice(&bytes)
-            .map_err(|error| none(format!("its {MANIFEST_FILE} cannot be read: {error}")))?;
-        if sealed.manifest.format != FORMAT {
-            return Err(none(format!(
-                "its {MANIFEST_FILE} is of another release's format"
-            )));
+            Err(error) => Err(BuildError::io("read", &path)(error)),
         }
-        if sealed.manifest.digest() != sealed.digest {
-            return Err(none(format!(
-                "its {MANIFEST_FILE} is damaged: its digest does not match"
-            )));
+    }
+
+    /// The manifest of this text, which was read as `name` in `dir`.
+    ///
+    /// # Errors
+    /// [`BuildError::NoGeneration`]: it is damaged.
+    pub fn parse(text: &[u8], dir: &Path, name: &str) -> Result<Self, BuildError> {
+        let none = |what: &str| BuildError::NoGeneration {
+            dir: dir.to_owned(),
+            what: format!("its {name} {what}"),
+        };
+        let sealed: Sealed = serde_json::from_slice(text)
+            .map_err(|error| none(&format!("cannot be read: {error}")))?;
+        if sealed.manifest.format != FORMAT {
+            return Err(none("is of another release's format"));
+        }
+        // Byte for byte, as some bytes mean the same as others.
+        if sealed.manifest.digest() != sealed.digest || sealed.manifest.sealed() != text {
+            return Err(none("is damaged: its digest does not match"));
         }
         Ok(sealed.manifest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_read_together_within_bounds() {
+        const LONGEST: u64 = 1 << 20;
+        let slices = [
+            (64, 100),
+            (192, 100),
+            (192 + 100 + GAP, 100),
+            (192 + 200 + 2 * GAP + 1, 100),
+            (1 << 20, LONGEST),
+            (2 << 20, 10),
+            // Impossible places are not read together, whatever they are.
+            (64, 100),
+            (u64::MAX, u64::MAX),
+            (u64::MAX, 5),
+        ];
+        let slices = slices.map(|(at, len)| SliceEntry {
+            partition: Partition(0),
+            at,
+            len,
+            digest: [0; 32],
+        });
+        let runs = SliceEntry::runs(slices, LONGEST);
+        let lens: Vec<_> = runs.iter().map(Vec::len).collect();
+        assert_eq!(lens, [3, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(runs.concat(), slices);
     }
 }

@@ -162,7 +162,11 @@ impl Plan {
     }
 
     pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
-        write_durably(&dir.join(PLAN_FILE), self)
+        let path = dir.join(PLAN_FILE);
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let mut text = text.map_err(BuildError::io("write", &path))?;
+        text.push(b'\n');
+        write_durably(&path, &text)
     }
 
     /// The first difference to `wanted`, ignoring numbers that a build chooses by itself.
@@ -182,14 +186,12 @@ impl Plan {
     }
 }
 
-/// Writes a JSON file atomically.
-pub(crate) fn write_durably(path: &Path, content: &impl Serialize) -> Result<(), BuildError> {
+/// Writes a file atomically.
+pub(crate) fn write_durably(path: &Path, text: &[u8]) -> Result<(), BuildError> {
     let temporary = path.with_extension("tmp");
-    let text = serde_json::to_vec_pretty(content).map_err(std::io::Error::from);
-    let written = text.and_then(|mut text| {
-        text.push(b'\n');
-        let mut file = std::fs::File::create(&temporary)?;
-        std::io::Write::write_all(&mut file, &text)?;
+    let created = std::fs::File::create(&temporary);
+    let written = created.and_then(|mut file| {
+        std::io::Write::write_all(&mut file, text)?;
         file.sync_all()?;
         std::fs::rename(&temporary, path)?;
         sync_dir(path.parent().unwrap_or(Path::new(".")))

@@ -132,6 +132,8 @@ fn a_number_of_buckets_changes_files_and_no_slice() {
         let manifest = plan.commit(dir.path(), &receipts, false).unwrap();
         let files = manifest.files.len();
         let slices = manifest.files.into_iter().flat_map(|file| file.slices);
+        // Not where they are.
+        let slices = slices.map(|slice| (slice.partition, slice.len, slice.digest));
         (files, slices.collect::<Vec<_>>())
     };
     let (few, many) = (slices(1), slices(64));

@@ -18,6 +18,7 @@ use std::path::Path;
 
 use torc_backup::BackupError;
 use torc_client::{ErrorKind, NodeId};
+use torc_objects::ObjectError;
 use torc_tls::IntroductionError;
 
 use crate::format::ReadError;
@@ -59,6 +60,8 @@ pub(crate) enum Failure {
     Cluster(#[from] torc_client::Error),
     #[error("{0}")]
     Backup(#[from] torc_backup::BackupError),
+    #[error("{0}")]
+    Objects(#[from] ObjectError),
     #[error("{what}; {done}")]
     Stopped {
         /// Why it stopped.
@@ -142,13 +145,12 @@ impl Failure {
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Backup(error) => match error {
-                BackupError::Url { .. } | BackupError::Name { .. } | BackupError::Io { .. } => {
-                    Code::Usage
-                }
+                BackupError::Location(error) => code_of_objects(error),
+                BackupError::Name { .. } | BackupError::Io { .. } => Code::Usage,
                 BackupError::NoBackup { .. } => Code::Refused,
-                BackupError::Damaged { .. } => Code::ConditionNotMet,
                 _ => Code::Unavailable,
             },
+            Self::Objects(error) => code_of_objects(error),
             Self::Stopped { what, .. } => what.code(),
             Self::Introduction(error) => match error {
                 IntroductionError::OtherAuthority { .. } => Code::Refused,
@@ -185,6 +187,14 @@ impl Failure {
             what: Box::new(self),
             done: done.into(),
         }
+    }
+}
+
+fn code_of_objects(error: &ObjectError) -> Code {
+    match error {
+        ObjectError::Url { .. } | ObjectError::Io { .. } => Code::Usage,
+        ObjectError::Damaged { .. } => Code::ConditionNotMet,
+        _ => Code::Unavailable,
     }
 }
 

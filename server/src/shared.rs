@@ -300,6 +300,18 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
     }
 }
 
+/// The fault of a location of objects. What is written there is complete or not there.
+#[cfg(feature = "objects")]
+pub(crate) fn object_fault(error: &torc_objects::ObjectError) -> Fault {
+    use torc_objects::ObjectError;
+    let reason = match error {
+        ObjectError::Url { .. } => Reason::Invalid,
+        ObjectError::Damaged { .. } => Reason::Corrupt,
+        _ => Reason::NotServing,
+    };
+    Fault::new(reason, error.to_string())
+}
+
 /// The deadline of a request, from its `grpc-timeout` or the default.
 pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
     let stated = request

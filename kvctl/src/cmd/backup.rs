@@ -18,8 +18,9 @@ use crate::text;
 /// Create, inspect and remove backups of the cluster
 ///
 /// URL is file:///DIR, a directory that this machine and all nodes can write to, or
-/// s3://BUCKET/PREFIX. The latter needs kvctl and nodes built with the feature `s3`, which read the
-/// AWS_… environment variables. Every backup is complete by itself, but does not copy slices again
+/// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. These need kvctl and nodes built
+/// with the feature `s3`, `gcs` or `azure`, and the AWS_…, GOOGLE_… or AZURE_… environment variables.
+/// Every backup is complete by itself, but does not copy slices again
 /// that an earlier backup at the same URL has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

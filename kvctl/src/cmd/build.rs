@@ -10,8 +10,10 @@ use bytes::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use torc_build::{
-    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Shape, Target,
+    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Published, Shape,
+    Target,
 };
+use torc_objects::Location;
 
 use crate::args;
 use crate::cli::Global;
@@ -32,9 +34,10 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 
 /// Build a generation: immutable, indexed slices of all records of some files
 ///
-/// Reads the files once and sorts on disk, in bounded memory. Writes generation.json last.
+/// Reads the files once and sorts on disk, in bounded memory. Writes the manifest last.
 /// The same records make the same files on any machine. After a crash or a kill, repeat the
-/// command to continue.
+/// command to continue. With a URL as --out, it sends the files of the build there; a repeated
+/// command sends only those that are missing.
 ///
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
 /// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
@@ -70,9 +73,16 @@ pub(crate) struct Args {
     /// With --key: columns, separated by commas, whose JSON object becomes the value.
     #[arg(long, value_name = "COLUMN", requires = "key", value_delimiter = ',')]
     value_json: Vec<String>,
-    /// Directory to build in; created if missing.
-    #[arg(long, value_name = "DIR")]
+    /// Directory to build in, created if missing; or URL to send the files to after the build:
+    /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. These need a build with the
+    /// feature `s3`, `gcs` or `azure`.
+    #[arg(long, value_name = "DIR|URL")]
     out: PathBuf,
+    /// With a URL: directory to build in. Removed once everything is there. Default: NAME.build in the
+    /// current directory, where NAME is the end of the URL. With a directory as --out: its files are
+    /// copied from here.
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
     /// What to keep of each row.
     #[arg(long, value_enum, value_name = "SHAPE", default_value_t = Kept::Values)]
     shape: Kept,
@@ -112,8 +122,8 @@ pub(crate) struct Args {
     /// After the nodes fetched it, make it the current generation. Implies --attach.
     #[arg(long, requires = "into")]
     promote: bool,
-    /// With --attach: URL of the directory as nodes see it, file:///DIR. Default: the same path as
-    /// here.
+    /// With --attach and a directory as --out: URL of the directory as nodes see it, file:///DIR.
+    /// Default: the same path as here.
     #[arg(long, value_name = "URL", requires = "into")]
     source: Option<String>,
     /// False positive rate of the Bloom gates, 0.0001 to 0.5.
@@ -148,23 +158,91 @@ fn gate_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "use a rate from 0.0001 to 0.5".to_owned())
 }
 
-pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let target = target(args, global).await?;
-    build(args, target, global, out)?;
-    if !args.attach && !args.promote {
-        return Ok(());
+/// Where a build is made, and where its files are sent.
+struct Places {
+    work: PathBuf,
+    url: Option<String>,
+}
+
+impl Places {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let out = args.out.to_str().unwrap_or_default();
+        let dir = match out.strip_prefix("file://") {
+            Some(dir) => PathBuf::from(dir),
+            None if out.contains("://") => {
+                // Fails before the build, not after it.
+                Location::open(out)?;
+                let name = out.trim_end_matches('/').rsplit('/').next();
+                let default = || PathBuf::from(format!("{}.build", name.unwrap_or_default()));
+                return Ok(Self {
+                    work: args.work.clone().unwrap_or_else(default),
+                    url: Some(out.to_owned()),
+                });
+            }
+            None => args.out.clone(),
+        };
+        let Some(work) = args.work.clone() else {
+            let (work, url) = (dir, None);
+            return Ok(Self { work, url });
+        };
+        let dir =
+            std::path::absolute(&dir).map_err(|source| Failure::file("find", &dir, source))?;
+        let url = format!("file://{}", dir.display());
+        Location::open(&url)?;
+        let url = Some(url);
+        Ok(Self { work, url })
     }
-    let client = global.client()?;
-    let manifest = Manifest::read(&args.out).map_err(failure)?;
-    let source = args.source.as_deref();
-    let attached = generation::attach(&client, &args.out, &manifest, source).await?;
-    if args.promote {
-        generation::promote(&client, attached.number, false).await?;
+}
+
+pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let Places { work, url } = Places::of(args)?;
+    if url.is_some() && args.source.is_some() {
+        let message = "--source is for builds in a directory: nodes read the URL of --out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let target = target(args, &work, global).await?;
+    let mut built = build(args, &work, url.is_some(), target)?;
+    if let Some(url) = &url {
+        built.sent = Some(send(&work, url).await?);
+    }
+    built.print(&work, global, out)?;
+    if args.attach || args.promote {
+        let client = global.client()?;
+        let source = match built.sent.as_deref().or(args.source.as_deref()) {
+            Some(source) => source.to_owned(),
+            None => generation::url_of(&work)?,
+        };
+        let attached = generation::attach(&client, &built.manifest, source).await?;
+        if args.promote {
+            generation::promote(&client, attached.number, false).await?;
+        }
+    }
+    if url.is_some() {
+        let removed = std::fs::remove_dir_all(&work);
+        removed.map_err(|source| Failure::file("remove", &work, source))?;
     }
     Ok(())
 }
 
-fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<(), Failure> {
+/// Sends the files of a build, the manifest last. Returns the manifest's URL.
+async fn send(work: &Path, url: &str) -> Result<String, Failure> {
+    let len = Manifest::read(work).map_err(failure)?.file_bytes();
+    let bar = input::bar(Some(len));
+    bar.set_message("sent;");
+    let sent = Published::publish(work, url, |bytes| bar.inc(bytes)).await;
+    bar.finish_and_clear();
+    let continues = |error| Failure::Stopped {
+        what: Box::new(failure(error)),
+        done: format!(
+            "the build is complete in {}: repeat the command to send the rest",
+            work.display()
+        ),
+    };
+    Ok(sent.map_err(continues)?.url().to_owned())
+}
+
+/// Builds in a directory. A generation that is complete there and `is_sent` is only sent.
+fn build(args: &Args, dir: &Path, is_sent: bool, target: Target) -> Result<Built, Failure> {
     let files = input::files(&args.from)?;
     let formats: Result<Vec<_>, _> = files
         .iter()
@@ -194,8 +272,16 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
         expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
         ..BuildOptions::default()
     };
-    let mut build = Build::create(&args.out, target, options).map_err(failure)?;
-    let (taken, started) = (build.rows_taken(), Instant::now());
+    let started = Instant::now();
+    let mut build = match Build::create(dir, target, options) {
+        Err(BuildError::Complete { .. }) if is_sent => {
+            let manifest = Manifest::read(dir).map_err(failure)?;
+            let taken = manifest.records;
+            return Built::of(dir, manifest, taken, (Duration::ZERO, Duration::ZERO));
+        }
+        build => build.map_err(failure)?,
+    };
+    let taken = build.rows_taken();
     if !build.has_all_rows() {
         let inputs = files.into_iter().zip(formats?).collect();
         let keeps_values = args.shape != Kept::Set;
@@ -211,15 +297,7 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
     });
     bar.finish_and_clear();
     let manifest = manifest.map_err(failure)?;
-    let index_bytes = Generation::open(&args.out).map_err(failure)?.index_bytes();
-    let built = Built {
-        manifest: &manifest,
-        index_bytes,
-        taken,
-        read_for,
-        elapsed: started.elapsed(),
-    };
-    built.print(&args.out, global, out)
+    Built::of(dir, manifest, taken, (read_for, started.elapsed()))
 }
 
 fn naming(args: &Args) -> Naming {
@@ -248,8 +326,8 @@ fn shape(args: &Args) -> Shape {
 }
 
 /// The target of the build. A build that continues keeps its target.
-async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
-    let begun = Build::target_of(&args.out).map_err(failure)?;
+async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Failure> {
+    let begun = Build::target_of(work).map_err(failure)?;
     if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
         return Ok(begun);
     }
@@ -411,6 +489,7 @@ pub(super) fn failure(error: BuildError) -> Failure {
             path: path.display().to_string(),
             source,
         },
+        BuildError::Objects(error) => error.into(),
         BuildError::Duplicate { .. }
         | BuildError::SameDigest { .. }
         | BuildError::BadShape { .. } => Failure::OutOfBounds(error.to_string()),
@@ -422,6 +501,8 @@ pub(super) fn failure(error: BuildError) -> Failure {
 #[derive(Debug, Serialize)]
 struct Summary {
     generation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
     records: u64,
     payload_bytes: u64,
     duplicates: u64,
@@ -433,21 +514,41 @@ struct Summary {
     records_per_s: f64,
 }
 
-struct Built<'a> {
-    manifest: &'a Manifest,
+struct Built {
+    manifest: Manifest,
     index_bytes: u64,
     /// Rows that an earlier, interrupted run has taken.
     taken: u64,
     read_for: Duration,
     elapsed: Duration,
+    /// The URL that its manifest was sent to.
+    sent: Option<String>,
 }
 
-impl Built<'_> {
+impl Built {
+    fn of(
+        dir: &Path,
+        manifest: Manifest,
+        taken: u64,
+        (read_for, elapsed): (Duration, Duration),
+    ) -> Result<Self, Failure> {
+        let index_bytes = Generation::open(dir).map_err(failure)?.index_bytes();
+        Ok(Self {
+            manifest,
+            index_bytes,
+            taken,
+            read_for,
+            elapsed,
+            sent: None,
+        })
+    }
+
     fn summary(&self) -> Summary {
-        let manifest = self.manifest;
+        let manifest = &self.manifest;
         let seconds = self.elapsed.as_secs_f64().max(1e-6);
         Summary {
             generation: hex(&manifest.digest()),
+            url: self.sent.clone(),
             records: manifest.records,
             payload_bytes: manifest.payload_bytes,
             duplicates: manifest.duplicates,
@@ -485,7 +586,7 @@ impl Built<'_> {
         }
         out.line(format!(
             "{} in {} ({}); {:.2} bits of index per key; generation {}",
-            dir.display(),
+            summary.url.unwrap_or_else(|| dir.display().to_string()),
             text::counted(summary.files, "file"),
             text::bytes(summary.file_bytes),
             summary.index_bits_per_key,
@@ -515,6 +616,7 @@ mod tests {
     fn the_json_is_documented() {
         crate::out::assert_documented(&Summary {
             generation: String::new(),
+            url: Some(String::new()),
             records: 0,
             payload_bytes: 0,
             duplicates: 0,

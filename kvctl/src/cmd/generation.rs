@@ -2,11 +2,11 @@
 
 mod change;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub(super) use change::{attach, promote, state, target_of};
+pub(super) use change::{attach, promote, state, target_of, url_of};
 use serde::Serialize;
-use torc_build::{Answer, Depth, Generation, Manifest, Shape};
+use torc_build::{Answer, Depth, Generation, Manifest, Published, Shape};
 
 use super::build::{bits_per_key, failure, hex};
 use crate::args::KeyArgs;
@@ -40,8 +40,8 @@ enum Command {
     /// Make the nodes fetch a generation that was built for a reservation, and wait until they hold
     /// it.
     Attach {
-        /// Directory of the build.
-        #[arg(value_name = "DIR")]
+        /// Directory of the build, or URL: of a manifest, or of a location whose newest manifest counts.
+        #[arg(value_name = "DIR|URL")]
         dir: PathBuf,
         /// URL of the directory as nodes see it, file:///DIR. Default: the same path as here.
         #[arg(long, value_name = "URL")]
@@ -97,8 +97,8 @@ enum Command {
     },
     /// Check a generation and name the first damaged file.
     Verify {
-        /// Directory of the build.
-        #[arg(value_name = "DIR")]
+        /// Directory of the build, or URL: of a manifest, or of a location whose newest manifest counts.
+        #[arg(value_name = "DIR|URL")]
         dir: PathBuf,
         /// How much to check.
         #[arg(long, value_enum, value_name = "DEPTH", default_value_t = HowDeep::Records)]
@@ -138,16 +138,23 @@ struct Shown {
     partitions: u32,
     shape: Shape,
     false_positive_rate: f64,
-    index_bits_per_key: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index_bits_per_key: Option<f64>,
 }
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
         Command::Reserve { name, to } => change::reserve(name, to, global, out).await,
         Command::Attach { dir, source } => {
-            let manifest = Manifest::read(dir).map_err(failure)?;
-            let client = global.client()?;
-            let attached = attach(&client, dir, &manifest, source.as_deref()).await?;
+            let (manifest, url) = match as_url(dir) {
+                Some(url) => {
+                    let published = Published::open(url).await.map_err(failure)?;
+                    (published.manifest().clone(), published.url().to_owned())
+                }
+                None => (Manifest::read(dir).map_err(failure)?, url_of(dir)?),
+            };
+            let source = source.clone().unwrap_or(url);
+            let attached = attach(&global.client()?, &manifest, source).await?;
             change::show(&attached, global, out)
         }
         Command::Promote { number, force } => {
@@ -192,14 +199,34 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
                 HowDeep::Bytes => Depth::Bytes,
                 HowDeep::Records => Depth::Records,
             };
+            if let Some(url) = as_url(dir) {
+                let published = Published::open(url).await.map_err(failure)?;
+                published.verify(depth).await.map_err(failure)?;
+                return shown(published.manifest(), None, global, out);
+            }
             Generation::verify(dir, depth).map_err(failure)?;
             show(&Generation::open(dir).map_err(failure)?, global, out)
         }
     }
 }
 
+/// A location of objects instead of a directory.
+fn as_url(dir: &Path) -> Option<&str> {
+    dir.to_str().filter(|text| text.contains("://"))
+}
+
 fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let manifest = generation.manifest();
+    let index_bytes = Some(generation.index_bytes());
+    shown(generation.manifest(), index_bytes, global, out)
+}
+
+/// `index_bytes` is known only of a generation in a directory.
+fn shown(
+    manifest: &Manifest,
+    index_bytes: Option<u64>,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let shown = Shown {
         generation: hex(&manifest.digest()),
         records: manifest.records,
@@ -210,20 +237,24 @@ fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), F
         partitions: manifest.target.partitions.count(),
         shape: manifest.shape,
         false_positive_rate: manifest.shape.false_positive_rate(),
-        index_bits_per_key: bits_per_key(generation.index_bytes(), manifest.records),
+        index_bits_per_key: index_bytes.map(|bytes| bits_per_key(bytes, manifest.records)),
     };
     if global.json() {
         return out.json(&shown);
     }
     out.line(format!(
-        "generation {}: {} keys ({}) in {} ({}), for {} partitions; {:.2} bits of index per key",
+        "generation {}: {} keys ({}) in {} ({}), for {} partitions{}",
         &shown.generation[..16],
         text::count(shown.records),
         text::bytes(shown.payload_bytes),
         text::counted(shown.files, "file"),
         text::bytes(shown.file_bytes),
         text::count(u64::from(shown.partitions)),
-        shown.index_bits_per_key,
+        shown
+            .index_bits_per_key
+            .map_or_else(String::new, |bits| format!(
+                "; {bits:.2} bits of index per key"
+            )),
     ))
 }
 
@@ -246,7 +277,7 @@ mod tests {
                 payload_bytes: 0,
             },
             false_positive_rate: 0.5,
-            index_bits_per_key: 0.0,
+            index_bits_per_key: Some(0.0),
         });
         crate::out::assert_documented(&Found {
             record: JsonRow::key(b"k").value(b"v"),

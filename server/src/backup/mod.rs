@@ -47,7 +47,7 @@ use torc_store::{SealedSlice, StoreError};
 use crate::moves::Throttle;
 use crate::recipient::Recipient;
 use crate::registers::NoQuorum;
-use crate::shared::{Shared, stale, store_fault};
+use crate::shared::{Shared, object_fault, stale, store_fault};
 
 use lacking::Ours;
 
@@ -84,7 +84,7 @@ pub(crate) async fn start(
     }
     let partitions = checked_partitions(&table, node, &request.partitions)?;
     let location = Location::open(&request.url);
-    let location = location.map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
+    let location = location.map_err(|error| object_fault(&error))?;
     let place = shared.classes.backups.enter()?;
     let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
     let (messages, receiver) = mpsc::channel(1);
@@ -514,9 +514,9 @@ fn failed(what: &str) -> Fault {
 fn fault_of(error: &BackupError) -> Fault {
     let reason = match error {
         BackupError::Store(error) => return store_fault(error),
-        BackupError::Url { .. } | BackupError::Name { .. } => Reason::Invalid,
+        BackupError::Location(error) => return object_fault(error),
+        BackupError::Name { .. } => Reason::Invalid,
         BackupError::NoBackup { .. } => Reason::Refused,
-        BackupError::Damaged { .. } => Reason::Corrupt,
         _ => Reason::NotServing,
     };
     Fault::new(reason, error.to_string())

@@ -8,13 +8,14 @@ use torc_proto::v1::{
     self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse,
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
-use torc_proto::{Fault, Reason, WireError, version_to_wire};
+use torc_proto::{Fault, WireError, version_to_wire};
 use torc_ring::NodeId;
 use torc_ring::topology::{
     Arcs, Command, Generation, GenerationContent, GenerationState, Outcome, Topology,
 };
 
 use crate::clock::unix_ms;
+use crate::generations::Source;
 use crate::kv::find_namespace;
 use crate::shared::Shared;
 
@@ -157,11 +158,7 @@ pub(super) async fn heard(
 fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
     let manifest = <[u8; 32]>::try_from(&asked.manifest[..]);
     let manifest = manifest.map_err(|_| Fault::from(WireError::Field { field: "manifest" }))?;
-    if !asked.source.starts_with("file:///") {
-        let message =
-            "the source of a generation must be a directory that every node can read: file:///DIR";
-        return Err(Fault::new(Reason::Invalid, message));
-    }
+    Source::check(&asked.source)?;
     Ok(GenerationContent {
         manifest,
         source: asked.source,

@@ -6,8 +6,8 @@
 //! missing slice does not matter: a newly attached generation, a moving partition, a lost disk, or
 //! a kill.
 //!
-//! It copies a slice from another replica that is ready, as in a move; otherwise from the
-//! directory where the generation was built (`source`).
+//! It copies a slice from another replica that is ready, as in a move; otherwise from where the
+//! generation was built, a directory or an object store (`source`). What was fetched stays.
 
 mod source;
 
@@ -22,37 +22,61 @@ use torc_record::NamespaceId;
 use torc_ring::topology::{Command, Generation, RoutingTable};
 use torc_ring::{NodeId, Partition};
 
+pub(crate) use self::source::Source;
 use crate::moves::slices::receive;
 use crate::shared::{Shared, store_fault};
 
-/// Interval between checks if no topology arrives.
+/// Interval between checks if no topology arrives, and the longest after failures.
 const LOOK: Duration = Duration::from_secs(1);
+const LONGEST_LOOK: Duration = Duration::from_secs(8);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Slices copied from other nodes at a time.
 const COPIES: usize = 16;
 
 /// Maintains generations until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    // Apart, because fetching may take hours, and a promotion waits for every node.
+    let both = async { tokio::join!(fetch_all(&shared), tell_all(&shared)) };
+    shared.cancel.run_until_cancelled(both).await;
+}
+
+async fn fetch_all(shared: &Arc<Shared>) {
     let mut adopted = shared.adopted.subscribe();
-    let looking = async {
-        loop {
-            if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
-                && let Err(fault) = look(&shared, &table, me).await
-            {
-                tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
-            }
-            // Fails only while the node stops.
-            let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+    let mut pause = LOOK;
+    loop {
+        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node()) {
+            pause = match look(shared, &table, me).await {
+                Ok(()) => LOOK,
+                Err(fault) => {
+                    tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
+                    LONGEST_LOOK.min(pause * 2)
+                }
+            };
         }
-    };
-    shared.cancel.run_until_cancelled(looking).await;
+        // Fails only while the node stops.
+        let _ = tokio::time::timeout(pause, adopted.changed()).await;
+    }
+}
+
+/// Reports each adopted topology.
+async fn tell_all(shared: &Shared) {
+    let mut adopted = shared.adopted.subscribe();
+    loop {
+        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+            && shared.registers.get().is_some()
+            && let Err(fault) = tell_of_switches(shared, &table, me).await
+        {
+            tracing::debug!(%fault, "the topology group was not told of an adopted topology; retrying");
+        }
+        // Fails only while the node stops.
+        let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+    }
 }
 
 async fn look(shared: &Arc<Shared>, table: &Arc<RoutingTable>, me: NodeId) -> Result<(), Fault> {
     if shared.registers.get().is_none() {
         return Ok(());
     }
-    tell_of_switches(shared, table, me).await?;
     drop_what_is_gone(shared, table, me).await?;
     let mut failed = None;
     for generation in table.generations.values() {

@@ -1,153 +1,299 @@
-//! Reads slices from the directory where a generation was built.
+//! Reads slices from where a generation was built: a directory that this node sees, or an object
+//! store, whose endpoint and credentials come from the node's own environment.
+//!
+//! Nothing that is read is trusted: the manifest must have the digest that the topology states, and
+//! each slice the digest that the manifest states; then it is verified like one of another node.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::future::join_all;
-use torc_build::{FileEntry, Manifest, Shape, slices_of};
+use tokio::task::spawn_blocking;
+use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
 use torc_proto::{Fault, Reason};
+use torc_record::to_usize;
 use torc_ring::Partition;
 use torc_ring::topology::Generation;
-use torc_store::{SealedSlice, Seq, StoreError};
+use torc_store::{Seq, SliceInfo, StoreError};
 
 use super::failed;
+use crate::moves::slices::work;
+#[cfg(feature = "objects")]
+use crate::shared::object_fault;
 use crate::shared::{Shared, store_fault};
 
 /// Bytes that are read and charged to the rate limit at a time.
-const PIECE: usize = 1 << 20;
+const PIECE: u64 = 1 << 20;
+/// Reads at a time.
+const TOGETHER: usize = 8;
 
 type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
-/// Ingests the slices of these partitions file by file; all slices of a file come into force
-/// together.
+/// The location of a generation's files.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Dir(PathBuf),
+    #[cfg(feature = "objects")]
+    Objects(torc_objects::Location),
+}
+
+impl Source {
+    /// Checks a URL without reading or connecting.
+    pub(crate) fn check(url: &str) -> Result<(), Fault> {
+        Self::open(source_of(url).0).map(drop)
+    }
+
+    fn open(base: &str) -> Result<Self, Fault> {
+        if let Some(dir) = base
+            .strip_prefix("file://")
+            .filter(|it| it.starts_with('/'))
+        {
+            return Ok(Self::Dir(dir.into()));
+        }
+        #[cfg(feature = "objects")]
+        {
+            let location = torc_objects::Location::open(base);
+            location
+                .map(Self::Objects)
+                .map_err(|error| object_fault(&error))
+        }
+        #[cfg(not(feature = "objects"))]
+        {
+            let message = "this node was built without the feature `objects`: the source of a generation must \
+                 be a directory that every node can read, file:///DIR";
+            Err(Fault::new(Reason::Invalid, message))
+        }
+    }
+
+    async fn manifest(&self, base: &str, name: &str) -> Result<Manifest, Fault> {
+        match self {
+            Self::Dir(dir) => {
+                let (dir, name) = (dir.clone(), name.to_owned());
+                let reading = spawn_blocking(move || Manifest::read_named(&dir, &name));
+                let read = reading.await.map_err(|_| failed("reading a manifest"))?;
+                read.map_err(|error| Fault::new(Reason::NotServing, error.to_string()))
+            }
+            #[cfg(feature = "objects")]
+            Self::Objects(location) => {
+                let text = location.read(name, Manifest::MAX_LEN).await;
+                let text = text.map_err(|error| object_fault(&error))?;
+                let text = text.ok_or_else(|| unfit(base, &format!("has no {name}")))?;
+                let (base, name) = (PathBuf::from(base), name.to_owned());
+                let parsing = spawn_blocking(move || Manifest::parse(&text, &base, &name));
+                let parsed = parsing.await.map_err(|_| failed("reading a manifest"))?;
+                parsed.map_err(|error| Fault::new(Reason::Corrupt, error.to_string()))
+            }
+        }
+    }
+
+    async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, Fault> {
+        match self {
+            Self::Dir(dir) => {
+                let path = dir.join(name);
+                let reading = spawn_blocking(move || read_file(&path, range));
+                reading.await.map_err(|_| failed("reading a slice"))?
+            }
+            #[cfg(feature = "objects")]
+            Self::Objects(location) => {
+                let read = location.read_range(name, range).await;
+                read.map_err(|error| object_fault(&error))
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path, range: Range<u64>) -> Result<Bytes, Fault> {
+    let mut bytes = vec![0; to_usize(range.end - range.start)];
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.read_exact_at(&mut bytes, range.start));
+    read.map_err(|error| {
+        let reason = match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof => Reason::Corrupt,
+            _ => Reason::NotServing,
+        };
+        Fault::new(reason, format!("cannot read {}: {error}", path.display()))
+    })?;
+    Ok(bytes.into())
+}
+
+/// Ingests the slices of these partitions file by file; the slices of a file come into force
+/// together. A damaged slice does not hold up the others.
 pub(super) async fn take(
     shared: &Arc<Shared>,
     generation: &Arc<Generation>,
     wanted: BTreeSet<Partition>,
 ) -> Result<(), Fault> {
-    let (dir, manifest) = {
-        let generation = Arc::clone(generation);
-        let partitions = shared.settings.partitions;
-        let opening = tokio::task::spawn_blocking(move || {
-            open(&generation).and_then(|(dir, manifest)| {
-                if manifest.target.partitions != partitions {
-                    return Err(unfit(&dir, "was built for another number of partitions"));
-                }
-                Ok((dir, manifest))
-            })
-        });
-        opening.await.map_err(|_| failed("reading a manifest"))??
-    };
-    let (dir, manifest) = (Arc::new(dir), Arc::new(manifest));
-    for place in 0..manifest.files.len() {
-        let slices: BTreeSet<_> = manifest.files[place]
-            .slices
-            .iter()
-            .map(|slice| slice.partition)
-            .filter(|partition| wanted.contains(partition))
-            .collect();
-        if slices.is_empty() {
-            continue;
-        }
-        let (shared, dir, manifest) = (Arc::clone(shared), Arc::clone(&dir), Arc::clone(&manifest));
-        let runtime = tokio::runtime::Handle::current();
-        let reading = tokio::task::spawn_blocking(move || {
-            let entry = &manifest.files[place];
-            read_file(&shared, &runtime, (&dir, &manifest, entry), &slices)
-        });
-        let publishing = reading.await.map_err(|_| failed("reading slices"))??;
+    let content = generation.content.as_ref();
+    let url = content.map_or("", |content| content.source.as_str());
+    let (base, name) = source_of(url);
+    let source = Source::open(base)?;
+    let manifest = source.manifest(base, name).await?;
+    check(&manifest, generation, url)?;
+    if manifest.target.partitions != shared.settings.partitions {
+        return Err(unfit(url, "was built for another number of partitions"));
+    }
+    let mut why = None;
+    for entry in &manifest.files {
+        let slices = entry.slices.iter().copied();
+        let slices = slices.filter(|slice| wanted.contains(&slice.partition));
+        let runs = SliceEntry::runs(slices, PIECE);
+        let (publishing, fault) = fetch_file(shared, generation, &source, entry, runs).await;
         for published in join_all(publishing).await {
             published.map_err(|error| store_fault(&error))?;
         }
+        let fault = fault.map(|fault| Fault {
+            message: format!("{base}: {}", fault.message),
+            ..fault
+        });
+        match fault {
+            Some(fault) if fault.reason != Reason::Corrupt => return Err(fault),
+            fault => why = why.or(fault),
+        }
     }
-    Ok(())
+    why.map_or(Ok(()), Err)
 }
 
-/// The manifest, if it is the attached one.
-fn open(generation: &Generation) -> Result<(PathBuf, Manifest), Fault> {
+/// Whether the manifest is the attached one, and of a generation that nodes can serve.
+fn check(manifest: &Manifest, generation: &Generation, url: &str) -> Result<(), Fault> {
     let content = generation.content.as_ref();
-    let source = content.map(|content| content.source.as_str());
-    let dir = source.and_then(|source| source.strip_prefix("file://"));
-    let dir = PathBuf::from(dir.unwrap_or_default());
-    let manifest = Manifest::read(&dir).map_err(|error| {
-        let message = format!(
-            "cannot read the source of generation {}: {error}",
-            generation.id.number()
-        );
-        Fault::new(Reason::NotServing, message)
-    })?;
     let target = &manifest.target;
     if content.is_none_or(|content| content.manifest != manifest.digest()) {
         return Err(unfit(
-            &dir,
+            url,
             "holds a different generation than the attached one",
         ));
     }
     if (target.namespace, target.ballot) != (generation.id, generation.ballot) {
-        return Err(unfit(&dir, "was built for another generation"));
+        return Err(unfit(url, "was built for another generation"));
     }
     if manifest.shape != Shape::Values {
         return Err(unfit(
-            &dir,
+            url,
             "is keyless: nodes serve only generations of the shape `values`",
         ));
     }
-    Ok((dir, manifest))
+    Ok(())
 }
 
-fn unfit(dir: &Path, what: &str) -> Fault {
-    Fault::new(Reason::Refused, format!("{} {what}", dir.display()))
+fn unfit(url: &str, what: &str) -> Fault {
+    Fault::new(Reason::Refused, format!("{url} {what}"))
 }
 
-/// Reads and verifies slices of a file. The returned ingest puts them in force.
-fn read_file(
-    shared: &Shared,
-    runtime: &tokio::runtime::Handle,
-    (dir, manifest, entry): (&Path, &Manifest, &FileEntry),
-    wanted: &BTreeSet<Partition>,
-) -> Result<Vec<Publishing>, Fault> {
-    let slices = slices_of(dir, manifest, entry, wanted);
-    let slices = slices.map_err(|error| Fault::new(Reason::Corrupt, error.to_string()))?;
-    let key = shared.routing()?.digest_key;
-    let mut publishing: Vec<Publishing> = Vec::with_capacity(slices.len());
-    for (partition, slice) in slices {
-        if shared.cancel.is_cancelled() {
-            return Err(Fault::new(Reason::NotServing, "the node is stopping"));
+/// Fetches slices of a file, until the source fails. Returns the verified ones, to be put in force,
+/// and the first fault.
+async fn fetch_file(
+    shared: &Arc<Shared>,
+    generation: &Generation,
+    source: &Source,
+    entry: &FileEntry,
+    runs: Vec<Vec<SliceEntry>>,
+) -> (Vec<Publishing>, Option<Fault>) {
+    let name = entry.name();
+    let fetching = runs
+        .into_iter()
+        .map(|run| fetch_run(shared, generation, source, &name, run));
+    let mut fetching = futures::stream::iter(fetching).buffer_unordered(TOGETHER);
+    let (mut publishing, mut why) = (Vec::new(), None);
+    while let Some((fetched, fault)) = fetching.next().await {
+        publishing.extend(fetched);
+        match fault {
+            Some(fault) if fault.reason != Reason::Corrupt => return (publishing, Some(fault)),
+            fault => why = why.or(fault),
         }
-        let ingest = read_slice(shared, runtime, partition, &slice);
-        let mut ingest = ingest.map_err(|error| store_fault(&error))?;
-        let verified = ingest.verify(Some(&key));
-        verified.map_err(|error| store_fault(&error))?;
-        publishing.push(Box::pin(ingest.publish()));
     }
-    Ok(publishing)
+    (publishing, why)
 }
 
-fn read_slice(
-    shared: &Shared,
-    runtime: &tokio::runtime::Handle,
-    partition: Partition,
-    slice: &SealedSlice,
-) -> Result<torc_store::Ingest, StoreError> {
-    let info = slice.info()?;
-    let mut ingest = shared.store.ingest(partition, &[info])?;
-    let mut at = 0;
-    while at < info.len {
-        let bytes = slice.read(at, PIECE)?;
-        at += bytes.len() as u64;
-        // Uses the rate limit of transfers between nodes.
-        runtime.block_on(shared.throttle.take(bytes.len() as u64));
-        shared
-            .metrics
-            .transfer_received_bytes
-            .inc_by(bytes.len() as u64);
-        ingest.write(bytes)?;
+/// Fetches the slices of a run, until the source fails.
+async fn fetch_run(
+    shared: &Arc<Shared>,
+    generation: &Generation,
+    source: &Source,
+    name: &str,
+    run: Vec<SliceEntry>,
+) -> (Vec<Publishing>, Option<Fault>) {
+    let mut whole = None;
+    if let [first, .., last] = run[..] {
+        let range = first.at..last.at.saturating_add(last.len);
+        shared.throttle.take(range.end - range.start).await;
+        match source.read(name, range).await {
+            Ok(bytes) => whole = Some((first.at, bytes)),
+            Err(fault) => return (Vec::new(), Some(fault)),
+        }
     }
-    shared
-        .metrics
-        .transfer_received_records
-        .inc_by(slice.sizes().0);
-    Ok(ingest)
+    let (mut publishing, mut why) = (Vec::new(), None);
+    for slice in run {
+        let ready = whole.as_ref().map(|(from, bytes)| {
+            let at = to_usize(slice.at - from);
+            bytes.slice(at..at + to_usize(slice.len))
+        });
+        match fetch_slice(shared, generation, source, (name, slice), ready).await {
+            Ok(fetched) => publishing.push(fetched),
+            Err(fault) if fault.reason == Reason::Corrupt => why = why.or(Some(fault)),
+            Err(fault) => return (publishing, Some(fault)),
+        }
+    }
+    (publishing, why)
+}
+
+/// Fetches a slice, whose bytes may be `ready`.
+async fn fetch_slice(
+    shared: &Arc<Shared>,
+    generation: &Generation,
+    source: &Source,
+    (name, slice): (&str, SliceEntry),
+    mut ready: Option<Bytes>,
+) -> Result<Publishing, Fault> {
+    let infos = [SliceInfo {
+        len: slice.len,
+        digest: slice.digest,
+    }];
+    let of_slice = |fault: Fault| Fault {
+        message: format!(
+            "{name}: the slice of partition {}: {}",
+            slice.partition, fault.message
+        ),
+        ..fault
+    };
+    let ingest = shared.store.ingest(slice.partition, &infos);
+    let mut ingest = ingest.map_err(|error| of_slice(store_fault(&error)))?;
+    let mut at = 0;
+    while at < slice.len {
+        let table = shared.routing()?;
+        if !table.generations.contains_key(&generation.id) {
+            return Err(Fault::new(Reason::Refused, "the generation was dropped"));
+        }
+        let bytes = if let Some(bytes) = ready.take() {
+            bytes
+        } else {
+            let len = PIECE.min(slice.len - at);
+            // Uses the rate limit of transfers between nodes.
+            shared.throttle.take(len).await;
+            let from = slice.at.saturating_add(at);
+            let read = source.read(name, from..from.saturating_add(len)).await;
+            read.map_err(of_slice)?
+        };
+        let len = bytes.len() as u64;
+        shared.metrics.transfer_received_bytes.inc_by(len);
+        at += len;
+        let (is_all, key) = (at == slice.len, table.digest_key);
+        ingest = work(shared, move || {
+            ingest.write(bytes)?;
+            if is_all {
+                ingest.verify(Some(&key))?;
+            }
+            Ok(ingest)
+        })
+        .await
+        .map_err(of_slice)?;
+    }
+    let records = ingest.records();
+    shared.metrics.transfer_received_records.inc_by(records);
+    Ok(Box::pin(ingest.publish()))
 }

@@ -120,7 +120,7 @@ fn hung_up() -> Fault {
 }
 
 /// Runs blocking file work on a thread that may block.
-async fn work<T: Send + 'static>(
+pub(crate) async fn work<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
 ) -> Result<T, Fault> {

@@ -222,6 +222,13 @@ impl Ingest {
         Ok(())
     }
 
+    /// Records of the verified slices.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        let headers = self.verified.iter().map(|it| it.header.held());
+        headers.map(|held| held.records).sum()
+    }
+
     /// Checks a slice against the announced one, in memory or in the file.
     fn checked(
         &self,

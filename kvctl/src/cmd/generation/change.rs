@@ -47,28 +47,25 @@ pub(super) async fn reserve(
     show(&reserved.generation, global, out)
 }
 
-/// Attaches the generation in a directory, and waits until every node holds its share.
+/// The URL of a directory.
+pub(crate) fn url_of(dir: &Path) -> Result<String, Failure> {
+    let found = dir.canonicalize();
+    let dir = found.map_err(|source| Failure::file("find", dir, source))?;
+    Ok(format!("file://{}", dir.display()))
+}
+
+/// Attaches a generation, and waits until every node holds its share.
 pub(crate) async fn attach(
     client: &Client,
-    dir: &Path,
     manifest: &Manifest,
-    source: Option<&str>,
+    source: String,
 ) -> Result<Generation, Failure> {
     let id = manifest.target.namespace;
     if !id.is_generation() {
-        let dir = dir.display();
         return Err(Failure::Usage(format!(
-            "{dir} was built without a cluster: build again with `--into NAMESPACE`"
+            "{source} was built without a cluster: build again with `--into NAMESPACE`"
         )));
     }
-    let source = if let Some(source) = source {
-        source.to_owned()
-    } else {
-        let dir = dir
-            .canonicalize()
-            .map_err(|source| Failure::file("find", dir, source))?;
-        format!("file://{}", dir.display())
-    };
     let content = GenerationContent {
         manifest: manifest.digest(),
         source,

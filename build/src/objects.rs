@@ -1,0 +1,231 @@
+//! Generations in object stores.
+//!
+//! | object | holds |
+//! |---|---|
+//! | `HEX.part` | a file of the generation; `HEX` is BLAKE3 of its bytes |
+//! | `generation-NNNNNN-ID.json` | written last: the manifest, its number, and the start of its digest |
+//!
+//! The id in its name makes a manifest's name its own: two writers that choose one number write two
+//! objects, and a repeated upload finds the manifest that it wrote before. So nothing depends on
+//! conditional writes, which not every store has.
+
+use std::future::ready;
+use std::path::Path;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use torc_objects::{Location, ObjectError};
+use torc_record::{Digest, DigestKey, to_usize};
+use torc_store::bulk::LooseSlice;
+
+use crate::generation::check_file;
+use crate::manifest::{FileEntry, Manifest, SliceEntry};
+use crate::{BuildError, Depth, MANIFEST_FILE, source_of};
+
+/// Files that are sent or read at a time.
+const TOGETHER: usize = 4;
+/// Bytes of a file that are read at a time.
+const PIECE: u64 = 8 << 20;
+/// Limit of a slice that is checked in memory, bytes.
+const LONGEST_SLICE: u64 = 8 << 30;
+/// Names that a manifest tries, if something else has them.
+const ATTEMPTS: u64 = 16;
+
+/// A complete generation at a location of objects.
+#[derive(Debug, Clone)]
+pub struct Published {
+    location: Location,
+    url: String,
+    manifest: Manifest,
+}
+
+/// The number of a manifest, and its id.
+fn parse_name(object: &str) -> Option<(u64, &str)> {
+    let name = object
+        .strip_prefix("generation-")?
+        .strip_suffix(".json")?
+        .split_once('-')?;
+    Some((name.0.parse().ok()?, name.1))
+}
+
+impl Published {
+    /// Reads the manifest that a URL names, or the newest one at a location.
+    ///
+    /// # Errors
+    /// [`BuildError::NoGeneration`], [`BuildError::Objects`].
+    pub async fn open(url: &str) -> Result<Self, BuildError> {
+        let url = url.trim_end_matches('/');
+        let (base, mut object) = source_of(url);
+        let location = Location::open(base)?;
+        let listed;
+        if base == url {
+            listed = location.list("").await?;
+            let names = listed.iter().map(|(name, _)| name.as_str());
+            let numbered = names.filter_map(|name| Some((parse_name(name)?, name)));
+            object = numbered.max().map_or(MANIFEST_FILE, |(_, newest)| newest);
+        }
+        Self::read(location, base, object).await
+    }
+
+    async fn read(location: Location, base: &str, object: &str) -> Result<Self, BuildError> {
+        let text = location.read(object, Manifest::MAX_LEN).await?;
+        let text = text.ok_or_else(|| BuildError::NoGeneration {
+            dir: base.into(),
+            what: format!("it has no {object}"),
+        })?;
+        Ok(Self {
+            manifest: Manifest::parse(&text, Path::new(base), object)?,
+            location,
+            url: format!("{base}/{object}"),
+        })
+    }
+
+    /// Sends the generation of a directory to a location: its files, except those that are there,
+    /// then the manifest. `sent` hears of the bytes of each file that is there.
+    ///
+    /// # Errors
+    /// [`BuildError::NoGeneration`], [`BuildError::Objects`]. A repeated call continues.
+    pub async fn publish(dir: &Path, url: &str, sent: impl Fn(u64)) -> Result<Self, BuildError> {
+        let base = url.trim_end_matches('/');
+        Self::publish_at(dir, Location::open(base)?, base, sent).await
+    }
+
+    /// [`publish`](Self::publish) to a location that is already open.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub async fn publish_at(
+        dir: &Path,
+        location: Location,
+        url: &str,
+        sent: impl Fn(u64),
+    ) -> Result<Self, BuildError> {
+        let manifest = Manifest::read(dir)?;
+        let (at, sent) = (&location, &sent);
+        stream::iter(&manifest.files)
+            .map(async |entry| {
+                check_file(dir, entry, Depth::Names)?;
+                let name = entry.name();
+                at.upload(&name, &dir.join(&name), |_| ready(())).await?;
+                sent(entry.len);
+                Ok::<_, BuildError>(())
+            })
+            .buffer_unordered(TOGETHER)
+            .try_collect::<()>()
+            .await?;
+        let object = write_manifest(&location, &manifest).await?;
+        Ok(Self {
+            location,
+            url: format!("{url}/{object}"),
+            manifest,
+        })
+    }
+
+    /// The URL of its manifest, which nodes and `open` take.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its manifest.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Checks its files. Of a file, 8 MiB are in memory, or a slice if `depth` is
+    /// [`Depth::Records`].
+    ///
+    /// # Errors
+    /// [`BuildError::Objects`] names the first object that is missing or damaged.
+    pub async fn verify(&self, depth: Depth) -> Result<(), BuildError> {
+        stream::iter(&self.manifest.files)
+            .map(async |entry| {
+                self.check_file(entry, depth).await?;
+                if depth == Depth::Records {
+                    self.check_records(entry).await?;
+                }
+                Ok(())
+            })
+            .buffer_unordered(TOGETHER)
+            .try_collect()
+            .await
+    }
+
+    async fn check_file(&self, entry: &FileEntry, depth: Depth) -> Result<(), ObjectError> {
+        let name = entry.name();
+        match self.location.len(&name).await? {
+            None => return Err(ObjectError::damaged(&name, "it is missing")),
+            Some(len) if len != entry.len => {
+                let what = format!("it has {len} bytes instead of {}", entry.len);
+                return Err(ObjectError::damaged(&name, what));
+            }
+            Some(_) if depth == Depth::Names => return Ok(()),
+            Some(_) => {}
+        }
+        let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
+        while at < entry.len {
+            let to = entry.len.min(at + PIECE);
+            hasher.update(&self.location.read_range(&name, at..to).await?);
+            at = to;
+        }
+        if hasher.finalize().as_bytes() == &entry.digest {
+            return Ok(());
+        }
+        Err(ObjectError::damaged(&name, "its digest does not match"))
+    }
+
+    /// Checks that every record is intact, and that lookups find it. Files without slices have no
+    /// records.
+    async fn check_records(&self, entry: &FileEntry) -> Result<(), ObjectError> {
+        let (name, target) = (entry.name(), &self.manifest.target);
+        let key = DigestKey(target.digest_key);
+        for run in SliceEntry::runs(entry.slices.iter().copied(), PIECE) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            let impossible = || ObjectError::damaged(&name, "a slice has an impossible place");
+            let end = last.at.checked_add(last.len);
+            let end = end.filter(|end| *end <= entry.len && last.len <= LONGEST_SLICE);
+            let range = first.at..end.ok_or_else(impossible)?;
+            let bytes = self.location.read_range(&name, range).await?;
+            for slice in &run {
+                let of = |what: &str| {
+                    let what = format!("the slice of partition {}: {what}", slice.partition);
+                    ObjectError::damaged(&name, what)
+                };
+                let at = to_usize(slice.at - first.at);
+                let bytes = bytes.slice(at..at + to_usize(slice.len));
+                let read = LooseSlice::new(bytes, &slice.digest).map_err(of)?;
+                if read.partition() != slice.partition || read.partitions() != target.partitions {
+                    return Err(of("it is of another partition"));
+                }
+                let digest_of =
+                    |namespace, bytes: &[u8]| Some(Digest::with(&key, namespace, bytes));
+                read.verify(digest_of).map_err(of)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Creates the manifest under the next number; returns its name.
+async fn write_manifest(location: &Location, manifest: &Manifest) -> Result<String, BuildError> {
+    let id = blake3::Hash::from_bytes(manifest.digest()).to_hex();
+    let id = &id[..16];
+    let listed = location.list("").await?;
+    let numbers = listed.iter().filter_map(|(name, _)| parse_name(name));
+    let mine = numbers.clone().filter(|(_, other)| *other == id);
+    let next = numbers.map(|(number, _)| number).max();
+    let next = next.unwrap_or(0).saturating_add(1);
+    let first = mine.map(|(number, _)| number).max().unwrap_or(next);
+    let text = bytes::Bytes::from(manifest.sealed());
+    for number in std::iter::once(first).chain(next..next.saturating_add(ATTEMPTS)) {
+        let object = format!("generation-{number:06}-{id}.json");
+        // Something else under this name is damaged: it stays, and is passed over.
+        if location.create(&object, text.clone()).await? {
+            return Ok(object);
+        }
+    }
+    let what = "every name for it is taken by something else";
+    Err(ObjectError::damaged("the manifest", what).into())
+}

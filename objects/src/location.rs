@@ -1,0 +1,471 @@
+//! Locations of objects.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
+use tokio::io::AsyncReadExt as _;
+use url::Url;
+
+use crate::ObjectError;
+
+/// Bytes of a file to send at a time. Object stores need at least 5 MiB.
+const PIECE: usize = 8 << 20;
+
+/// A directory (`file:///DIR`), or a prefix in an object store (`s3://BUCKET/PREFIX` with the
+/// feature `s3`, `gs://BUCKET/PREFIX` with `gcs`, `az://CONTAINER/PREFIX` with `azure`).
+#[derive(Debug, Clone)]
+pub struct Location {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// The directory, if it is one.
+    dir: Option<PathBuf>,
+}
+
+/// What a URL names.
+enum Named {
+    Dir(Path, PathBuf),
+    /// A bucket, by the scheme of its service.
+    Bucket(Path),
+}
+
+/// Checks the form of a URL, even of a service that this program was built without.
+///
+/// # Errors
+/// [`ObjectError::Url`].
+pub fn check_url(url: &str) -> Result<(), ObjectError> {
+    named(url).map(drop)
+}
+
+fn named(url: &str) -> Result<Named, ObjectError> {
+    let wrong = |what: &str| wrong(url, what);
+    let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
+    match parsed.scheme() {
+        "file" => {
+            let path = parsed.to_file_path();
+            let path = path.map_err(|()| wrong("write file:///DIR"))?;
+            if path.parent().is_none() {
+                return Err(wrong("name a directory, not the root"));
+            }
+            let prefix = Path::from_absolute_path(&path);
+            let prefix = prefix.map_err(|error| wrong(&error.to_string()))?;
+            Ok(Named::Dir(prefix, path))
+        }
+        scheme @ ("s3" | "gs" | "az") => {
+            let names_more = !parsed.username().is_empty()
+                || parsed.password().is_some()
+                || parsed.port().is_some()
+                || parsed.query().is_some()
+                || parsed.fragment().is_some();
+            // The bucket may become a part of a host name.
+            let is_bucket = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+            let bucket = parsed.host_str().unwrap_or_default();
+            if names_more || bucket.is_empty() || !bucket.bytes().all(is_bucket) {
+                let what = format!("write {scheme}://BUCKET/PREFIX and nothing more");
+                return Err(wrong(&what));
+            }
+            let prefix = Path::from_url_path(parsed.path());
+            let prefix = prefix.map_err(|error| wrong(&error.to_string()))?;
+            Ok(Named::Bucket(prefix))
+        }
+        other => Err(wrong(&format!(
+            "{other}:// is not supported: use file:///DIR or s3://BUCKET/PREFIX"
+        ))),
+    }
+}
+
+fn wrong(url: &str, what: &str) -> ObjectError {
+    ObjectError::Url {
+        url: without_secrets(url),
+        what: what.to_owned(),
+    }
+}
+
+/// The object store of a URL, set up by the environment.
+fn service(url: &str) -> Result<Arc<dyn ObjectStore>, ObjectError> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    #[cfg(feature = "cloud")]
+    {
+        // The one provider of this program; it may have been chosen before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    match scheme {
+        #[cfg(feature = "s3")]
+        "s3" => {
+            let builder = object_store::aws::AmazonS3Builder::from_env().with_url(url);
+            built(url, "AWS_", builder.build())
+        }
+        #[cfg(feature = "gcs")]
+        "gs" => {
+            let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env().with_url(url);
+            built(url, "GOOGLE_", builder.build())
+        }
+        #[cfg(feature = "azure")]
+        "az" => {
+            let builder = object_store::azure::MicrosoftAzureBuilder::from_env().with_url(url);
+            built(url, "AZURE_", builder.build())
+        }
+        _ => {
+            let feature = match scheme {
+                "gs" => "gcs",
+                "az" => "azure",
+                _ => "s3",
+            };
+            let what = format!("this program was built without the feature `{feature}`");
+            Err(wrong(url, &what))
+        }
+    }
+}
+
+/// Without any setting of the service, a client library would ask the metadata address of the
+/// machine for credentials. Nobody who only names a URL should cause that.
+#[cfg(feature = "cloud")]
+fn built<S: ObjectStore>(
+    url: &str,
+    variables: &str,
+    store: Result<S, Error>,
+) -> Result<Arc<dyn ObjectStore>, ObjectError> {
+    let is_set_up = std::env::vars_os().any(|(name, _)| {
+        let name = name.to_string_lossy();
+        name.starts_with(variables)
+    });
+    if !is_set_up {
+        let what = format!(
+            "this process has no {variables}… environment variables: set the region or endpoint, and \
+             credentials"
+        );
+        return Err(wrong(url, &what));
+    }
+    match store {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => Err(wrong(url, &error.to_string())),
+    }
+}
+
+impl Location {
+    /// Checks a URL; nothing is read or written yet.
+    ///
+    /// # Errors
+    /// [`ObjectError::Url`].
+    pub fn open(url: &str) -> Result<Self, ObjectError> {
+        Ok(match named(url)? {
+            Named::Dir(prefix, dir) => Self {
+                store: Arc::new(LocalFileSystem::new().with_fsync(true)),
+                prefix,
+                dir: Some(dir),
+            },
+            Named::Bucket(prefix) => Self {
+                store: service(url)?,
+                prefix,
+                dir: None,
+            },
+        })
+    }
+
+    /// The same location behind another store, which may be slow, or fail.
+    #[must_use]
+    pub fn through(
+        &self,
+        other: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
+    ) -> Self {
+        Self {
+            store: other(Arc::clone(&self.store)),
+            prefix: self.prefix.clone(),
+            dir: None,
+        }
+    }
+
+    fn path(&self, object: &str) -> Path {
+        let prefix = self.prefix.parts().map(|part| part.as_ref().to_owned());
+        let parts = prefix.chain(object.split('/').map(str::to_owned));
+        parts.collect()
+    }
+
+    /// Creates an object. Returns whether it now has these bytes; otherwise another writer has
+    /// created it.
+    ///
+    /// If the answer is lost, a repeated request finds the object there, as if another writer had
+    /// created it; and some stores know no conditional writes. So the object is read back.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`]: it may have been created.
+    pub async fn create(&self, object: &str, bytes: Bytes) -> Result<bool, ObjectError> {
+        let path = self.path(object);
+        let put = |mode: PutMode| {
+            let (bytes, path) = (bytes.clone(), path.clone());
+            async move { self.store.put_opts(&path, bytes.into(), mode.into()).await }
+        };
+        let written = match put(PutMode::Create).await {
+            Err(Error::NotImplemented { .. }) => match self.len(object).await? {
+                Some(_) => Ok(None),
+                None => put(PutMode::Overwrite).await.map(Some),
+            },
+            Err(Error::AlreadyExists { .. }) => Ok(None),
+            written => written.map(Some),
+        };
+        let failure = match written {
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) => None,
+            Err(source) => Some(source),
+        };
+        let stored = self.read(object, bytes.len() as u64).await;
+        match (stored, failure) {
+            (Ok(Some(stored)), _) if stored == bytes => Ok(true),
+            (Ok(_) | Err(ObjectError::Damaged { .. }), None) => Ok(false),
+            (Err(error), None) => Err(error),
+            (_, Some(source)) => Err(failed("write", object)(source)),
+        }
+    }
+
+    /// Makes a synced file an object named by its content. A directory on the same file system takes
+    /// the file itself; anything else gets a copy. Awaits `pace` for each piece.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub async fn hand_over<F: Future<Output = ()> + Send>(
+        &self,
+        object: &str,
+        file: &FilePath,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<(), ObjectError> {
+        if let Some(dir) = &self.dir {
+            let (from, to) = (file.to_owned(), dir.join(object));
+            let moved = tokio::task::spawn_blocking(move || move_file(&from, &to)).await;
+            // Whatever prevented it: a copy works, or tells why not.
+            if let Ok(Ok(mut left)) = moved {
+                while left > 0 {
+                    let piece = left.min(PIECE as u64);
+                    pace(piece).await;
+                    left -= piece;
+                }
+                return Ok(());
+            }
+        }
+        self.upload(object, file, pace).await.map(drop)
+    }
+
+    /// Writes a file as an object named by its content, unless one of its length is there. Returns
+    /// whether it was sent. Awaits `pace` before it sends each piece.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`], [`ObjectError::Io`].
+    pub async fn upload<F: Future<Output = ()> + Send>(
+        &self,
+        object: &str,
+        file: &FilePath,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<bool, ObjectError> {
+        let mut file = tokio::fs::File::open(file)
+            .await
+            .map_err(ObjectError::io("open a file to send"))?;
+        let len = file.metadata().await;
+        let len = len.map_err(ObjectError::io("read a file to send"))?.len();
+        if self.len(object).await? == Some(len) {
+            return Ok(false);
+        }
+        match self.send(object, &mut file, len, pace).await {
+            Ok(()) => Ok(true),
+            // If only the answer was lost, the object is there.
+            Err(_) if self.len(object).await.is_ok_and(|found| found == Some(len)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send<F: Future<Output = ()> + Send>(
+        &self,
+        object: &str,
+        file: &mut tokio::fs::File,
+        len: u64,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<(), ObjectError> {
+        let path = self.path(object);
+        if len <= PIECE as u64 {
+            let bytes = piece(file).await?;
+            pace(len).await;
+            let sent = self.store.put(&path, bytes.into()).await;
+            return sent.map(drop).map_err(failed("write", object));
+        }
+        let upload = self.store.put_multipart(&path).await;
+        let mut upload = upload.map_err(failed("write", object))?;
+        let sending = async {
+            loop {
+                let bytes = piece(file).await?;
+                if bytes.is_empty() {
+                    break;
+                }
+                pace(bytes.len() as u64).await;
+                let sent = upload.put_part(bytes.into()).await;
+                sent.map_err(failed("write", object))?;
+            }
+            upload.complete().await.map_err(failed("write", object))
+        };
+        match sending.await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // What was sent is of no use; if even this fails, the store collects it.
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The bytes of an object of at most `longest` bytes; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`ObjectError::Damaged`]: it is longer. [`ObjectError::Object`].
+    pub async fn read(&self, object: &str, longest: u64) -> Result<Option<Bytes>, ObjectError> {
+        let got = match self.store.get(&self.path(object)).await {
+            Ok(got) => got,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(source) => return Err(failed("read", object)(source)),
+        };
+        if got.meta.size > longest {
+            return Err(ObjectError::damaged(object, "it is too long"));
+        }
+        got.bytes().await.map(Some).map_err(failed("read", object))
+    }
+
+    /// A part of an object, exactly as long as requested.
+    ///
+    /// # Errors
+    /// [`ObjectError::Damaged`]: it is missing or shorter. [`ObjectError::Object`].
+    pub async fn read_range(&self, object: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let wanted = range.end.saturating_sub(range.start);
+        let got = self.store.get_range(&self.path(object), range).await;
+        let bytes = got.map_err(|source| match source {
+            Error::NotFound { .. } => ObjectError::damaged(object, "it is missing"),
+            source => failed("read", object)(source),
+        })?;
+        if bytes.len() as u64 != wanted {
+            return Err(ObjectError::damaged(object, "it is cut off"));
+        }
+        Ok(bytes)
+    }
+
+    /// The length of an object; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`].
+    pub async fn len(&self, object: &str) -> Result<Option<u64>, ObjectError> {
+        match self.store.head(&self.path(object)).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(source) => Err(failed("look for", object)(source)),
+        }
+    }
+
+    /// The objects below a name, or all for an empty one, relative to it, each with its length.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`].
+    pub async fn list(&self, below: &str) -> Result<Vec<(String, u64)>, ObjectError> {
+        let path = if below.is_empty() {
+            self.prefix.clone()
+        } else {
+            self.path(below)
+        };
+        let listed: Result<Vec<_>, _> = self.store.list(Some(&path)).try_collect().await;
+        let listed = match listed {
+            Err(Error::NotFound { .. }) => return Ok(Vec::new()),
+            listed => listed.map_err(failed("list", below))?,
+        };
+        let relative = listed.iter().filter_map(|meta| {
+            let parts = meta.location.prefix_match(&path)?;
+            let name: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
+            Some((name.join("/"), meta.size))
+        });
+        Ok(relative.collect())
+    }
+
+    /// Removes an object, if it exists.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`].
+    pub async fn remove(&self, object: &str) -> Result<(), ObjectError> {
+        match self.store.delete(&self.path(object)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(failed("remove", object)(source)),
+        }
+    }
+}
+
+/// Moves a synced file durably. Returns its length.
+fn move_file(from: &FilePath, to: &FilePath) -> io::Result<u64> {
+    let len = fs::metadata(from)?.len();
+    let dir = to.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(dir)?;
+    fs::rename(from, to)?;
+    // Of the directories that were just made, too.
+    for dir in dir.ancestors().take(2) {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(len)
+}
+
+/// The next piece of a file; empty at its end.
+async fn piece(file: &mut tokio::fs::File) -> Result<Bytes, ObjectError> {
+    let mut piece = Vec::new();
+    let read = file.take(PIECE as u64).read_to_end(&mut piece).await;
+    read.map_err(ObjectError::io("read a file to send"))?;
+    Ok(piece.into())
+}
+
+fn failed(action: &'static str, object: &str) -> impl FnOnce(Error) -> ObjectError {
+    let object = object.to_owned();
+    move |source| ObjectError::Object {
+        action,
+        object,
+        source,
+    }
+}
+
+/// A URL without user, password and query, safe to print.
+fn without_secrets(url: &str) -> String {
+    let Ok(mut parsed) = Url::parse(url) else {
+        return "the URL".to_owned();
+    };
+    parsed.set_query(None);
+    parsed.set_fragment(None);
+    // Only fails where there is none to remove.
+    let _ = parsed.set_password(None);
+    let _ = parsed.set_username("");
+    parsed.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_directory_takes_the_file_itself_and_anything_else_a_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = Url::from_directory_path(dir.path().join("objects")).unwrap();
+        let directory = Location::open(url.as_str()).unwrap();
+        let copying = directory.through(|store| store);
+        let content = vec![7; PIECE + 5];
+        for (location, is_copied) in [(directory, false), (copying, true)] {
+            let file = dir.path().join("file");
+            fs::write(&file, &content).unwrap();
+            let paced = AtomicU64::new(0);
+            let pace = |bytes| {
+                paced.fetch_add(bytes, Ordering::Relaxed);
+                std::future::ready(())
+            };
+            let object = format!("packs/copied-{is_copied}");
+            location.hand_over(&object, &file, pace).await.unwrap();
+            assert_eq!(file.exists(), is_copied);
+            assert_eq!(paced.into_inner(), content.len() as u64);
+            let read = location.read(&object, u64::MAX).await.unwrap();
+            assert_eq!(read.unwrap(), content);
+        }
+    }
+}
