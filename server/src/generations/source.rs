@@ -39,8 +39,9 @@ type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Dir(PathBuf),
+    /// With its URL, for messages.
     #[cfg(feature = "objects")]
-    Objects(torc_objects::Location),
+    Objects(torc_objects::Location, String),
 }
 
 impl Source {
@@ -60,7 +61,7 @@ impl Source {
         {
             let location = torc_objects::Location::open(base);
             location
-                .map(Self::Objects)
+                .map(|location| Self::Objects(location, base.to_owned()))
                 .map_err(|error| object_fault(&error))
         }
         #[cfg(not(feature = "objects"))]
@@ -71,7 +72,7 @@ impl Source {
         }
     }
 
-    async fn manifest(&self, base: &str, name: &str) -> Result<Manifest, Fault> {
+    async fn manifest(&self, name: &str) -> Result<Manifest, Fault> {
         match self {
             Self::Dir(dir) => {
                 let (dir, name) = (dir.clone(), name.to_owned());
@@ -80,7 +81,7 @@ impl Source {
                 read.map_err(|error| Fault::new(Reason::NotServing, error.to_string()))
             }
             #[cfg(feature = "objects")]
-            Self::Objects(location) => {
+            Self::Objects(location, base) => {
                 let text = location.read(name, Manifest::MAX_LEN).await;
                 let text = text.map_err(|error| object_fault(&error))?;
                 let text = text.ok_or_else(|| unfit(base, &format!("has no {name}")))?;
@@ -100,7 +101,7 @@ impl Source {
                 reading.await.map_err(|_| failed("reading a slice"))?
             }
             #[cfg(feature = "objects")]
-            Self::Objects(location) => {
+            Self::Objects(location, _) => {
                 let read = location.read_range(name, range).await;
                 read.map_err(|error| object_fault(&error))
             }
@@ -133,7 +134,7 @@ pub(super) async fn take(
     let url = content.map_or("", |content| content.source.as_str());
     let (base, name) = source_of(url);
     let source = Source::open(base)?;
-    let manifest = source.manifest(base, name).await?;
+    let manifest = source.manifest(name).await?;
     check(&manifest, generation, url)?;
     if manifest.target.partitions != shared.settings.partitions {
         return Err(unfit(url, "was built for another number of partitions"));
