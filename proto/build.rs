@@ -39,7 +39,7 @@ fn main() -> Result<(), Failed> {
 
 /// The access that each call requires. A call that is missing here, or an entry without a call,
 /// fails the build.
-const ACCESS: [(&str, &str); 42] = [
+const ACCESS: [(&str, &str); 43] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
     ("Kv/Delete", "Write"),
@@ -56,6 +56,7 @@ const ACCESS: [(&str, &str); 42] = [
     ("Cluster/Abort", "Admin"),
     ("Cluster/CreateNamespace", "Admin"),
     ("Cluster/DropNamespace", "Admin"),
+    ("Cluster/RaiseEpoch", "Admin"),
     ("Cluster/ChangeGeneration", "Admin"),
     ("Cluster/ListGenerations", "Observe"),
     ("Cluster/Status", "Observe"),

@@ -70,6 +70,8 @@ pub struct Namespace {
 pub struct Line {
     /// Which.
     pub partition: u32,
+    /// An epoch that no ballot in the slices is above.
+    pub epoch: u64,
     /// Slices; the record of a key with the highest ballot wins.
     pub slices: Vec<PackSlice>,
 }
@@ -117,6 +119,8 @@ pub struct Sums {
     pub records: u64,
     /// Bytes of the slices.
     pub bytes: u64,
+    /// An epoch that no ballot in the backup is above.
+    pub epoch: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -366,6 +370,7 @@ impl Writing {
         for line in kept.filter(|line| !line.slices.is_empty()) {
             text.extend_from_slice(&line_of(line));
             sums.partitions += 1;
+            sums.epoch = sums.epoch.max(line.epoch);
             sums.slices += line.slices.len() as u64;
             sums.records += line.slices.iter().map(|it| it.records).sum::<u64>();
             sums.bytes += line.slices.iter().map(|it| it.len).sum::<u64>();

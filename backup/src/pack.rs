@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use torc_record::Record;
+use torc_record::{Epoch, Record};
 use torc_ring::{Partition, Partitions};
 use torc_store::bulk::{PackedRecord, Placed, SliceFileWriter, pack};
 use torc_store::{SealedSlice, StoreError};
@@ -40,7 +40,7 @@ pub struct PackWriter {
     pack: Option<SliceFileWriter>,
     /// The content of the current pack.
     placed: Vec<(Partition, Placed, u64)>,
-    lines: BTreeMap<Partition, Vec<PackSlice>>,
+    lines: BTreeMap<Partition, (Epoch, Vec<PackSlice>)>,
     counts: Part,
 }
 
@@ -76,9 +76,11 @@ impl PackWriter {
         self.counts
     }
 
-    /// Adds a partition to the part, even if it holds no records.
-    pub fn begin(&mut self, partition: Partition) {
-        self.lines.entry(partition).or_default();
+    /// Adds a partition to the part, even if it holds no records. No ballot in its slices is above
+    /// this epoch.
+    pub fn begin(&mut self, partition: Partition, epoch: Epoch) {
+        let (known, _) = self.lines.entry(partition).or_default();
+        *known = epoch.max(*known);
     }
 
     /// Adds a slice of the node's store, unless an earlier backup has it. Reads and writes files.
@@ -95,7 +97,7 @@ impl PackWriter {
         if let Some(known) = self.known.0.get(&info.digest) {
             self.counts.records += known.records;
             self.counts.known += known.len;
-            self.lines.entry(partition).or_default().push(*known);
+            self.lines.entry(partition).or_default().1.push(*known);
             return Ok(());
         }
         let placed = self.pack()?.push_sealed(slice)?;
@@ -115,6 +117,8 @@ impl PackWriter {
         if records.is_empty() {
             return Ok(());
         }
+        let epochs = records.iter().map(|record| record.ballot.epoch);
+        self.begin(partition, epochs.max().unwrap_or_default());
         let mut packed = Vec::with_capacity(records.len());
         for record in records {
             let mut bytes = Vec::new();
@@ -189,7 +193,7 @@ impl PackWriter {
                 digest: placed.digest,
                 records,
             };
-            self.lines.entry(partition).or_default().push(slice);
+            self.lines.entry(partition).or_default().1.push(slice);
         }
         Ok(())
     }
@@ -207,8 +211,9 @@ impl PackWriter {
         self.send(location, pace).await?;
         let lines = self.lines.into_iter();
         let lines: Vec<Line> = lines
-            .map(|(partition, slices)| Line {
+            .map(|(partition, (epoch, slices))| Line {
                 partition: partition.0,
+                epoch: epoch.0,
                 slices,
             })
             .collect();

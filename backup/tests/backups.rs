@@ -135,7 +135,7 @@ impl Fixture {
         let packs = TempDir::new_in(self.dir.path()).unwrap();
         let mut writer = PackWriter::new(packs.path(), partitions(), known);
         for partition in wanted {
-            writer.begin(partition);
+            writer.begin(partition, Epoch(1));
             let here = extra.iter().filter(|it| partition_of(it) == partition);
             let here: Vec<_> = here.cloned().collect();
             writer.push_records(partition, &here).unwrap();

@@ -7,7 +7,7 @@ use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_ring::NodeId;
 
-use torc_record::to_millis;
+use torc_record::{Epoch, to_millis};
 
 use crate::call::request;
 use crate::client::checked_key;
@@ -358,6 +358,36 @@ impl Client {
             async move {
                 ClusterClient::new(channel)
                     .drop_namespace(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Ok(answer.unheard.into_iter().map(NodeId).collect())
+    }
+
+    /// Raises the epoch of a namespace's partitions above this one, so that every write that begins
+    /// later has a higher version than any of that epoch. Returns once every member acts in the new
+    /// epoch, or after the timeout with the members that may still write in an earlier one: then
+    /// repeat the call, which is harmless.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) while partitions move; and as
+    /// [`Client::status`].
+    pub async fn raise_epoch(
+        &self,
+        namespace: impl Into<String>,
+        above: Epoch,
+    ) -> Result<Vec<NodeId>, Error> {
+        let namespace = namespace.into();
+        let sending = |channel, budget| {
+            let message = v1::RaiseEpochRequest {
+                namespace: namespace.clone(),
+                above: above.0,
+            };
+            async move {
+                ClusterClient::new(channel)
+                    .raise_epoch(request(message, budget))
                     .await
             }
         };

@@ -21,9 +21,28 @@ impl Client {
         namespace: impl Into<String>,
     ) -> Result<Reservation, Error> {
         let namespace = namespace.into();
-        let change = Change::Reserve(v1::ReserveGeneration { namespace });
+        let merge = false;
+        let change = Change::Reserve(v1::ReserveGeneration { namespace, merge });
         let answer = self.change_generation(change).await?;
         Reservation::from_wire(answer).map_err(|error| Error::malformed(error, true))
+    }
+
+    /// Reserves a merge into a linearizable namespace: puts with
+    /// [`Condition::IfOlderThan`](crate::Condition::IfOlderThan) the [`Generation::version`] of the
+    /// answer then replace what was there before, and no write that begins after the reservation. The
+    /// reservation is complete once no member is [`Generation::unheard`]: ask
+    /// [`Client::generations`]. Until you drop it, the cluster keeps deleted and expired keys of
+    /// the namespace. If the answer is lost, the library's retry reserves another one: drop the
+    /// first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is not linearizable, or while
+    /// partitions move; and as [`Client::status`].
+    pub async fn reserve_merge(&self, namespace: impl Into<String>) -> Result<Generation, Error> {
+        let (namespace, merge) = (namespace.into(), true);
+        self.change(Change::Reserve(v1::ReserveGeneration { namespace, merge }))
+            .await
     }
 
     /// Attaches the content of a reserved generation, or attaches a rolled-back one again: nodes
@@ -74,7 +93,7 @@ impl Client {
         Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))
     }
 
-    /// Drops a generation that is not current: nodes delete their slices of it.
+    /// Drops a generation that is not current, so nodes delete their slices of it; or ends a merge.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is current, or while a member may

@@ -71,6 +71,9 @@ pub enum Condition {
     IfAbsent,
     /// The key's newest version is this one.
     IfVersion(Version),
+    /// The key's version is below this one. A deleted or expired key has the version of its last write,
+    /// until it is collected; then it has that of the collection.
+    IfOlderThan(Version),
 }
 
 impl Condition {
@@ -79,6 +82,9 @@ impl Condition {
             Self::IfAbsent => v1::condition::Kind::IfAbsent(true),
             Self::IfVersion(version) => {
                 v1::condition::Kind::IfVersion(torc_proto::version_to_wire(version))
+            }
+            Self::IfOlderThan(version) => {
+                v1::condition::Kind::IfOlderThan(torc_proto::version_to_wire(version))
             }
         };
         v1::Condition { kind: Some(kind) }

@@ -35,6 +35,8 @@ pub(crate) enum Stored {
     Yes,
     /// Already expired, so not sent.
     Expired,
+    /// Of a merge: the key was written or deleted since its reservation, which stays.
+    Superseded,
     /// Not stored; a retry would not help.
     No(Failure),
     /// Not stored; a retry may help.
@@ -63,13 +65,15 @@ pub(crate) struct Report {
     pub(crate) payload_bytes: u64,
     /// Rows left out because they had expired.
     pub(crate) expired: u64,
+    /// Rows of a merge whose keys have newer versions.
+    pub(crate) superseded: u64,
     /// Rows that may or may not be stored.
     pub(crate) unknown: u64,
     /// Rows that were sent but not stored.
     pub(crate) failed: u64,
     /// Times a row was sent again.
     pub(crate) retried: u64,
-    /// Every row that starts before this line is stored or had expired.
+    /// Every row that starts before this line is stored, had expired or was superseded.
     pub(crate) resume_line: u64,
 }
 
@@ -291,6 +295,7 @@ where
                 self.report.payload_bytes += (row.row.key.len() + row.row.value.len()) as u64;
             }
             Stored::Expired => self.report.expired += 1,
+            Stored::Superseded => self.report.superseded += 1,
             Stored::No(failure) | Stored::NotYet(failure) => {
                 self.report.failed += 1;
                 self.lose(row.line, LoadEnd::Store(failure));

@@ -2,7 +2,7 @@
 //!
 //! A received configuration is checked like a stored one. The history of a partition is not
 //! sent, because clients do not compare versions: a reader of this form treats no earlier epoch
-//! as settled.
+//! as settled. Nor is sent whether a merge is open, which only nodes act on.
 
 use torc_record::Epoch;
 use torc_ring::replicas::{Config, Member, Seat, Settled, Stage, Votes};
@@ -77,6 +77,7 @@ pub(crate) fn config_from_wire(
         excluded: votes(sent.excluded)?,
         seats: seats.collect(),
         settled: Settled::unknown_before(epoch),
+        merging: false,
     };
     config.check().map_err(|_| IMPOSSIBLE)?;
     Ok(config)

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use torc_client::Error;
 
 use crate::answer::Answer;
-use crate::convert::Settings;
+use crate::convert::{Conditions, Settings};
 use crate::error;
 use crate::operations::{Operation, Operations};
 use crate::process::{Owned, runtime};
@@ -206,6 +206,7 @@ impl Core {
         self.start(future, self.operations.get(key, stale, versioned)?)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as in Python")]
     fn put(
         &self,
         future: Object<'_, '_>,
@@ -213,11 +214,15 @@ impl Core {
         value: Object<'_, '_>,
         if_absent: bool,
         if_version: Option<Object<'_, '_>>,
+        if_older_than: Option<Object<'_, '_>>,
         ttl: Option<Object<'_, '_>>,
     ) -> PyResult<Ticket> {
-        let put = self
-            .operations
-            .put(key, value, if_absent, if_version, ttl)?;
+        let conditions = Conditions {
+            if_absent,
+            if_version,
+            if_older_than,
+        };
+        let put = self.operations.put(key, value, &conditions, ttl)?;
         self.start(future, put)
     }
 

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 
-use crate::convert::Settings;
+use crate::convert::{Conditions, Settings};
 use crate::error;
 use crate::operations::{Operation, Operations};
 use crate::process::{runtime, wait};
@@ -69,18 +69,22 @@ impl Client {
         self.wait(key.py(), self.operations.get(key, stale, true)?)
     }
 
-    #[pyo3(signature = (key, value, *, if_absent = false, if_version = None, ttl = None))]
+    #[pyo3(signature = (key, value, *, if_absent = false, if_version = None, if_older_than = None, ttl = None))]
     fn put<'py>(
         &self,
         key: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
         if_absent: bool,
         if_version: Option<&Bound<'py, PyAny>>,
+        if_older_than: Option<&Bound<'py, PyAny>>,
         ttl: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let put = self
-            .operations
-            .put(key, value, if_absent, if_version, ttl)?;
+        let conditions = Conditions {
+            if_absent,
+            if_version,
+            if_older_than,
+        };
+        let put = self.operations.put(key, value, &conditions, ttl)?;
         self.wait(key.py(), put)
     }
 

@@ -98,19 +98,29 @@ pub(crate) fn if_version(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Co
         .transpose()
 }
 
+/// The conditions of a put, as given.
+pub(crate) struct Conditions<'a, 'py> {
+    pub(crate) if_absent: bool,
+    pub(crate) if_version: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) if_older_than: Option<&'a Bound<'py, PyAny>>,
+}
+
 pub(crate) fn put_options(
-    if_absent: bool,
-    version: Option<&Bound<'_, PyAny>>,
+    given: &Conditions<'_, '_>,
     ttl: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PutOptions> {
-    let condition = match (if_absent, if_version(version)?) {
-        (true, Some(_)) => {
-            let why = "if_absent and if_version exclude each other";
-            return Err(PyValueError::new_err(why));
-        }
-        (true, None) => Some(Condition::IfAbsent),
-        (false, condition) => condition,
-    };
+    let older = given.if_older_than.map(version).transpose()?;
+    let conditions = [
+        given.if_absent.then_some(Condition::IfAbsent),
+        if_version(given.if_version)?,
+        older.map(Condition::IfOlderThan),
+    ];
+    let mut conditions = conditions.into_iter().flatten();
+    let condition = conditions.next();
+    if conditions.next().is_some() {
+        let why = "if_absent, if_version and if_older_than exclude each other";
+        return Err(PyValueError::new_err(why));
+    }
     let ttl = ttl.map(duration).transpose()?;
     Ok(PutOptions { condition, ttl })
 }

@@ -10,7 +10,7 @@ use torc_client::{Client, Consistency, Error, GetOptions, ScanCursor, ScanOption
 
 use crate::answer::{Answer, Many};
 use crate::arrow;
-use crate::convert::{self, Settings};
+use crate::convert::{self, Conditions, Settings};
 use crate::error::{self, Unusable};
 use crate::process::Owned;
 use crate::scan::Records;
@@ -111,13 +111,12 @@ impl Operations {
         &self,
         key: Object<'_, '_>,
         value: Object<'_, '_>,
-        if_absent: bool,
-        if_version: Option<Object<'_, '_>>,
+        conditions: &Conditions<'_, '_>,
         ttl: Option<Object<'_, '_>>,
     ) -> PyResult<impl Operation + use<>> {
         let client = self.client(key.py())?;
         let (key, value) = (convert::bytes(key, "key")?, convert::bytes(value, "value")?);
-        let options = convert::put_options(if_absent, if_version, ttl)?;
+        let options = convert::put_options(conditions, ttl)?;
         Ok(async move {
             client
                 .put_with(key, value, options)

@@ -91,6 +91,16 @@ def test_a_write_on_a_version_fails_when_there_is_a_newer_one(client: torc.Clien
         client.put(key, b"4", if_version=str(new))  # type: ignore[arg-type]
 
 
+def test_a_write_below_a_version_replaces_only_what_is_older(client: torc.Client, key: bytes) -> None:
+    bound = client.put(key, b"1")
+    with pytest.raises(torc.Conflict):
+        client.put(key, b"2", if_older_than=bound)
+    newer = client.put(key, b"3")
+    assert client.delete(key) is True
+    with pytest.raises(torc.Conflict):
+        client.put(key, b"5", if_older_than=newer)
+
+
 def test_versions_are_ordered_and_survive_text_and_pickle(client: torc.Client, key: bytes) -> None:
     first, second = client.put(key, b"1"), client.put(key, b"2")
     assert first < second and first != second and len({first, second, first}) == 2

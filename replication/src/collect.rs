@@ -45,9 +45,13 @@ impl Collector {
     /// partition is stable. During a move, a collection would be safe, because newcomers are asked
     /// too, but useless, because they hold different records. Choose `upto` some seconds in the
     /// past: replicas refuse running writes below it.
+    ///
+    /// Also `None` while a merge into the partition is open: an absent key would get a version above
+    /// the reserved ballot, and merged records of keys that were never written would be refused.
     #[must_use]
     pub fn new(config: Arc<Config>, upto: Ballot, mutations: Mutations) -> Option<Self> {
-        let fits = config.stage == Stage::Stable && upto.epoch == config.epoch;
+        let pauses = config.merging && !mutations.has(Mutation::CollectsDuringMerge);
+        let fits = config.stage == Stage::Stable && upto.epoch == config.epoch && !pauses;
         fits.then(|| Self {
             sums: vec![None; config.members.len()],
             config,

@@ -56,6 +56,10 @@ impl World {
                 workload.known.remove(&who);
                 Seen::Value(0)
             }
+            Outcome::Written { existed: false, .. } => {
+                workload.known.remove(&who);
+                Seen::Value(0)
+            }
             Outcome::Written { version, fast, .. } => {
                 fast_one = *fast;
                 match operation.writes() {

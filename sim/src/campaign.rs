@@ -218,4 +218,8 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
         39,
     ),
     plan(Mutation::ExpiryUnnoted, Profile::Eventual, 48),
+    plan(Mutation::ReservesUnheard, Profile::Merges, 4),
+    plan(Mutation::CollectsDuringMerge, Profile::Merges, 857),
+    plan(Mutation::MergesOverTombstones, Profile::Merges, 0),
+    plan(Mutation::UnrecordedDeletes, Profile::Merges, 3),
 ];

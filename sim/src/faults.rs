@@ -424,6 +424,7 @@ impl World {
                 self.ambush(&before);
             }
         }
+        self.follow_merges();
         self.discard();
         let after = self.rng.between(1_000, 5_000);
         self.schedule(after, Event::Group);

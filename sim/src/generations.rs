@@ -297,6 +297,7 @@ impl World {
         } else {
             let reserve = Command::ReserveGeneration {
                 namespace: NAME.to_owned(),
+                merge: false,
                 at_ms: 1,
             };
             let Some(Outcome::Reserved { number }) = self.commit(reserve) else {

@@ -8,6 +8,7 @@ use torc_replication::{Config, Milestone, Milestones, Mutation, Mutations};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
+use crate::history::MAX_MERGES;
 use crate::node::PARTITION;
 use crate::profile::Faults;
 use crate::rng::Rng;
@@ -34,6 +35,8 @@ pub(crate) struct Group {
     pub(crate) excluded: u64,
     /// Checks since the last commit.
     looks: u32,
+    /// Merges reserved.
+    pub(crate) merges: u8,
 }
 
 /// A move that has not advanced for this many checks, 1 to 5 ms apart, counts as stuck.
@@ -49,6 +52,7 @@ impl Group {
             aborts: 0,
             excluded: 0,
             looks: 0,
+            merges: 0,
         }
     }
 
@@ -126,6 +130,12 @@ impl Group {
 
     fn begin(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> Option<Config> {
         let epoch = self.epoch(rng);
+        if faults.merge > 0
+            && let Some(merging) = self.reserve_or_end(staff, faults, rng)
+        {
+            self.merges += u8::from(merging);
+            return self.config.renew(epoch, merging).ok();
+        }
         let members: Vec<NodeId> = self.config.nodes(self.config.old).collect();
         let lost = members.iter().copied().find(|m| staff.lost.contains(m));
         let wanted = rng.chance(faults.moves / 4) && !staff.healing;
@@ -150,6 +160,15 @@ impl Group {
         let next = self.config.begin(epoch, &to, &dead).ok()?;
         self.moves += 1;
         Some(next)
+    }
+
+    /// Whether to reserve a merge now, or to end the open one.
+    fn reserve_or_end(&self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> Option<bool> {
+        if self.config.merging {
+            return (staff.healing || rng.chance(faults.merge / 20)).then_some(false);
+        }
+        let may = self.merges < MAX_MERGES && !staff.healing && staff.lost.is_empty();
+        (may && rng.chance(faults.merge / 4)).then_some(true)
     }
 
     pub(crate) fn breaks(&self, mutation: Mutation) -> bool {

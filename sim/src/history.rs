@@ -23,6 +23,21 @@ pub enum Kind {
     Erase,
     /// Delete it if this is there, named by its version.
     DeleteIf(Value),
+    /// Reserve the merge with this number, below [`MAX_MERGES`].
+    Reserve(u8),
+    /// Store this value unless the key was written or deleted since this merge was reserved.
+    Merge(u8, Value),
+}
+
+/// Most merges of a run.
+pub const MAX_MERGES: u8 = 4;
+
+/// The state of a register is its value, and for each merge a bit: whether the key was neither
+/// written nor deleted since the merge was reserved.
+const VALUE: Value = Value::MAX >> MAX_MERGES;
+
+const fn untouched_since(merge: u8) -> Value {
+    !VALUE & (VALUE + 1) << merge
 }
 
 /// The observed outcome.
@@ -56,8 +71,11 @@ impl Operation {
     #[must_use]
     pub const fn writes(&self) -> Option<Value> {
         match self.kind {
-            Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => Some(value),
-            Kind::Get | Kind::Delete | Kind::Erase | Kind::DeleteIf(_) => None,
+            Kind::Put(value)
+            | Kind::PutIfAbsent(value)
+            | Kind::Cas(_, value)
+            | Kind::Merge(_, value) => Some(value),
+            Kind::Get | Kind::Delete | Kind::Erase | Kind::DeleteIf(_) | Kind::Reserve(_) => None,
         }
     }
 }
@@ -92,22 +110,34 @@ impl KeyHistory {
     /// expired value counts as absent for the operation that saw it so, and for all later ones.
     #[must_use]
     pub fn step(&self, operation: &Operation, state: Value) -> Option<Value> {
-        let empty = state == 0 || self.may_have_expired(state, operation.ret_ms);
-        let seen = |value: Value| match value {
-            0 => empty.then_some(0),
-            value => (value == state).then_some(state),
+        let (value, marks) = (state & VALUE, state & !VALUE);
+        let empty = value == 0 || self.may_have_expired(value, operation.ret_ms);
+        let seen = |found: Value| match found {
+            0 => empty.then_some(marks),
+            found => (found == value).then_some(state),
         };
+        let current = value;
         match (operation.kind, operation.seen) {
             (Kind::Get, Seen::Unknown | Seen::Done) => Some(state),
+            (Kind::Reserve(merge), _) => Some(state | untouched_since(merge)),
+            (Kind::Merge(merge, value), Seen::Done | Seen::Unknown) => {
+                (marks & untouched_since(merge) != 0).then_some(value)
+            }
+            (Kind::Merge(merge, _), Seen::Value(found)) => {
+                let is_superseded = marks & untouched_since(merge) == 0;
+                seen(found).filter(|_| is_superseded)
+            }
             (Kind::Put(value), Seen::Unknown | Seen::Done) => Some(value),
             (Kind::PutIfAbsent(value), Seen::Done | Seen::Unknown) => empty.then_some(value),
             (Kind::Cas(old, value), Seen::Done | Seen::Unknown) => {
-                (old == state && state != 0).then_some(value)
+                (old == current && current != 0).then_some(value)
             }
-            (Kind::Delete, Seen::Done) => (state != 0).then_some(0),
+            (Kind::Delete, Seen::Done) => (current != 0).then_some(0),
+            // A merged record does not undo it.
+            (Kind::Delete, Seen::Value(0)) => empty.then_some(0),
             (Kind::Delete, Seen::Unknown) | (Kind::Erase, Seen::Done | Seen::Unknown) => Some(0),
             (Kind::DeleteIf(old), Seen::Done | Seen::Unknown) => {
-                (old == state && state != 0).then_some(0)
+                (old == current && current != 0).then_some(0)
             }
             (_, Seen::Value(value)) => seen(value),
         }

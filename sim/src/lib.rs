@@ -30,6 +30,7 @@ pub mod generations;
 mod group;
 pub mod history;
 mod ledger;
+mod merges;
 mod node;
 mod perform;
 mod profile;

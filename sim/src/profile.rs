@@ -64,6 +64,8 @@ pub struct Faults {
     pub slices: bool,
     /// Collections begun.
     pub collect: u32,
+    /// Merges reserved and ended, and puts among the operations that are part of one.
+    pub merge: u32,
     /// Comparisons begun.
     pub compare: u32,
     /// Puts that expire.
@@ -166,11 +168,13 @@ pub enum Profile {
     SlowReads,
     /// Keys that must be fetched from the disk, while disks are full and replicas move and crash.
     Cold,
+    /// Merges into keys that are written, deleted, collected and moved.
+    Merges,
 }
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -200,6 +204,7 @@ impl Profile {
         Self::Adoptions,
         Self::SlowReads,
         Self::Cold,
+        Self::Merges,
     ];
 
     /// Its name on the command line.
@@ -235,6 +240,7 @@ impl Profile {
             Self::Adoptions => "adoptions",
             Self::SlowReads => "slow-reads",
             Self::Cold => "cold",
+            Self::Merges => "merges",
         }
     }
 
@@ -277,6 +283,7 @@ impl Profile {
             dead: 0,
             slices: false,
             collect: 0,
+            merge: 0,
             compare: 20,
             expiry: 0,
             delete: 100,
@@ -535,6 +542,24 @@ impl Profile {
             ..one_key
         };
         match self {
+            Self::Merges => Faults {
+                keys: 3,
+                clients: 5,
+                operations: 120,
+                merge: 300,
+                collect: 400,
+                delete: 250,
+                expiry: if rng.chance(300) { 200 } else { 0 },
+                get: 200,
+                moves: if rng.chance(500) { 150 } else { 0 },
+                crash: 15,
+                cut: 40,
+                split: 30,
+                outside: 200,
+                affinity: 0,
+                deaf_us: if rng.chance(500) { 20_000 } else { 500 },
+                ..one_key
+            },
             Self::Cold => Faults {
                 far: 400,
                 full: 40,

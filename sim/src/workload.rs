@@ -197,7 +197,20 @@ impl Workload {
                 *from = from.saturating_sub(early);
             }
             let is_known = |index: &usize| history.operations[*index].seen != Seen::Unknown;
-            history.orders.retain(|(a, b)| is_known(a) && is_known(b));
+            // A conditional write that did not apply is a read, which may precede a reservation.
+            let is_read = |index: &usize| {
+                let operation = &history.operations[*index];
+                let conditional = matches!(
+                    operation.kind,
+                    Kind::PutIfAbsent(_) | Kind::Cas(..) | Kind::DeleteIf(_)
+                );
+                conditional && matches!(operation.seen, Seen::Value(_))
+            };
+            let reserves =
+                |index: &usize| matches!(history.operations[*index].kind, Kind::Reserve(_));
+            history
+                .orders
+                .retain(|(a, b)| is_known(a) && is_known(b) && !(reserves(a) && is_read(b)));
         }
         for (key, ledger) in self.ledgers.iter_mut().enumerate() {
             if let Some(what) = ledger.judge(early) {
@@ -310,6 +323,11 @@ impl World {
                     ret_ms: u64::MAX,
                 });
                 let index = history.operations.len() - 1;
+                let reserved = self.merge.as_ref().filter(|merge| merge.is_reserved);
+                let reserved = reserved.and_then(|merge| merge.at.get(&key));
+                if let Some(reserved) = reserved.filter(|_| request.is_write()) {
+                    history.orders.push((*reserved, index));
+                }
                 (Asked::Register { index }, Rules::Linearizable)
             }
             What::Eventual { quorum, value } => {
@@ -426,6 +444,15 @@ impl World {
             return (request, kind);
         }
         let (value, expires_at_ms) = self.new_value(key);
+        if let Some(merge) = self.merge.as_ref().filter(|it| it.is_reserved)
+            && self.rng.chance(self.faults.merge)
+        {
+            let kind = Kind::Merge(merge.number, value);
+            return (
+                put(value, expires_at_ms, Condition::Older(merge.ballot)),
+                kind,
+            );
+        }
         let (condition, kind) = if self.rng.chance(self.faults.conditional) {
             match self.workload.known.get(&(client, key)) {
                 Some((version, old)) => (Condition::Version(*version), Kind::Cas(*old, value)),

@@ -17,6 +17,7 @@ use torc_ring::NodeId;
 use crate::disk::Write;
 use crate::doors::Alone;
 use crate::group::Group;
+use crate::merges::Merge;
 use crate::node::Node;
 use crate::perform::Late;
 use crate::profile::Faults;
@@ -135,6 +136,7 @@ pub(crate) struct World {
     pub(crate) next_reconcile: u64,
     pub(crate) scans: BTreeMap<u64, Scan>,
     pub(crate) next_scan: u64,
+    pub(crate) merge: Option<Merge>,
 }
 
 impl World {
@@ -169,6 +171,7 @@ impl World {
             next_reconcile: 1 << 40,
             scans: BTreeMap::new(),
             next_scan: 0,
+            merge: None,
         };
         let spare = if world.faults.resize > 0 { 2 } else { 1 };
         for _ in 0..replicas + spare {

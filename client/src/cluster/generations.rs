@@ -9,7 +9,7 @@ use torc_ring::{NodeId, Partition, Partitions};
 use super::from_wire::missing;
 use crate::Version;
 
-/// A generation of a static namespace, from [`Client::generations`](crate::Client::generations).
+/// A generation of a static namespace, or a merge into a linearizable one, from [`Client::generations`](crate::Client::generations).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Generation {
     /// Its number, unique in the cluster.
@@ -18,7 +18,7 @@ pub struct Generation {
     pub namespace: String,
     /// The id under which its records are stored.
     pub id: NamespaceId,
-    /// The version of all of its records.
+    /// The version of all of its records; of a merge, the version below which it replaces others.
     #[serde(serialize_with = "as_text")]
     pub version: Version,
     /// Its state.
@@ -31,7 +31,8 @@ pub struct Generation {
     pub payload_bytes: u64,
     /// Members that do not hold all of their share yet.
     pub not_ready: Vec<NodeId>,
-    /// For the current one: members that may still serve an older one.
+    /// For the current one: members that may still serve an older one. For a merge: members that may
+    /// still write below its version.
     pub unheard: Vec<NodeId>,
 }
 
@@ -53,6 +54,8 @@ pub enum GenerationState {
     Previous,
     /// It was rolled back: attach it again before you promote it.
     RolledBack,
+    /// A merge into a linearizable namespace.
+    Merging,
 }
 
 /// A reserved generation, and the parameters to build it with, from
@@ -92,6 +95,7 @@ impl Generation {
             v1::GenerationState::Current => GenerationState::Current,
             v1::GenerationState::Previous => GenerationState::Previous,
             v1::GenerationState::RolledBack => GenerationState::RolledBack,
+            v1::GenerationState::Merging => GenerationState::Merging,
             v1::GenerationState::Unspecified => return Err(missing("state")),
         };
         let version = wire.version.ok_or(missing("version"))?;

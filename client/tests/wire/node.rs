@@ -378,6 +378,10 @@ fn check(stored: Option<&Stored>, condition: Option<&v1::Condition>) -> Result<(
             let wanted = version_from_wire(&wanted)?;
             stored.is_some_and(|stored| stored.version == wanted)
         }
+        Some(v1::condition::Kind::IfOlderThan(bound)) => {
+            let bound = version_from_wire(&bound)?;
+            stored.is_none_or(|stored| stored.version < bound)
+        }
     };
     let unmet = || Fault::new(Reason::ConditionNotMet, "the condition does not hold");
     met.then_some(()).ok_or_else(unmet)

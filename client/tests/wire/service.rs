@@ -325,6 +325,13 @@ impl Cluster for Service {
         Err(Status::unimplemented("tried on real nodes"))
     }
 
+    async fn raise_epoch(
+        &self,
+        _: Request<v1::RaiseEpochRequest>,
+    ) -> Answer<v1::RaiseEpochResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
     async fn change_generation(
         &self,
         _: Request<v1::ChangeGenerationRequest>,

@@ -4,7 +4,7 @@ mod change;
 
 use std::path::{Path, PathBuf};
 
-pub(super) use change::{attach, promote, state, target_of, url_of};
+pub(super) use change::{attach, open_merge, promote, state, target_of, url_of};
 use serde::Serialize;
 use torc_build::{Answer, Depth, Generation, Manifest, Published, Shape};
 
@@ -28,14 +28,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Reserve a generation of a static namespace, to build it elsewhere.
+    /// Reserve a generation of a static namespace, to build it elsewhere; or a merge.
+    ///
+    /// A merge loads rows into a linearizable namespace that clients use meanwhile: every write and
+    /// delete that begins after the reservation wins over the rows. Prepare them for as long as you
+    /// like, load them with `kvctl load --merge`, and end the merge with `drop`. Until then, the
+    /// namespace keeps deleted and expired keys on disk. Waits for nodes that do not respond, and
+    /// names them.
     Reserve {
         /// The namespace.
         #[arg(value_name = "NAMESPACE")]
         name: String,
         /// File to write for `kvctl build --reservation`. It holds a secret of the generation.
-        #[arg(long, value_name = "FILE")]
-        to: PathBuf,
+        #[arg(
+            long,
+            value_name = "FILE",
+            required_unless_present = "merge",
+            conflicts_with = "merge"
+        )]
+        to: Option<PathBuf>,
+        /// Reserve a merge.
+        #[arg(long)]
+        merge: bool,
     },
     /// Make the nodes fetch a generation that was built for a reservation, and wait until they hold
     /// it.
@@ -69,7 +83,7 @@ enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Delete a generation that is not current, on all nodes.
+    /// Delete a generation that is not current, on all nodes; or end a merge.
     Drop {
         /// Number of the generation, as `list` shows it.
         #[arg(value_name = "NUMBER")]
@@ -144,7 +158,10 @@ struct Shown {
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
-        Command::Reserve { name, to } => change::reserve(name, to, global, out).await,
+        Command::Reserve { name, to, .. } => match to {
+            Some(to) => change::reserve(name, to, global, out).await,
+            None => change::reserve_merge(name, global, out).await,
+        },
         Command::Attach { dir, source } => {
             let (manifest, url) = match as_url(dir) {
                 Some(url) => {

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use torc_client::{Client, Error, PutOptions, Version};
+use torc_client::{Client, Condition, Error, ErrorKind, PutOptions, Version};
 
+use super::generation;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Format, Naming, ReadError, Row};
@@ -37,6 +38,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// Formats:
 ///
+/// With --merge, rows replace what was there before the reservation, and no write or delete that
+/// came after it. Then the first row of a key wins. Repeating the load is harmless: rows that
+/// are there already count as superseded, too.
+///
 ///   ndjson  {"key":"a","value":"text"} per line. A value that is no string, such as
 ///           {"status":200}, is stored as the bytes of its JSON, as they are in the
 ///           file. Bytes that are not UTF-8 come as "key_base64" or "value_base64".
@@ -61,6 +66,9 @@ pub(crate) struct Args {
     /// Skip the lines before this one, from which an earlier load said to continue.
     #[arg(long, value_name = "LINE", default_value_t = 1)]
     from_line: u64,
+    /// Load into the open merge with this number, which `kvctl generation reserve --merge` printed.
+    #[arg(long, value_name = "NUMBER")]
+    merge: Option<u32>,
     /// Write malformed and too large rows to this file, each after a line with the
     /// reason, and continue. The file must be new or empty.
     #[arg(long, value_name = "FILE")]
@@ -81,7 +89,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let format = input::format_of(&args.file, args.format)?;
     let bar = input::bar(input::len(&args.file)?);
     let input = bar.wrap_read(input::open(&args.file)?);
-    let client = global.client()?;
+    let mut client = global.client()?;
+    let mut condition = None;
+    if let Some(number) = args.merge {
+        let merge = generation::open_merge(&client, number).await?;
+        condition = Some(Condition::IfOlderThan(merge.version));
+        client = client.namespace(merge.namespace);
+    }
     let name = input::shown(&args.file);
     let aside = args.skip_bad.as_deref();
     let aside = aside.map(|path| Aside::create(path, &name)).transpose()?;
@@ -90,7 +104,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let rows = source::spawn(rows, args.from_line, aside);
 
     let started = Instant::now();
-    let store = move |rows| store(client.clone(), rows);
+    let store = move |rows| store(client.clone(), rows, condition);
     let on_progress = |report: &Report| bar.set_message(text::count(report.records));
     let stop = async {
         // Without a signal handler, Ctrl-C just ends the process.
@@ -109,6 +123,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             .map(input::shown)
             .unwrap_or_default(),
         elapsed: started.elapsed(),
+        merge: args.merge,
     };
     done.print(end.is_none(), global, out)?;
     match end {
@@ -141,8 +156,12 @@ pub(super) fn retry(patience: Duration, global: &Global) -> RetryOptions {
     }
 }
 
-/// Stores rows of different keys. Returns one result per row, in order.
-pub(super) async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
+/// Stores rows of different keys if the condition holds. Returns one result per row, in order.
+pub(super) async fn store(
+    client: Client,
+    rows: Vec<Row>,
+    condition: Option<Condition>,
+) -> Vec<Stored> {
     let now = Duration::from_millis(text::now_ms());
     // `None`: the row has expired.
     let ttl = |row: &Row| match row.expires_at_ms {
@@ -157,10 +176,7 @@ pub(super) async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
     let live: Vec<_> = live
         .filter_map(|(row, ttl)| {
             let ttl = (*ttl)?;
-            let options = PutOptions {
-                ttl,
-                ..PutOptions::default()
-            };
+            let options = PutOptions { condition, ttl };
             Some((row.key, row.value, options))
         })
         .collect();
@@ -180,6 +196,7 @@ pub(super) async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
 fn stored(result: Result<Version, Error>) -> Stored {
     match result {
         Ok(_) => Stored::Yes,
+        Err(error) if error.kind() == ErrorKind::ConditionNotMet => Stored::Superseded,
         Err(error) if error.maybe_applied() => Stored::Unknown(error.into()),
         Err(error) if error.is_retryable() => Stored::NotYet(error.into()),
         Err(error) => Stored::No(error.into()),
@@ -201,6 +218,7 @@ struct Summary {
     records: u64,
     payload_bytes: u64,
     expired: u64,
+    superseded: u64,
     skipped: u64,
     unknown: u64,
     failed: u64,
@@ -218,6 +236,8 @@ struct Done {
     /// The file of the bad rows.
     skipped_to: String,
     elapsed: Duration,
+    /// The merge that it was part of.
+    merge: Option<u32>,
 }
 
 impl Done {
@@ -230,6 +250,7 @@ impl Done {
             records: report.records,
             payload_bytes: report.payload_bytes,
             expired: report.expired,
+            superseded: report.superseded,
             skipped: self.skipped,
             unknown: report.unknown,
             failed: report.failed,
@@ -261,8 +282,15 @@ impl Done {
             let expired = text::count(self.report.expired);
             format!("{expired} had expired and were not stored")
         });
+        let superseded = (self.report.superseded > 0).then(|| {
+            let superseded = text::count(self.report.superseded);
+            format!("{superseded} were superseded by newer versions")
+        });
         let skipped = (self.skipped > 0).then(|| self.skipped_text());
-        let parts: Vec<String> = [Some(stored), expired, skipped]
+        let open = self.merge.map(|number| {
+            format!("merge {number} stays open: end it with `kvctl generation drop {number}`")
+        });
+        let parts: Vec<String> = [Some(stored), expired, superseded, skipped, open]
             .into_iter()
             .flatten()
             .collect();
@@ -282,7 +310,7 @@ impl Done {
 
     fn how_to_go_on(&self, from_line: u64, end: &LoadEnd) -> String {
         let report = &self.report;
-        if report.records + report.unknown + report.failed + self.skipped == 0
+        if report.records + report.superseded + report.unknown + report.failed + self.skipped == 0
             && report.resume_line <= from_line
         {
             return if from_line <= 1 {
@@ -300,6 +328,7 @@ impl Done {
         };
         let counts = [
             Some(stored),
+            some(report.superseded, "were superseded by newer versions"),
             some(report.unknown, "more may or may not be"),
             some(report.failed, "were not"),
             (self.skipped > 0).then(|| self.skipped_text()),
@@ -328,6 +357,7 @@ mod tests {
         records: 1_234,
         payload_bytes: 162_888,
         expired: 2,
+        superseded: 0,
         unknown: 0,
         failed: 0,
         retried: 0,
@@ -340,6 +370,7 @@ mod tests {
             skipped,
             skipped_to: "bad.csv".to_owned(),
             elapsed: Duration::from_millis(500),
+            merge: None,
         }
     }
 

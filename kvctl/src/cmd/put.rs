@@ -38,11 +38,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Store only if the key has no value.
-    #[arg(long, conflicts_with = "if_version")]
+    #[arg(long, conflicts_with_all = ["if_version", "if_older_than"])]
     if_absent: bool,
     /// Store only if the key has this version, as `put` or `explain` prints it.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", conflicts_with = "if_older_than")]
     if_version: Option<Version>,
+    /// Store only if the key's version is below this one. A deleted or expired key has the version of
+    /// its last write, until nodes collect it; then it has that of the collection.
+    #[arg(long, value_name = "VERSION")]
+    if_older_than: Option<Version>,
     /// Time until the value expires, for example 10m. Default: never.
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     ttl: Option<Duration>,
@@ -60,7 +64,8 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let key = args.key.key()?;
     let value = value(&args)?;
     let options = PutOptions {
-        condition: condition(args.if_absent, args.if_version),
+        condition: condition(args.if_absent, args.if_version)
+            .or(args.if_older_than.map(Condition::IfOlderThan)),
         ttl: args.ttl,
     };
     let client = args.quorum.of(global.client()?);

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use torc_backup::{Backup, Depth, Location, Namespace, verify};
-use torc_client::{Client, ErrorKind, NamespaceMode, Partition, ScanOptions};
+use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, Partition, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 use torc_ring::topology;
 
@@ -37,7 +37,8 @@ const AHEAD: usize = 4_096;
 /// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
 /// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
 /// write to a namespace while you restore it. Leaves out expired records. After an interruption,
-/// repeat the restore with `--overwrite`. Records get new versions.
+/// repeat the restore with `--overwrite`. Records get new versions, above all of the backup: if the
+/// cluster's epochs are lower, the restore first raises them, which it cannot while partitions move.
 ///
 /// A static namespace can be restored only into an ordinary one, with `--into`; or build it again.
 #[derive(Debug, clap::Args)]
@@ -103,6 +104,10 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     // Check all of them before storing anything.
     for (namespace, into) in &targets {
         prepare(&client, namespace, into, args.overwrite).await?;
+    }
+    let epoch = Epoch(backup.sums.epoch);
+    for (_, into) in &targets {
+        raise(&client, into, epoch).await?;
     }
     for (namespace, into) in targets {
         let began = Instant::now();
@@ -183,6 +188,25 @@ async fn prepare(
     }
 }
 
+/// Makes sure that later versions in a namespace are above all of an epoch.
+async fn raise(client: &Client, namespace: &str, epoch: Epoch) -> Result<(), Failure> {
+    let mut named = Vec::new();
+    loop {
+        let unheard = client.raise_epoch(namespace, epoch).await?;
+        if unheard.is_empty() {
+            return Ok(());
+        }
+        if unheard != named {
+            let nodes = text::nodes(&unheard);
+            note(format_args!(
+                "waiting for {nodes} to learn of the epochs of `{namespace}`: start them, or remove \
+                 those that are lost for good"
+            ));
+            named = unheard;
+        }
+    }
+}
+
 type Rows = mpsc::Receiver<Result<Numbered, ReadError>>;
 
 /// Reads the values of a namespace, partition by partition.
@@ -252,7 +276,7 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
         retry: retry(RETRY_TIME, global),
     };
     let bar = input::bar(None);
-    let storing = move |rows| store(client.clone(), rows);
+    let storing = move |rows| store(client.clone(), rows, None);
     let on_progress = |report: &Report| bar.set_message(text::count(report.records));
     let stop = async {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use torc_client::{ClusterStatus, Generation, MemberState, NodeStatus};
+use torc_client::{ClusterStatus, Generation, GenerationState, MemberState, NodeStatus};
 
 use crate::args::positive_duration;
 use crate::cli::Global;
@@ -139,19 +139,28 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     remarks
 }
 
-/// A generation of a static namespace, and the nodes it waits for.
+/// A generation or a merge, and the nodes it waits for.
 fn generation(generation: &Generation) -> String {
     let Generation {
         number, namespace, ..
     } = generation;
-    let mut line = format!(
-        "generation {number} of `{namespace}`: {}, {}",
-        super::generation::state(generation.state),
-        text::counted(generation.records, "record"),
-    );
+    let mut line = match generation.state {
+        GenerationState::Merging => format!(
+            "merge {number} into `{namespace}` is open: its deleted and expired keys stay on disk"
+        ),
+        state => format!(
+            "generation {number} of `{namespace}`: {}, {}",
+            super::generation::state(state),
+            text::counted(generation.records, "record"),
+        ),
+    };
+    let older = match generation.state {
+        GenerationState::Merging => "may not know of it",
+        _ => "may answer from an older one",
+    };
     for (nodes, what) in [
         (&generation.not_ready, "fetch it"),
-        (&generation.unheard, "may answer from an older one"),
+        (&generation.unheard, older),
     ] {
         if !nodes.is_empty() {
             line.extend(["; ", &text::nodes(nodes), " ", what]);

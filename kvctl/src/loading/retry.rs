@@ -97,7 +97,7 @@ impl Retries {
             is(Stored::is_open),
             is(|it| matches!(it, Stored::Unknown(_))),
         );
-        if in_doubt || is(|it| matches!(it, Stored::Yes)) {
+        if in_doubt || is(|it| matches!(it, Stored::Yes | Stored::Superseded)) {
             self.reached.store(true, Ordering::Relaxed);
         }
         if !is_open {
@@ -140,7 +140,7 @@ impl Stored {
 
     const fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Yes | Self::Expired => None,
+            Self::Yes | Self::Expired | Self::Superseded => None,
             Self::No(failure) | Self::NotYet(failure) | Self::Unknown(failure) => Some(failure),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::StreamExt as _;
-use torc_client::{Client, ScanOptions};
+use torc_client::{Client, Epoch, ScanOptions};
 
 use crate::processes::{Cluster, kvctl_path, ready, until};
 
@@ -305,4 +305,37 @@ async fn one_namespace_is_backed_up_alone() {
     let args = ["--output", "json", "backup", "create", &url];
     let whole = json(&ok(&cluster.kvctl(&args)));
     assert_eq!(whole["known_bytes"], 0, "{whole}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restored_records_have_versions_above_all_of_the_backup() {
+    let old = Cluster::start(1).await;
+    let backups = old.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    let client = old.client().await;
+    // A cluster that has seen many changes.
+    let unheard = client.raise_epoch("default", Epoch(5_000)).await.unwrap();
+    assert!(unheard.is_empty());
+    put_all(&client, (0..50).map(|it| (key(it), "old".into()))).await;
+    let before = client.get(key(7)).await.unwrap().unwrap().version;
+    assert!(before.epoch > Epoch(5_000));
+    ok(&old.kvctl(&["backup", "create", &url]));
+
+    let mut young = Cluster::start_with(3, &["--replicas=3"]).await;
+    ok(&young.kvctl(&["restore", &url]));
+    let restored = young.client().await;
+    for number in 0..50 {
+        let found = restored.get(key(number)).await.unwrap().unwrap();
+        assert!(found.version > before, "{} after {before}", found.version);
+    }
+    // A second restore raises no epoch.
+    let epoch = restored.topology().await.unwrap().epoch;
+    ok(&young.kvctl(&["restore", &url, "--overwrite"]));
+    assert_eq!(restored.topology().await.unwrap().epoch, epoch);
+    // A node that was down starts in the raised epoch.
+    young.nodes[1].kill_9();
+    young.nodes[1].start();
+    ready(&young.nodes[1]).await;
+    let version = restored.put(key(7), "new").await.unwrap();
+    assert!(version > before);
 }

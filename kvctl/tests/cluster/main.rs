@@ -22,6 +22,7 @@ mod examples;
 mod generations;
 mod hot;
 mod join;
+mod merges;
 mod objects;
 mod plan;
 mod pod;

@@ -67,6 +67,7 @@ class Client:
         *,
         if_absent: bool = False,
         if_version: Optional[Version] = None,
+        if_older_than: Optional[Version] = None,
         ttl: Optional[Seconds] = None,
     ) -> Version:
         """Store a value if the condition holds, and return its version. `ttl`: seconds until the value expires."""
@@ -153,6 +154,7 @@ class Core:
         value: Buffer,
         if_absent: bool,
         if_version: Optional[Version],
+        if_older_than: Optional[Version],
         ttl: Optional[Seconds],
     ) -> Ticket: ...
     def delete(self, future: asyncio.Future[Any], key: Buffer, if_version: Optional[Version]) -> Ticket: ...

@@ -119,11 +119,12 @@ class Client:
         *,
         if_absent: bool = False,
         if_version: Optional[Version] = None,
+        if_older_than: Optional[Version] = None,
         ttl: Optional[Seconds] = None,
     ) -> Version:
         """Store a value if the condition holds, and return its version. `ttl`: seconds until the value expires."""
         future = self._future()
-        self._core.put(future, key, value, if_absent, if_version, ttl)
+        self._core.put(future, key, value, if_absent, if_version, if_older_than, ttl)
         version: Version = await future
         return version
 

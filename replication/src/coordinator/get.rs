@@ -224,6 +224,7 @@ impl Coordinator {
             version: seen.version,
             expired: has_expired(expires_at_ms, time),
             state: state.filter(|state| *state != State::Tombstone),
+            merging: op.config.as_ref().is_some_and(|config| config.merging),
         }
     }
 }

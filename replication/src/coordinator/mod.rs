@@ -203,6 +203,8 @@ struct Register {
     plan: Option<Plan>,
     /// Ballots under which its own write may have been accepted.
     mine: Vec<Ballot>,
+    /// Those of them that delete a key without a value.
+    found_nothing: Vec<Ballot>,
     /// The time since which another write is known to have a higher ballot.
     overtaken_ms: Option<u64>,
     /// Whether a get must take two rounds.

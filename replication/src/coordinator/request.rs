@@ -5,7 +5,7 @@ use torc_record::{Ballot, HybridTime, State};
 use torc_ring::Partition;
 
 use super::Quorum;
-use crate::{Hint, Locator};
+use crate::{Hint, Locator, Mutation, Mutations};
 
 /// When a write applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub enum Condition {
     Absent,
     /// If the key has this version.
     Version(Ballot),
+    /// If the key's version is below this one. A deleted or expired key has the version of its last
+    /// write; a key without a record has that of the partition's last collection, or none.
+    Older(Ballot),
 }
 
 /// How the replicas of a key agree: as the mode of its namespace says.
@@ -161,6 +164,8 @@ pub(super) struct Current {
     pub(super) state: Option<State>,
     /// Whether the value had expired at the operation's time.
     pub(super) expired: bool,
+    /// Whether a merge into the partition is open.
+    pub(super) merging: bool,
 }
 
 impl Current {
@@ -179,7 +184,11 @@ impl Current {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// A new version, as the caller requested.
-    Write(State),
+    Write {
+        state: State,
+        /// False for a delete that found no value.
+        existed: bool,
+    },
     /// Nothing, if the found version is proven chosen; else accept it again.
     Keep(Outcome),
     /// The found value had expired: make it absent for all readers, then answer.
@@ -192,7 +201,7 @@ pub(super) fn has_expired(expires_at_ms: Option<u64>, time: HybridTime) -> bool 
 }
 
 /// The operation's rule: its change, given the present state.
-pub(super) fn apply(request: &Request, current: &Current) -> Change {
+pub(super) fn apply(request: &Request, current: &Current, mutations: Mutations) -> Change {
     let visible = current.visible();
     let keep = |outcome| {
         if current.expired {
@@ -205,6 +214,7 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
         let current = visible.map(|(value, _)| (value.clone(), current.version));
         Outcome::Mismatch { current }
     };
+    let write = |state, existed| Change::Write { state, existed };
     match request {
         Request::Get => keep(match visible {
             Some((value, expires_at_ms)) => Outcome::Found {
@@ -222,11 +232,15 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
             expires_at_ms,
             condition,
         } => {
-            if holds(*condition, visible.is_some(), current.version) {
-                Change::Write(State::Value {
+            let revives = mutations.has(Mutation::MergesOverTombstones)
+                && matches!(condition, Condition::Older(_))
+                && visible.is_none();
+            if holds(*condition, visible.is_some(), current.version) || revives {
+                let state = State::Value {
                     value: value.clone(),
                     expires_at_ms: *expires_at_ms,
-                })
+                };
+                write(state, true)
             } else {
                 keep(mismatch())
             }
@@ -234,12 +248,18 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
         Request::Delete {
             condition: Condition::None,
             tells_existed: false,
-        } => Change::Write(State::Tombstone),
+        } => write(State::Tombstone, true),
         Request::Delete { condition, .. } => match (visible, condition) {
             (None, Condition::Version(_)) => keep(mismatch()),
+            // The merged record would take effect after the delete.
+            (None, Condition::None)
+                if current.merging && !mutations.has(Mutation::UnrecordedDeletes) =>
+            {
+                write(State::Tombstone, false)
+            }
             (None, _) => keep(Outcome::Absent { fast: false }),
             (Some(_), _) if holds(*condition, true, current.version) => {
-                Change::Write(State::Tombstone)
+                write(State::Tombstone, true)
             }
             (Some(_), _) => keep(mismatch()),
         },
@@ -251,5 +271,6 @@ fn holds(condition: Condition, visible: bool, version: Ballot) -> bool {
         Condition::None => true,
         Condition::Absent => !visible,
         Condition::Version(wanted) => visible && wanted == version,
+        Condition::Older(bound) => version < bound,
     }
 }

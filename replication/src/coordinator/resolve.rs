@@ -36,7 +36,7 @@ impl Coordinator {
         {
             // As in a first attempt, but always with an accept, because only that ends our earlier
             // one.
-            let change = apply(&op.request, current);
+            let change = apply(&op.request, current, self.mutations);
             if self.mutations.has(Mutation::MismatchLeavesWish)
                 && let Change::Keep(outcome) = change
             {
@@ -45,7 +45,7 @@ impl Coordinator {
             let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
             self.carry_out(now, op, (config, proven), current, change, out);
         } else if let Some(version) = self.chosen_before(&op, config) {
-            self.finish(&op, written(version), out);
+            self.finish(&op, written(&op, version), out);
         } else {
             op.own.overtaken_ms.get_or_insert(now.elapsed_ms);
             if Self::silent(&op, config).is_empty() {
@@ -106,7 +106,7 @@ impl Coordinator {
         let plan = Plan {
             state,
             version: seen.version,
-            outcome: written(seen.version),
+            outcome: written(&op, seen.version),
             requested: true,
             again: false,
             next: None,
@@ -116,9 +116,9 @@ impl Coordinator {
     }
 }
 
-const fn written(version: Ballot) -> Outcome {
+fn written(op: &RegisterOp, version: Ballot) -> Outcome {
     Outcome::Written {
-        existed: true,
+        existed: !op.own.found_nothing.contains(&version),
         version,
         fast: false,
     }

@@ -36,7 +36,7 @@ impl Coordinator {
         let warm = self.warm.remove(&op.at);
         if let Some(state) = op.request.blind() {
             op.own.ballot = self.ballot_at(config, op.round);
-            return Some(plan(op, state));
+            return Some(plan(op, state, true));
         }
         let warm = warm?;
         if warm.next.epoch != config.epoch {
@@ -50,12 +50,16 @@ impl Coordinator {
             version: warm.version,
             expired: has_expired(warm.expires_at_ms, op.time),
             state,
+            merging: config.merging,
         };
-        let Change::Write(state) = apply(&op.request, &current) else {
+        let Change::Write { state, existed } = apply(&op.request, &current, self.mutations) else {
             return None;
         };
         op.own.ballot = warm.next;
-        Some(plan(op, state))
+        if !existed {
+            op.own.found_nothing.push(warm.next);
+        }
+        Some(plan(op, state, existed))
     }
 
     /// Remembers a version that a write quorum has just accepted, with its promise.
@@ -84,12 +88,12 @@ impl Coordinator {
     }
 }
 
-fn plan(op: &RegisterOp, state: State) -> Plan {
+fn plan(op: &RegisterOp, state: State, existed: bool) -> Plan {
     Plan {
         state,
         version: op.own.ballot,
         outcome: Outcome::Written {
-            existed: true,
+            existed,
             version: op.own.ballot,
             fast: true,
         },

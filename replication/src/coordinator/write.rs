@@ -49,7 +49,7 @@ impl Coordinator {
             return self.resolve(now, op, &config, &seen, &current, out);
         }
         let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
-        match apply(&op.request, &current) {
+        match apply(&op.request, &current, self.mutations) {
             Change::Keep(outcome) if self.may_answer(&op, proven) => {
                 self.finish(&op, outcome, out);
             }
@@ -64,22 +64,24 @@ impl Coordinator {
     pub(super) fn carry_out(
         &mut self,
         now: Now,
-        op: Box<RegisterOp>,
+        mut op: Box<RegisterOp>,
         (config, proven): (&Arc<Config>, bool),
         current: &Current,
         change: Change,
         out: &mut Vec<Intent>,
     ) {
-        let builds = op.request.blind().is_none() && matches!(change, Change::Write(_));
+        let builds = op.request.blind().is_none() && matches!(change, Change::Write { .. });
         if builds && !proven && !self.mutations.has(Mutation::BuildsOnUnproven) {
             return self.settle(now, op, config, current, out);
         }
         let tombstone = torc_record::State::Tombstone;
         // Accepting the present version again creates no new version.
         let (state, outcome, requested, version) = match change {
-            Change::Write(state) => {
+            Change::Write { state, existed } => {
                 let (version, fast) = (op.own.ballot, false);
-                let existed = true;
+                if !existed {
+                    op.own.found_nothing.push(version);
+                }
                 let outcome = Outcome::Written {
                     version,
                     fast,

@@ -54,6 +54,11 @@ fn moves() -> std::io::Result<()> {
 }
 
 #[test]
+fn merge() -> std::io::Result<()> {
+    run_all("merge")
+}
+
+#[test]
 fn collection() -> std::io::Result<()> {
     run_all("collection")
 }

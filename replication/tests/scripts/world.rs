@@ -9,9 +9,10 @@
 //! |---|---|
 //! | `found n1 n2 n3` | a stable partition on these nodes, and tells them |
 //! | `move n2 n3 n4 [dead=n1]`, `advance`, `abort`, `exclude n1` | the topology's next epoch; `tell=n1/n2` tells only these, `tell=` none |
+//! | `renew [merging]` | the same replicas in the next epoch, while a merge is open or not; `tell` as above |
 //! | `eventual` | from now on, operations are those of an `eventual` namespace |
 //! | `tell n1` | tells a node the topology |
-//! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `until=500` |
+//! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `older=2.0.n0`, `until=500` |
 //! | `abandon op1` | its caller is gone |
 //! | `deliver`, `drop` | the messages in flight, once; with `from=n1`, `to=n2`, `kind=accept`, a selection of them |
 //! | `settle` | delivers until nothing is in flight; the same filters, and `among=n1/n2` |
@@ -440,6 +441,7 @@ impl World {
                 }
                 config.advance(epoch, self.mutations)?
             }
+            "renew" => config.renew(epoch, args.next_pos() == Some("merging"))?,
             "exclude" => config.exclude(epoch, target(args)?)?,
             _ => config.abort(epoch, self.mutations)?,
         };
@@ -452,6 +454,10 @@ impl World {
             None => Condition::None,
             Some("absent") => Condition::Absent,
             Some(version) => Condition::Version(words::ballot(version)?),
+        };
+        let condition = match args.take_key("older") {
+            None => condition,
+            Some(bound) => Condition::Older(words::ballot(bound)?),
         };
         let expires_at_ms = args.take_key("until").map(str::parse).transpose()?;
         let what;
@@ -580,7 +586,8 @@ impl World {
                 slot: NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX)),
             };
             let collector = Collector::new(config, upto, mutations);
-            self.process(id)?.collector = Some(collector.ok_or("the partition is moving")?);
+            self.process(id)?.collector =
+                Some(collector.ok_or("the partition moves, or a merge is open")?);
         }
         let collector = self.process(id)?.collector.as_ref();
         for (to, envelope) in collector.ok_or("n collects nothing")?.ask() {
@@ -723,7 +730,9 @@ impl Runner for World {
                 let nodes = targets(args)?;
                 self.commit(&Config::founded(PARTITION, Epoch(1), &nodes), args)?;
             }
-            "move" | "advance" | "abort" | "exclude" => self.change(&command.name, args)?,
+            "move" | "renew" | "advance" | "abort" | "exclude" => {
+                self.change(&command.name, args)?;
+            }
             "eventual" => self.rules = Rules::Eventual(Quorum::Majority),
             "tell" => {
                 let id = target(args)?;

@@ -74,6 +74,9 @@ pub struct Config {
     pub seats: Vec<Seat>,
     /// The settled epochs before this one.
     pub settled: Settled,
+    /// Whether a merge into the partition is open: nothing is collected, and every delete leaves a
+    /// tombstone.
+    pub merging: bool,
 }
 
 /// Getters.
@@ -95,6 +98,7 @@ impl Config {
             excluded: Votes::NONE,
             seats: Vec::new(),
             settled: Settled::default(),
+            merging: false,
             members,
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Form {
     settled: Settled,
     #[serde(rename = "mv", default, skip_serializing_if = "Option::is_none")]
     moving: Option<Moving>,
+    #[serde(rename = "mg", default, skip_serializing_if = "std::ops::Not::not")]
+    merging: bool,
 }
 
 /// The stored form of the move of a [`Config`].
@@ -68,6 +70,7 @@ impl From<Config> for Form {
             members: config.members.iter().map(|m| (m.node, m.since)).collect(),
             settled: config.settled,
             moving,
+            merging: config.merging,
         }
     }
 }
@@ -100,6 +103,7 @@ impl TryFrom<Form> for Config {
             excluded: moving.excluded,
             seats: moving.seats.into_iter().map(seat).collect(),
             settled: form.settled,
+            merging: form.merging,
         };
         config.check()?;
         Ok(config)
@@ -264,7 +268,8 @@ mod tests {
                 let next = match step {
                     0 => config.abort(epoch, Mutations::NONE),
                     1 => config.exclude(epoch, to[0]),
-                    2..5 => config.advance(epoch, Mutations::NONE),
+                    2 => config.renew(epoch, to.len() > 2),
+                    3..6 => config.advance(epoch, Mutations::NONE),
                     _ => config.begin(epoch, &to, &[]),
                 };
                 config = next.unwrap_or(config);

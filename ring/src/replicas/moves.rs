@@ -294,6 +294,22 @@ impl Config {
         Ok(next)
     }
 
+    /// The same replicas of a stable partition in a later epoch, so that ballots of earlier epochs
+    /// are below all later ones.
+    ///
+    /// # Errors
+    /// [`MoveError::Moving`], [`MoveError::EpochNotLater`].
+    pub fn renew(&self, epoch: Epoch, merging: bool) -> Result<Self, MoveError> {
+        self.check_later(epoch)?;
+        if self.stage != Stage::Stable {
+            return Err(MoveError::Moving);
+        }
+        let mut next = self.clone();
+        next.epoch = epoch;
+        next.merging = merging;
+        Ok(next)
+    }
+
     /// Returns to the old set; in two steps once the new set reads, see the module.
     ///
     /// # Errors

@@ -173,11 +173,19 @@ pub enum Mutation {
     /// A replica's record from before a collection counts beside another replica's record from
     /// after it (`eventual`).
     EventualOutdated,
+    /// A merge is reserved as soon as its epoch is committed: nodes may still write in earlier ones.
+    ReservesUnheard,
+    /// Partitions collect while a merge into them is open.
+    CollectsDuringMerge,
+    /// A merged record takes effect if the key has no value, whatever its version.
+    MergesOverTombstones,
+    /// A delete that finds no value leaves no tombstone while a merge is open.
+    UnrecordedDeletes,
 }
 
 impl Mutation {
     /// Mutations that the simulation hunts. No seed is known that detects the others.
-    pub const ALL: [Self; 80] = [
+    pub const ALL: [Self; 84] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -258,6 +266,10 @@ impl Mutation {
         Self::ReadoutOfAnyEpoch,
         Self::ExpiryUnnoted,
         Self::EventualExpiryUnsettled,
+        Self::ReservesUnheard,
+        Self::CollectsDuringMerge,
+        Self::MergesOverTombstones,
+        Self::UnrecordedDeletes,
     ];
 }
 

@@ -251,8 +251,10 @@ impl Topology {
     }
 
     /// Puts a configuration in force, and forgets the progress in the previous one.
-    pub(super) fn enter(&mut self, next: Config) {
+    pub(super) fn enter(&mut self, mut next: Config) {
         let partition = next.partition;
+        let layer = self.stored.partitions.layer(partition);
+        next.merging = layer.is_some_and(|layer| self.is_merging(layer));
         self.stored.known.insert(partition, Milestones::default());
         self.stored.reordered.remove(&partition);
         let at = if next.stage == Stage::Stable {

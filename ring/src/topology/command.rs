@@ -96,10 +96,13 @@ pub enum Command {
         /// The namespace.
         namespace: NamespaceId,
     },
-    /// Reserves a number for a generation of a static namespace. Repeating it reserves another.
+    /// Reserves a generation of a static namespace, or a merge into a linearizable one. Repeating it
+    /// reserves another.
     ReserveGeneration {
         /// The namespace.
         namespace: String,
+        /// Whether to reserve a merge.
+        merge: bool,
         /// Unix milliseconds.
         at_ms: u64,
     },
@@ -129,10 +132,18 @@ pub enum Command {
         /// The namespace.
         namespace: String,
     },
-    /// Drops a generation that is not current, for good.
+    /// Drops a generation that is not current, or ends a merge, for good.
     DropGeneration {
         /// The generation.
         number: u32,
+    },
+    /// Raises the epoch of a namespace's partitions, so that later writes have versions above every
+    /// ballot of the epoch `above`. Repeating it is harmless.
+    RaiseEpoch {
+        /// The namespace.
+        namespace: String,
+        /// The epoch to leave behind.
+        above: Epoch,
     },
     /// A member no longer acts on any older topology. Repeating it is harmless.
     Adopted {
@@ -221,6 +232,7 @@ impl Command {
             Self::DropNamespace { name } => check_name_len(name),
             Self::ReserveGeneration { namespace, .. }
             | Self::RollBack { namespace }
+            | Self::RaiseEpoch { namespace, .. }
             | Self::StopWaiting { namespace } => check_name_len(namespace),
             Self::AttachGeneration { content, .. } => content.check(),
             Self::CreateBearerToken { token, .. } => token.check(),

@@ -154,6 +154,7 @@ fn a_static_namespace_goes_with_its_generations() {
     let namespace = "pages".to_owned();
     let reserve = Command::ReserveGeneration {
         namespace,
+        merge: false,
         at_ms: 5,
     };
     topology.apply(reserve).unwrap();

@@ -170,11 +170,27 @@ pub enum TopologyError {
     TooManyNamespaces,
     /// Only static namespaces have generations.
     #[error(
-        "`{name}` is not static: generations are for namespaces made with `kvctl namespace create --mode static`"
+        "`{name}` is not static, so it has no generations: merge into it (`--merge`), or create a namespace with `--mode static`"
     )]
     NotStatic {
         /// The namespace.
         name: String,
+    },
+    /// Only linearizable namespaces take merges.
+    #[error(
+        "`{name}` is not linearizable, so nothing can be merged into it: build a generation for a static namespace, and load rows into an eventual one"
+    )]
+    NotLinearizable {
+        /// The namespace.
+        name: String,
+    },
+    /// The number is that of a merge, which has no content of its own.
+    #[error(
+        "{number} is a merge, not a generation: load its rows with `kvctl load --merge {number}`"
+    )]
+    IsMerge {
+        /// The number.
+        number: u32,
     },
     /// No generation has this number, or it was dropped.
     #[error("there is no generation {number}: see `kvctl generation list`")]

@@ -1,4 +1,5 @@
-//! Generations: the whole, immutable content of a static namespace, replaced at once.
+//! Generations: the whole, immutable content of a static namespace, replaced at once. A merge into an
+//! ordinary namespace is reserved and dropped like one (`merge.rs`).
 //!
 //! ```text
 //! reserved ── attach ──> attached ── promote ──> current ── promote another ──> previous
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
 
-use super::{Namespace, NamespaceMode, Outcome, Topology, TopologyError};
+use super::{Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name};
 use crate::{NodeId, Partition, Partitions};
 
 /// Most generations that are not dropped, of all namespaces.
@@ -48,6 +49,8 @@ pub enum GenerationState {
     Previous(Epoch),
     /// It was rolled back: attach it again before promoting it.
     RolledBack,
+    /// A merge into a linearizable namespace, until it is dropped.
+    Merging,
 }
 
 /// What a generation consists of.
@@ -122,7 +125,7 @@ pub struct Generation {
     pub id: NamespaceId,
     /// Its namespace.
     pub namespace: String,
-    /// The version of all of its records.
+    /// The version of all of its records; of a merge, the ballot below which it replaces versions.
     pub ballot: Ballot,
     /// Its state.
     pub state: GenerationState,
@@ -136,7 +139,10 @@ impl Generation {
     /// Whether members hold or fetch it.
     #[must_use]
     pub const fn is_held(&self) -> bool {
-        !matches!(self.state, GenerationState::Reserved)
+        !matches!(
+            self.state,
+            GenerationState::Reserved | GenerationState::Merging
+        )
     }
 
     /// Whether it has keys in a partition; never in one of another layer.
@@ -148,7 +154,7 @@ impl Generation {
     }
 }
 
-/// A promotion, or a dropped namespace, that some members may not know of.
+/// A promotion, a dropped namespace, or a raised epoch that some members may not know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// Epoch of the topology with the change.
@@ -178,7 +184,8 @@ impl Topology {
         self.generations().find(is_it)
     }
 
-    /// The members that may still serve an older generation of a namespace, or a dropped namespace.
+    /// The members that may still serve an older generation of a namespace, or a dropped namespace, or
+    /// write with ballots of an earlier epoch.
     #[must_use]
     pub fn unheard(&self, namespace: &str) -> BTreeSet<NodeId> {
         let switch = self.stored.switches.get(namespace);
@@ -230,28 +237,39 @@ impl Topology {
     pub(super) fn reserve_generation(
         &mut self,
         namespace: String,
+        merge: bool,
         at_ms: u64,
     ) -> Result<Outcome, TopologyError> {
-        let layer = self.static_namespace(&namespace)?.id.layer();
+        let into = if merge {
+            self.known_namespace(&namespace)?
+        } else {
+            self.static_namespace(&namespace)?
+        };
         if self.stored.generations.len() >= MAX_GENERATIONS {
             return Err(TopologyError::TooManyGenerations);
         }
+        let (ballot, state) = if merge {
+            let ballot = self.reserve_ballot(&namespace, into)?;
+            (ballot, GenerationState::Merging)
+        } else {
+            let time = HybridTime::from_unix_ms(at_ms);
+            let (epoch, slot) = (self.advance_epoch(), NodeSlot(0));
+            (Ballot { epoch, time, slot }, GenerationState::Reserved)
+        };
         self.stored.next_generation += 1;
-        let number = self.stored.next_generation;
-        let epoch = self.advance_epoch();
+        let (number, layer) = (self.stored.next_generation, into.id.layer());
         let generation = Generation {
             id: NamespaceId::generation(layer, number),
             namespace,
-            ballot: Ballot {
-                epoch,
-                time: HybridTime::from_unix_ms(at_ms),
-                slot: NodeSlot(0),
-            },
-            state: GenerationState::Reserved,
+            ballot,
+            state,
             content: None,
             ready: BTreeSet::new(),
         };
         self.stored.generations.insert(number, generation);
+        if merge {
+            self.renew(layer, ballot.epoch);
+        }
         Ok(Outcome::Reserved { number })
     }
 
@@ -274,6 +292,7 @@ impl Topology {
             GenerationState::Current | GenerationState::Previous(_) => {
                 return Err(TopologyError::GenerationInUse { number });
             }
+            GenerationState::Merging => return Err(TopologyError::IsMerge { number }),
         }
         let known = generation.content.as_ref().map(|known| known.manifest);
         if known.is_some_and(|known| known != content.manifest) {
@@ -306,6 +325,7 @@ impl Topology {
             | GenerationState::RolledBack => {
                 return Err(TopologyError::NotAttached { number });
             }
+            GenerationState::Merging => return Err(TopologyError::IsMerge { number }),
         }
         let waiting = self.not_ready(&generation);
         if !waiting.is_empty() {
@@ -343,7 +363,12 @@ impl Topology {
         if generation.state == GenerationState::Current {
             return Err(TopologyError::GenerationInUse { number });
         }
-        let namespace = generation.namespace.clone();
+        let (namespace, layer) = (generation.namespace.clone(), generation.id.layer());
+        if generation.state == GenerationState::Merging {
+            self.stored.generations.remove(&number);
+            self.close_merges(layer);
+            return Ok(Outcome::Done);
+        }
         let waiting = self.unheard(&namespace);
         if !waiting.is_empty() {
             return Err(TopologyError::Unheard {
@@ -375,11 +400,15 @@ impl Topology {
 }
 
 impl Topology {
-    fn static_namespace(&self, name: &str) -> Result<Namespace, TopologyError> {
-        let known = self.stored.namespaces.get(name).copied();
-        let namespace = known.ok_or_else(|| TopologyError::UnknownNamespace {
+    pub(super) fn known_namespace(&self, name: &str) -> Result<Namespace, TopologyError> {
+        let known = self.namespace(name).filter(|_| !is_dropped_name(name));
+        known.ok_or_else(|| TopologyError::UnknownNamespace {
             name: name.to_owned(),
-        })?;
+        })
+    }
+
+    fn static_namespace(&self, name: &str) -> Result<Namespace, TopologyError> {
+        let namespace = self.known_namespace(name)?;
         if namespace.mode == NamespaceMode::Static {
             return Ok(namespace);
         }
@@ -411,12 +440,13 @@ impl Topology {
     }
 
     /// Makes a new epoch and waits for every member to adopt it.
-    pub(super) fn wait_for_all(&mut self, namespace: String) {
+    pub(super) fn wait_for_all(&mut self, namespace: String) -> Epoch {
         let epoch = self.advance_epoch();
         let switch = Switch {
             epoch,
             waiting: self.stored.members.keys().copied().collect(),
         };
         self.stored.switches.insert(namespace, switch);
+        epoch
     }
 }

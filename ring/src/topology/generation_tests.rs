@@ -34,6 +34,7 @@ fn static_cluster() -> Topology {
 fn reserve(topology: &mut Topology) -> u32 {
     let command = Command::ReserveGeneration {
         namespace: NAME.into(),
+        merge: false,
         at_ms: 5,
     };
     match topology.apply(command) {
@@ -218,6 +219,7 @@ fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
     let mut topology = static_cluster();
     let command = Command::ReserveGeneration {
         namespace: "default".into(),
+        merge: false,
         at_ms: 0,
     };
     let name = "default".to_owned();
@@ -242,6 +244,7 @@ fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
     }
     let command = Command::ReserveGeneration {
         namespace: NAME.into(),
+        merge: false,
         at_ms: 0,
     };
     let refused = topology.apply(command);

@@ -28,6 +28,7 @@ mod holders;
 mod layers;
 mod member;
 mod members;
+mod merge;
 mod namespace;
 mod role;
 mod rotation;
@@ -365,9 +366,11 @@ impl Topology {
             Command::CreateNamespace(new) => self.create_namespace(new),
             Command::DropNamespace { name } => self.drop_namespace(&name),
             Command::Swept { node, namespace } => Ok(self.swept(node, namespace)),
-            Command::ReserveGeneration { namespace, at_ms } => {
-                self.reserve_generation(namespace, at_ms)
-            }
+            Command::ReserveGeneration {
+                namespace,
+                merge,
+                at_ms,
+            } => self.reserve_generation(namespace, merge, at_ms),
             Command::AttachGeneration { number, content } => {
                 self.attach_generation(number, content)
             }
@@ -375,6 +378,7 @@ impl Topology {
             Command::PromoteGeneration { number } => self.promote_generation(number),
             Command::RollBack { namespace } => self.roll_back(&namespace),
             Command::DropGeneration { number } => self.drop_generation(number),
+            Command::RaiseEpoch { namespace, above } => self.raise_epoch(&namespace, above),
             Command::Adopted { node, epoch } => Ok(self.told_of_switches(node, epoch)),
             Command::StopWaiting { namespace } => Ok(self.stop_waiting(&namespace)),
             Command::CreateBearerToken { id, token } => self.create_bearer_token(id, token),
@@ -424,6 +428,8 @@ mod feature_tests;
 mod generation_tests;
 #[cfg(test)]
 mod layer_tests;
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]

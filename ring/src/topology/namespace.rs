@@ -19,7 +19,7 @@ use torc_record::{Epoch, Layer, NamespaceId};
 
 use super::alter::check_number;
 use super::stored::Stored;
-use super::{Outcome, Topology, TopologyError};
+use super::{GenerationState, Outcome, Topology, TopologyError};
 use crate::replicas::Config;
 use crate::{NodeId, Partition};
 
@@ -142,7 +142,13 @@ impl Topology {
             return Err(unknown());
         }
         let namespace = self.stored.namespaces.remove(name).ok_or_else(unknown)?;
+        let merged = self.stored.generations.values();
+        let merged = merged.filter(|it| it.state == GenerationState::Merging);
+        let was_merged = merged.into_iter().any(|it| it.namespace == name);
         self.stored.generations.retain(|_, it| it.namespace != name);
+        if was_merged {
+            self.close_merges(namespace.id.layer());
+        }
         self.stored.switches.remove(name);
         let name = dropped_name(namespace.id);
         // Slices of generations are dropped by each node for itself.

@@ -20,6 +20,9 @@ enum Step {
     ReportAll(u16),
     Namespace(u8),
     Alter(u16, u8, u16),
+    Merge(u16),
+    EndMerge(u16),
+    Raise(u16, u64),
     Restart,
 }
 
@@ -36,6 +39,9 @@ fn step() -> impl Strategy<Value = Step> {
         20 => any::<u16>().prop_map(Step::ReportAll),
         1 => (0_u8..7).prop_map(Step::Namespace),
         3 => (any::<u16>(), 0_u8..7, 0_u16..16).prop_map(|(n, r, p)| Step::Alter(n, r, p)),
+        2 => any::<u16>().prop_map(Step::Merge),
+        2 => any::<u16>().prop_map(Step::EndMerge),
+        1 => (any::<u16>(), 0_u64..2_000).prop_map(|(n, e)| Step::Raise(n, e)),
         1 => Just(Step::Restart),
     ]
 }
@@ -112,6 +118,26 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
             let proposal = proposal(topology, kind, 1 + u32::from(parallel));
             Some(Command::Begin(proposal))
         }
+        Step::Merge(which) => {
+            let names: Vec<&String> = topology.stored.namespaces.keys().collect();
+            Some(Command::ReserveGeneration {
+                namespace: nth(&names, which).clone(),
+                merge: true,
+                at_ms: 6,
+            })
+        }
+        Step::EndMerge(which) => {
+            let open: Vec<u32> = topology.stored.generations.keys().copied().collect();
+            let number = (!open.is_empty()).then(|| nth(&open, which));
+            number.map(|number| Command::DropGeneration { number })
+        }
+        Step::Raise(which, above) => {
+            let names: Vec<&String> = topology.stored.namespaces.keys().collect();
+            Some(Command::RaiseEpoch {
+                namespace: nth(&names, which).clone(),
+                above: Epoch(above),
+            })
+        }
         Step::ReportAll(_) | Step::Recover(_) | Step::Restart => None,
     };
     command.into_iter().collect()
@@ -140,8 +166,15 @@ fn is_legal(config: &Config, next: &Config, topology: &Topology) -> bool {
             .first()
             .and_then(|node| config.exclude(at, *node).ok()),
         config.abort(back, HOLD).ok().and_then(again),
+        config.renew(at, next.merging).ok(),
     ];
-    steps.iter().flatten().any(|step| step == next)
+    let layer = topology.partitions().layer(next.partition).unwrap();
+    let mut steps = steps.into_iter().flatten();
+    next.merging == topology.is_merging(layer)
+        && steps.any(|step| {
+            let merging = next.merging;
+            Config { merging, ..step } == *next
+        })
 }
 
 /// Whether every accept quorum of one epoch intersects every read quorum of the next, so that an

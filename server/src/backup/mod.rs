@@ -310,7 +310,7 @@ impl Writing {
         let Listed {
             partition, lacking, ..
         } = listed;
-        writer.begin(partition);
+        writer.begin(partition, listed.epoch);
         if lacking.is_empty() {
             return Ok(writer);
         }

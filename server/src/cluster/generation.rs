@@ -1,4 +1,5 @@
-//! Reserves, attaches, promotes, rolls back, drops and lists generations of static namespaces.
+//! Reserves, attaches, promotes, rolls back, drops and lists generations of static namespaces, and
+//! merges into ordinary ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) async fn change(
 ) -> Result<ChangeGenerationResponse, Fault> {
     let missing = || Fault::from(WireError::Field { field: "change" });
     let number = match request.change.ok_or_else(missing)? {
-        Change::Reserve(asked) => return reserve(shared, asked.namespace, deadline).await,
+        Change::Reserve(asked) => return reserve(shared, asked, deadline).await,
         Change::Attach(asked) => {
             let number = asked.number;
             let content = content_of(asked)?;
@@ -75,14 +76,18 @@ pub(super) async fn change(
 
 async fn reserve(
     shared: &Shared,
-    namespace: String,
+    v1::ReserveGeneration { namespace, merge }: v1::ReserveGeneration,
     deadline: Instant,
 ) -> Result<ChangeGenerationResponse, Fault> {
     let command = Command::ReserveGeneration {
-        namespace,
+        namespace: namespace.clone(),
+        merge,
         at_ms: unix_ms(),
     };
     let outcome = shared.group.propose(command, deadline).await?;
+    if merge {
+        heard(shared, &namespace, false, deadline).await?;
+    }
     let topology = shared.group.read_current(deadline).await?;
     let reserved = match outcome {
         Outcome::Reserved { number } => topology.generation(number),
@@ -93,7 +98,11 @@ async fn reserve(
     let digest_key = topology.routing().digest_key.of_generation(reserved.id);
     Ok(ChangeGenerationResponse {
         generation: Some(to_wire(&topology, reserved)),
-        digest_key: digest_key.0.to_vec().into(),
+        digest_key: if merge {
+            bytes::Bytes::new()
+        } else {
+            digest_key.0.to_vec().into()
+        },
     })
 }
 
@@ -121,9 +130,9 @@ fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
     name.ok_or_else(|| Fault::unknown("another request has dropped the generation"))
 }
 
-/// Waits until no member answers from an older generation, or until shortly before the deadline. If
-/// `forced`, then stops waiting for the rest. Returns the members that may still answer from an
-/// older generation.
+/// Waits until no member acts on a topology from before a namespace's last switch, or until shortly
+/// before the deadline. If `forced`, then stops waiting for the rest. Returns the members that may
+/// still do so: answer from an older generation, or write in an earlier epoch.
 pub(super) async fn heard(
     shared: &Shared,
     namespace: &str,
@@ -175,10 +184,14 @@ pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Gener
         GenerationState::Current => v1::GenerationState::Current,
         GenerationState::Previous(_) => v1::GenerationState::Previous,
         GenerationState::RolledBack => v1::GenerationState::RolledBack,
+        GenerationState::Merging => v1::GenerationState::Merging,
     };
     let ids = |nodes: BTreeSet<NodeId>| nodes.into_iter().map(|node| node.0).collect::<Vec<_>>();
     let content = generation.content.as_ref();
-    let is_current = generation.state == GenerationState::Current;
+    let switches = matches!(
+        generation.state,
+        GenerationState::Current | GenerationState::Merging
+    );
     v1::Generation {
         number: generation.id.number(),
         namespace: generation.namespace.clone(),
@@ -194,7 +207,7 @@ pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Gener
         } else {
             Vec::new()
         },
-        unheard: if is_current {
+        unheard: if switches {
             ids(topology.unheard(&generation.namespace))
         } else {
             Vec::new()

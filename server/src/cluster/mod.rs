@@ -37,9 +37,10 @@ use torc_proto::v1::{
     EnrolNodeRequest, EnrolNodeResponse, ExplainRequest, ExplainResponse, GetAuthoritiesRequest,
     GetTopologyRequest, GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest,
     HotWindowResponse, JoinRequest, LeaveRequest, ListGenerationsRequest, ListGenerationsResponse,
-    ListTokensRequest, ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
-    RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, RotateAuthorityRequest,
-    SketchKeysRequest, StatusRequest, StatusResponse, WriteBackupRequest,
+    ListTokensRequest, ListTokensResponse, MaintenanceRequest, MaintenanceResponse,
+    RaiseEpochRequest, RaiseEpochResponse, ReplaceRequest, RevokeTokenRequest, RevokeTokenResponse,
+    ReweightRequest, RotateAuthorityRequest, SketchKeysRequest, StatusRequest, StatusResponse,
+    WriteBackupRequest,
 };
 use torc_proto::{Fault, topology_to_wire};
 use torc_record::Epoch;
@@ -191,6 +192,16 @@ impl Cluster for ClusterService {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/DropNamespace", &request);
         let answer = namespace::drop(&self.shared, request.into_inner(), deadline).await;
+        ended(act, answer)
+    }
+
+    async fn raise_epoch(
+        &self,
+        request: Request<RaiseEpochRequest>,
+    ) -> Result<Response<RaiseEpochResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/RaiseEpoch", &request);
+        let answer = namespace::raise_epoch(&self.shared, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use torc_proto::v1::{
     CreateNamespaceRequest, CreateNamespaceResponse, DropNamespaceRequest, DropNamespaceResponse,
-    NamespaceMode,
+    NamespaceMode, RaiseEpochRequest, RaiseEpochResponse,
 };
 use torc_proto::{Fault, Reason, namespace_to_wire};
 use torc_record::Epoch;
@@ -68,6 +68,25 @@ pub(super) async fn drop(
     let name = id.map(topology::dropped_name).unwrap_or_default();
     let unheard = generation::heard(shared, &name, false, deadline).await?;
     Ok(DropNamespaceResponse {
+        unheard: unheard.into_iter().map(|node| node.0).collect(),
+    })
+}
+
+/// Raises the epoch of a namespace's partitions, and waits until every member acts in it or until
+/// shortly before the deadline.
+pub(super) async fn raise_epoch(
+    shared: &Shared,
+    request: RaiseEpochRequest,
+    deadline: Instant,
+) -> Result<RaiseEpochResponse, Fault> {
+    let RaiseEpochRequest { namespace, above } = request;
+    let command = Command::RaiseEpoch {
+        namespace: namespace.clone(),
+        above: Epoch(above),
+    };
+    shared.group.propose(command, deadline).await?;
+    let unheard = generation::heard(shared, &namespace, false, deadline).await?;
+    Ok(RaiseEpochResponse {
         unheard: unheard.into_iter().map(|node| node.0).collect(),
     })
 }

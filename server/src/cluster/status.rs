@@ -389,6 +389,7 @@ fn generation_json(generation: &v1::Generation) -> Value {
         GenerationState::Current => "current",
         GenerationState::Previous => "previous",
         GenerationState::RolledBack => "rolled_back",
+        GenerationState::Merging => "merging",
         GenerationState::Unspecified => "unknown",
     };
     let version = generation.version.as_ref();

@@ -62,9 +62,9 @@ async fn fetch_all(shared: &Arc<Shared>) {
 async fn tell_all(shared: &Shared) {
     let mut adopted = shared.adopted.subscribe();
     loop {
-        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+        if let Some(me) = shared.identity.node()
             && shared.registers.get().is_some()
-            && let Err(fault) = tell_of_switches(shared, &table, me).await
+            && let Err(fault) = tell_of_switches(shared, me).await
         {
             tracing::debug!(%fault, "the topology group was not told of an adopted topology; retrying");
         }
@@ -112,9 +112,10 @@ async fn propose(shared: &Shared, command: Command) -> Result<(), Fault> {
 }
 
 /// Reports that this node no longer acts on an older topology: it now answers gets from the current
-/// generations.
-async fn tell_of_switches(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
-    let epoch = table.epoch;
+/// generations, and its replicas and coordinators are in their new epochs.
+async fn tell_of_switches(shared: &Shared, me: NodeId) -> Result<(), Fault> {
+    // The routing table is replaced before the replicas are.
+    let epoch = *shared.adopted.borrow();
     let topology = shared.group.topology();
     if topology.is_some_and(|topology| topology.must_tell(me, epoch)) {
         propose(shared, Command::Adopted { node: me, epoch }).await?;

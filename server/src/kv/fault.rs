@@ -34,11 +34,17 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
 
 fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {
     match (condition, version) {
-        (Some(Condition::IfVersion(wanted)), Some(version)) => {
+        (Some(Condition::Version(wanted)), Some(version)) => {
             format!("the key is at version {version}, not {wanted}")
         }
-        (Some(Condition::IfVersion(wanted)), None) => {
+        (Some(Condition::Version(wanted)), None) => {
             format!("the key has no value, so it is not at version {wanted}")
+        }
+        (Some(Condition::OlderThan(bound)), Some(version)) => {
+            format!("the key is at version {version}, which is not older than {bound}")
+        }
+        (Some(Condition::OlderThan(bound)), None) => {
+            format!("the key was deleted, expired or collected at {bound} or later")
         }
         _ => "the key already has a value".to_owned(),
     }

@@ -389,7 +389,8 @@ fn received<T>(sent: Result<tonic::Response<T>, Status>) -> Result<T, Fault> {
 const fn condition_of(condition: Option<Condition>) -> replication::Condition {
     match condition {
         None => replication::Condition::None,
-        Some(Condition::IfAbsent) => replication::Condition::Absent,
-        Some(Condition::IfVersion(version)) => replication::Condition::Version(version),
+        Some(Condition::Absent) => replication::Condition::Absent,
+        Some(Condition::Version(version)) => replication::Condition::Version(version),
+        Some(Condition::OlderThan(version)) => replication::Condition::Older(version),
     }
 }

@@ -48,8 +48,9 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
 /// The condition of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    IfAbsent,
-    IfVersion(Ballot),
+    Absent,
+    Version(Ballot),
+    OlderThan(Ballot),
 }
 
 impl Target {
@@ -188,9 +189,10 @@ impl Condition {
         use v1::condition::Kind;
         match wire.and_then(|condition| condition.kind) {
             None | Some(Kind::IfAbsent(false)) => Ok(None),
-            Some(Kind::IfAbsent(true)) => Ok(Some(Self::IfAbsent)),
-            Some(Kind::IfVersion(version)) => {
-                Ok(Some(Self::IfVersion(version_from_wire(&version)?)))
+            Some(Kind::IfAbsent(true)) => Ok(Some(Self::Absent)),
+            Some(Kind::IfVersion(version)) => Ok(Some(Self::Version(version_from_wire(&version)?))),
+            Some(Kind::IfOlderThan(version)) => {
+                Ok(Some(Self::OlderThan(version_from_wire(&version)?)))
             }
         }
     }

@@ -34,7 +34,7 @@ impl Ask {
         match self.begun.kind {
             Kind::PutIfAbsent(_) => Some(Condition::IfAbsent),
             Kind::Cas(..) | Kind::DeleteIf(_) => self.version.map(Condition::IfVersion),
-            Kind::Get | Kind::Put(_) | Kind::Delete | Kind::Erase => None,
+            _ => None,
         }
     }
 }
@@ -77,7 +77,7 @@ impl Wire {
     pub(super) async fn ask(&self, ask: &Ask) -> Answer {
         let name = ask.begun.name.clone();
         let answer = match ask.begun.kind {
-            Kind::Get => self.library.get(name).await.map(|found| match found {
+            Kind::Get | Kind::Reserve(_) => self.library.get(name).await.map(|found| match found {
                 Some(found) => Answer::Found(number(&found.value), found.version),
                 None => Answer::Absent,
             }),
@@ -87,7 +87,10 @@ impl Wire {
                 .delete_with(name, ask.condition())
                 .await
                 .map(|deleted| deletion(deleted.existed)),
-            Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
+            Kind::Put(value)
+            | Kind::PutIfAbsent(value)
+            | Kind::Cas(_, value)
+            | Kind::Merge(_, value) => {
                 let options = PutOptions {
                     condition: ask.condition(),
                     ttl: ttl_of(value),
@@ -135,7 +138,7 @@ impl Wire {
         let (digest, route) = (digest.0.to_vec().into(), Some(route));
         let (namespace, key) = (self.namespace.0.clone(), key.into());
         match ask.begun.kind {
-            Kind::Get => {
+            Kind::Get | Kind::Reserve(_) => {
                 let consistency = 0;
                 let request = v1::GetRequest {
                     namespace,
@@ -165,7 +168,10 @@ impl Wire {
                 let answer = told(kv.delete(timed(request)).await)?;
                 Ok(deletion(answer.existed))
             }
-            Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
+            Kind::Put(value)
+            | Kind::PutIfAbsent(value)
+            | Kind::Cas(_, value)
+            | Kind::Merge(_, value) => {
                 let request = v1::PutRequest {
                     namespace,
                     key,
@@ -222,6 +228,7 @@ fn to_wire(condition: Condition) -> v1::Condition {
     let kind = match condition {
         Condition::IfAbsent => condition::Kind::IfAbsent(true),
         Condition::IfVersion(version) => condition::Kind::IfVersion(version_to_wire(version)),
+        Condition::IfOlderThan(version) => condition::Kind::IfOlderThan(version_to_wire(version)),
     };
     v1::Condition { kind: Some(kind) }
 }

@@ -28,6 +28,36 @@ pub(crate) fn target_of(reserved: &Reservation) -> Target {
     }
 }
 
+pub(super) async fn reserve_merge(
+    namespace: &str,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let client = global.client()?;
+    let reserved = client.reserve_merge(namespace).await?;
+    let merge = heard(&client, reserved).await?;
+    if global.json() {
+        return out.json(&merge);
+    }
+    let number = merge.number;
+    out.line(format!(
+        "reserved merge {number} into `{namespace}`: every write from now on wins over its rows. Load \
+         them with `kvctl load FILE --merge {number}`"
+    ))
+}
+
+/// An open merge that every node knows of.
+pub(crate) async fn open_merge(client: &Client, number: u32) -> Result<Generation, Failure> {
+    let merge = find(client, number).await?;
+    if merge.state == GenerationState::Merging {
+        return heard(client, merge).await;
+    }
+    Err(Failure::Usage(format!(
+        "{number} is a generation of `{}`, not a merge: see `kvctl generation list`",
+        merge.namespace
+    )))
+}
+
 pub(super) async fn reserve(
     namespace: &str,
     to: &Path,
@@ -118,12 +148,18 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
     let mut named = Vec::new();
     while !current.unheard.is_empty() {
         if current.unheard != named {
-            note(format_args!(
-                "generation {} is current; waiting for {}, which may still answer from the previous one \
-                 (`--force` does not wait)",
-                current.number,
-                text::nodes(&current.unheard)
-            ));
+            let (number, nodes) = (current.number, text::nodes(&current.unheard));
+            if current.state == GenerationState::Merging {
+                note(format_args!(
+                    "waiting for {nodes}, which may not know of merge {number}: start them, or \
+                     remove those that are lost for good"
+                ));
+            } else {
+                note(format_args!(
+                    "generation {number} is current; waiting for {nodes}, which may still answer \
+                     from the previous one (`--force` does not wait)"
+                ));
+            }
             named.clone_from(&current.unheard);
         }
         tokio::time::sleep(LOOK).await;
@@ -139,7 +175,11 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
 async fn find(client: &Client, number: u32) -> Result<Generation, Failure> {
     let all = client.generations(None).await?;
     let found = all.into_iter().find(|it| it.number == number);
-    found.ok_or_else(|| Failure::Usage(format!("another command has dropped generation {number}")))
+    found.ok_or_else(|| {
+        Failure::Usage(format!(
+            "there is no generation or merge {number}, or it was dropped: see `kvctl generation list`"
+        ))
+    })
 }
 
 pub(super) fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -199,6 +239,7 @@ pub(crate) const fn state(state: GenerationState) -> &'static str {
         GenerationState::Current => "current",
         GenerationState::Previous => "previous",
         GenerationState::RolledBack => "rolled back",
+        GenerationState::Merging => "merging",
     }
 }
 
