@@ -14,7 +14,7 @@ use torc_index::{Gate, Mphf};
 use torc_proto::{ScanPosition, v1};
 use torc_record::Digest;
 use torc_ring::Token;
-use torc_store::testing::{sample_log, sample_slice};
+use torc_store::testing::{sample_keyless, sample_log, sample_numbered, sample_slice};
 
 fn sorted(keys: usize) -> Vec<Digest> {
     let mut digests: Vec<_> = digests(keys as u64).take(keys).collect();
@@ -122,6 +122,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for keys in [1, 2, 5, 40] {
         write("slice", &format!("{keys}-keys"), &sample_slice(keys)?)?;
+        write("slice", &format!("{keys}-numbered"), &sample_numbered(keys)?)?;
+        write("slice", &format!("{keys}-keyless"), &sample_keyless(keys, 3)?)?;
     }
     for batches in 0..4 {
         write("log", &format!("{batches}-batches"), &sample_log(batches))?;

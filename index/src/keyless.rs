@@ -103,14 +103,30 @@ impl<'a> KeylessSet<'a> {
         let mut out = vec![FORMAT, bits as u8];
         out.extend((function.len() as u64).to_le_bytes());
         out.extend_from_slice(&function);
-        let start = out.len();
-        out.resize(start + fingerprint_bytes(digests.len(), bits) as usize, 0);
         // Always succeeds for a function that was just built.
         if let Ok(function) = Mphf::view(&function) {
-            for digest in digests {
-                let fingerprint = fingerprint(digest, bits);
-                write(&mut out[start..], function.slot(digest), bits, fingerprint);
-            }
+            out.extend(Self::fingerprints(function, digests, bits)?);
+        }
+        Ok(out)
+    }
+
+    /// The fingerprints of a function's digests, for a caller that stores function and fingerprints
+    /// in its own way; [`KeylessSet::of`] reads them.
+    ///
+    /// # Errors
+    /// [`KeylessError::Bits`].
+    pub fn fingerprints(
+        function: Mphf<'_>,
+        digests: &[Digest],
+        bits: u32,
+    ) -> Result<Vec<u8>, KeylessError> {
+        if !(1..=MAX_FINGERPRINT_BITS).contains(&bits) {
+            return Err(KeylessError::Bits { bits });
+        }
+        let mut out = vec![0; fingerprint_bytes(function.len(), bits) as usize];
+        for digest in digests {
+            let fingerprint = fingerprint(digest, bits);
+            write(&mut out, function.slot(digest), bits, fingerprint);
         }
         Ok(out)
     }
@@ -124,13 +140,27 @@ impl<'a> KeylessSet<'a> {
         let (header, rest) = header.ok_or(KeylessViewError::Format)?;
         let [format, bits, len @ ..] = *header;
         let bits = u32::from(bits);
-        if format != FORMAT || !(1..=MAX_FINGERPRINT_BITS).contains(&bits) {
+        if format != FORMAT {
             return Err(KeylessViewError::Format);
         }
         let len = usize::try_from(u64::from_le_bytes(len)).unwrap_or(usize::MAX);
         let split = rest.split_at_checked(len);
         let (function, fingerprints) = split.ok_or(KeylessViewError::Format)?;
-        let function = Mphf::view(function)?;
+        Self::of(Mphf::view(function)?, fingerprints, bits)
+    }
+
+    /// The set of a function and its fingerprints. Constant time.
+    ///
+    /// # Errors
+    /// [`KeylessViewError`] if they do not fit each other.
+    pub fn of(
+        function: Mphf<'a>,
+        fingerprints: &'a [u8],
+        bits: u32,
+    ) -> Result<Self, KeylessViewError> {
+        if !(1..=MAX_FINGERPRINT_BITS).contains(&bits) {
+            return Err(KeylessViewError::Format);
+        }
         let expected = fingerprint_bytes(function.len(), bits);
         let found = fingerprints.len();
         if expected != found as u64 {

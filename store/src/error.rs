@@ -156,6 +156,12 @@ pub enum StoreError {
         /// The generation.
         generation: NamespaceId,
     },
+    /// A generation does not store its keys, so they cannot be listed. Nothing was changed.
+    #[error("generation {} does not store its keys, so they cannot be listed", .generation.0)]
+    Keyless {
+        /// The generation.
+        generation: NamespaceId,
+    },
     /// Records do not fit a slice: the partition has more than 2^30. Nothing was changed:
     /// they stay in memory and in the log.
     #[error("records cannot be flushed: {why}; they stay in memory and in the log")]
@@ -240,6 +246,7 @@ impl StoreError {
             | Self::Unflushable { .. }
             | Self::BadIngest { .. }
             | Self::NotHeld { .. }
+            | Self::Keyless { .. }
             | Self::Io { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
@@ -270,6 +277,7 @@ impl StoreError {
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
+            | Self::Keyless { .. }
             | Self::Unflushable { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use torc_record::NamespaceId;
+use torc_record::{NamespaceId, Record};
 use torc_ring::Partition;
 
 use crate::ingest::SealedSlice;
@@ -53,6 +53,30 @@ impl Store {
         shared
             .table
             .generation_page(partition, generation, after, limits)
+    }
+
+    /// The record of a slot, in a partition's slice of a generation whose keys have ids. `None`: the
+    /// slice has no such slot, or its keys have no ids. Its value is the slot, as four
+    /// little-endian bytes. One read.
+    ///
+    /// # Errors
+    /// [`StoreError::NotHeld`], [`StoreError::Damaged`], [`StoreError::Failed`],
+    /// [`StoreError::Closed`].
+    pub fn numbered(
+        &self,
+        partition: Partition,
+        generation: NamespaceId,
+        slot: u32,
+    ) -> Result<Option<Record>, StoreError> {
+        self.check_partition(partition)?;
+        let shared = self.shared();
+        shared.health.check()?;
+        let slice = shared.table.generation(partition, generation);
+        let slice = slice.ok_or(StoreError::NotHeld {
+            partition,
+            generation,
+        })?;
+        slice.numbered(slot)
     }
 
     /// Durably drops slices of generations: those for which `keeps` is false, and damaged ones.

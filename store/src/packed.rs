@@ -313,6 +313,19 @@ impl<'a> PackedRef<'a> {
         Packed(self.0.into())
     }
 
+    /// A copy with this short value; `None` if the record has a value already, or is a tombstone.
+    pub(crate) fn with_value(self, value: [u8; 4]) -> Option<Packed> {
+        if !self.value().is_some_and(<[u8]>::is_empty) {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + value.len());
+        bytes.extend_from_slice(self.0);
+        bytes.extend_from_slice(&value);
+        // The length of the value, in three bytes.
+        bytes[1] = value.len() as u8;
+        Some(Packed(bytes.into()))
+    }
+
     pub(crate) fn digest(self) -> Digest {
         Digest(array(self.0, 28))
     }

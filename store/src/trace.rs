@@ -70,7 +70,7 @@ impl PartitionTable {
 
 fn trace(slice: &Arc<Slice>, position: &Position<'_>) -> SliceTrace {
     let digest = position.digest();
-    let verdict = match slice.find(&digest, Reading::Wait) {
+    let verdict = match slice.find(position, Reading::Wait) {
         Found::GateNegative => Verdict::GateNegative,
         Found::Damaged(what) => Verdict::Damaged(what),
         // Cannot happen: a trace waits for the disk.

@@ -9,9 +9,9 @@ mod common;
 use bytes::Bytes;
 use common::{CLUSTER, DIR, block_on, get, open, partition_of, partitions, put};
 use tempfile::TempDir;
-use torc_record::{Digest, Layer, NamespaceId, Record};
+use torc_record::{Digest, Layer, NamespaceId, Record, State};
 use torc_ring::{Partition, Token};
-use torc_store::bulk::{PackedRecord, SliceFile, SliceFileWriter, pack};
+use torc_store::bulk::{KeylessLayout, PackedRecord, SliceFile, SliceFileWriter, pack};
 use torc_store::testing::CrashFs;
 use torc_store::{ScanLimits, SealedSlice, Store, StoreError};
 
@@ -268,4 +268,99 @@ fn a_damaged_slice_is_not_held_any_more_and_can_be_taken_again() {
     }
     holds(&store, of, 0..KEYS);
     assert!((0..KEYS).all(|key| get(&store, key).unwrap().is_some()));
+}
+
+/// Keyless slices of these keys of a namespace, each with the last byte of its digest as payload.
+fn built_keyless(dir: &TempDir, of: NamespaceId, keys: std::ops::Range<u64>) -> SliceFile {
+    let mut records: Vec<_> = keys.map(|key| member(of, key)).collect();
+    records.sort_by_key(|record| record.digest);
+    let path = dir.path().join(of.0.to_string());
+    let mut writer = SliceFileWriter::create(&path, partitions(), 0.01).unwrap();
+    let layout = KeylessLayout {
+        fingerprint_bits: 32,
+        payload_bytes: 1,
+    };
+    for slice in records.chunk_by(|one, other| partition_of(one) == partition_of(other)) {
+        let rows = slice.iter().map(|it| (it.digest, &it.digest.0[15..]));
+        let rows: Vec<_> = rows.collect();
+        let version = (of, slice[0].ballot);
+        writer
+            .push_keyless(partition_of(&slice[0]), version, layout, &rows)
+            .unwrap();
+    }
+    let info = writer.finish().unwrap();
+    SliceFile::open(&path, partitions(), &info).unwrap()
+}
+
+fn holds_keyless(store: &Store, of: NamespaceId) {
+    for key in 0..KEYS {
+        let wanted = member(of, key);
+        let state = State::Value {
+            value: wanted.digest.0[15..].to_vec().into(),
+            expires_at_ms: None,
+        };
+        let found = find(store, of, key).unwrap();
+        assert_eq!(found, Some(Record { state, ..wanted }));
+    }
+    assert!(!matches!(find(store, of, KEYS), Ok(Some(_))), "a stranger");
+}
+
+#[test]
+fn a_keyless_generation_is_read_repaired_and_not_scanned() {
+    let (dir, fs, store) = filled();
+    let of = generation(5);
+    let file = built_keyless(&dir, of, 0..KEYS);
+    take_all(&store, &file);
+    holds_keyless(&store, of);
+    let partition = file.partitions().next().unwrap();
+    let scanned = store.scan_generation(partition, of, None, ScanLimits::default());
+    assert!(matches!(scanned, Err(StoreError::Keyless { generation }) if generation == of));
+    assert_eq!(store.numbered(partition, of, 0).unwrap(), None);
+    block_on(store.close()).unwrap();
+    let files = fs.files();
+    let mut segments = files.iter();
+    let segment = segments.find(|it| it.to_string_lossy().contains("segment-"));
+    let segment = segment.unwrap().clone();
+    // The payload of the first slice, before its digest of 32 bytes.
+    let bytes = fs.file(&segment).unwrap();
+    let len = u64::from_le_bytes(bytes[64 + 8..64 + 16].try_into().unwrap()) as usize;
+    fs.rot(&segment, |bytes| bytes[64 + len - 33] ^= 1);
+    let (store, _) = open(&fs).unwrap();
+    let wrong = (0..KEYS).filter(|key| match find(&store, of, *key) {
+        Ok(found) => {
+            let State::Value { value, .. } = found.unwrap().state else {
+                panic!("a tombstone");
+            };
+            assert_eq!(value, member(of, *key).digest.0[15..]);
+            false
+        }
+        Err(error) => {
+            let is_refused = matches!(
+                error,
+                StoreError::Damaged { .. } | StoreError::NotHeld { .. }
+            );
+            assert!(is_refused, "{error}");
+            true
+        }
+    });
+    assert!(wrong.count() > 0, "the damage is met");
+    for partition in partitions().iter() {
+        store.scrub(partition, Some(&CLUSTER), u64::MAX).unwrap();
+    }
+    assert_eq!(store.retain_generations(|_, _| true).unwrap(), 1);
+    for partition in file.partitions() {
+        if store.generation(partition, of).is_none() {
+            ingest(&store, partition, &file.slices(partition)[0]).unwrap();
+        }
+    }
+    holds_keyless(&store, of);
+}
+
+#[test]
+fn a_keyless_slice_outside_of_generations_is_refused() {
+    let (dir, _, store) = filled();
+    let file = built_keyless(&dir, NamespaceId::DEFAULT, 0..KEYS);
+    let partition = file.partitions().next().unwrap();
+    let refused = ingest(&store, partition, &file.slices(partition)[0]);
+    assert!(matches!(refused, Err(StoreError::BadIngest { .. })));
 }

@@ -61,6 +61,23 @@ impl SliceFile {
         Ok(found.map(|packed| packed.unpack()))
     }
 
+    /// The slot of a digest in its partition's slice, whether or not the slice has the digest.
+    #[must_use]
+    pub fn slot(&self, namespace: NamespaceId, digest: &Digest) -> Option<usize> {
+        let partition = self.partitions.holding(namespace, Token::of(digest));
+        let slice = self.slices.get(&partition)?.first()?;
+        Some(slice.view().ok()?.mphf()?.slot(digest))
+    }
+
+    /// The record of a slot, if the partition's slice numbers its keys and has the slot. One read.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub fn numbered(&self, partition: Partition, slot: u32) -> Result<Option<Record>, StoreError> {
+        let slice = self.slices.get(&partition).and_then(|held| held.first());
+        slice.map_or(Ok(None), |slice| slice.numbered(slot))
+    }
+
     /// The slices of a partition, to be copied to a node.
     #[must_use]
     pub fn slices(&self, partition: Partition) -> Vec<SealedSlice> {

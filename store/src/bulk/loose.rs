@@ -63,12 +63,13 @@ impl LooseSlice {
         digest: &Digest,
         key: &[u8],
     ) -> Result<Option<Record>, &'static str> {
-        let packed = match self.view()?.find(digest, Reading::Wait) {
+        let position = Position::new(digest, namespace, key);
+        let packed = match self.view()?.find(&position, Reading::Wait) {
             Found::GateNegative | Found::NotCached => return Ok(None),
             Found::Record(packed) => packed,
             Found::Damaged(what) => return Err(what),
         };
-        let is_it = packed.position() == Position::new(digest, namespace, key);
+        let is_it = packed.position() == position;
         Ok(is_it.then(|| packed.unpack()))
     }
 

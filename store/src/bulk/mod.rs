@@ -22,6 +22,7 @@ pub use writer::{Placed, SliceFileInfo, SliceFileWriter};
 use torc_record::{Ballot, Digest, NamespaceId, Record, RecordError};
 
 use crate::packed::{Packed, PackedRef};
+pub use crate::slice::KeylessLayout;
 
 /// A record in its stored form, borrowed: see [`pack`].
 #[derive(Clone, Copy)]

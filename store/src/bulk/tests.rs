@@ -129,6 +129,173 @@ fn every_flipped_byte_is_seen() {
     }
 }
 
+/// Writes keyless slices of these keys, each with its first byte as payload, or without payloads.
+fn write_keyless(path: &Path, records: &[Record], payload_bytes: u8) -> SliceFileInfo {
+    let mut sorted = records.to_vec();
+    sorted.sort_by_key(|record| record.digest);
+    let mut writer = SliceFileWriter::create(path, partitions(), 0.01).unwrap();
+    let place = |record: &Record| partitions().holding(NAMESPACE, Token::of(&record.digest));
+    let layout = KeylessLayout {
+        fingerprint_bits: 16,
+        payload_bytes,
+    };
+    for slice in sorted.chunk_by(|one, other| place(one) == place(other)) {
+        let payloads = slice
+            .iter()
+            .map(|it| vec![it.digest.0[3]; payload_bytes.into()]);
+        let payloads: Vec<_> = payloads.collect();
+        let rows = slice.iter().zip(&payloads);
+        let rows: Vec<_> = rows
+            .map(|(it, payload)| (it.digest, &payload[..]))
+            .collect();
+        let of = (NAMESPACE, slice[0].ballot);
+        writer
+            .push_keyless(place(&slice[0]), of, layout, &rows)
+            .unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+#[test]
+fn a_keyless_file_finds_every_key_with_its_payload_and_few_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = some(3_000);
+    for payload_bytes in [0, 1, 9, 64] {
+        let path = dir.path().join(payload_bytes.to_string());
+        let info = write_keyless(&path, &records, payload_bytes);
+        assert_eq!(info.summary.records, 3_000);
+        assert_eq!(info.summary.payload_bytes, 3_000 * u64::from(payload_bytes));
+        let file = SliceFile::open(&path, partitions(), &info).unwrap();
+        for record in &records {
+            let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+            let found = found.unwrap().unwrap();
+            let value = vec![record.digest.0[3]; payload_bytes.into()];
+            let state = State::Value {
+                value: value.into(),
+                expires_at_ms: None,
+            };
+            let wanted = Record {
+                state,
+                ..record.clone()
+            };
+            assert_eq!(found, wanted);
+        }
+        let strangers = (0..3_000_u32).filter(|number| {
+            let key = number.to_be_bytes();
+            let digest = Digest::of(&KEY, NAMESPACE, &key);
+            file.get(NAMESPACE, &digest, &key).unwrap().is_some()
+        });
+        // One in 65,536.
+        assert!(strangers.count() < 3);
+        assert_eq!(file.verify(|_, _| None).unwrap(), info.summary);
+        let again = dir.path().join("again");
+        let mut other_order = records.clone();
+        other_order.reverse();
+        assert_eq!(write_keyless(&again, &other_order, payload_bytes), info);
+        assert_eq!(
+            std::fs::read(&again).unwrap(),
+            std::fs::read(&path).unwrap()
+        );
+    }
+}
+
+#[test]
+fn a_flipped_byte_of_a_keyless_file_gives_no_wrong_payload() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let records = some(40);
+    let info = write_keyless(&path, &records, 3);
+    let good = std::fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &bad).unwrap();
+        let Ok(file) = SliceFile::open(&path, partitions(), &info) else {
+            continue;
+        };
+        for record in &records {
+            match file.get(NAMESPACE, &record.digest, record.key.as_bytes()) {
+                Ok(found) => {
+                    let State::Value { value, .. } = found.unwrap().state else {
+                        panic!("byte {at}: a tombstone");
+                    };
+                    assert_eq!(value, vec![record.digest.0[3]; 3], "byte {at}");
+                }
+                Err(error) => assert!(matches!(error, StoreError::Damaged { .. }), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn widths_that_cannot_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = SliceFileWriter::create(&dir.path().join("a"), partitions(), 0.01).unwrap();
+    let record = &some(1)[0];
+    let place = partitions().holding(NAMESPACE, Token::of(&record.digest));
+    for (fingerprint_bits, payload_bytes, payload) in [
+        (0, 1, &[7][..]),
+        (33, 1, &[7]),
+        (8, 65, &[7; 65]),
+        (8, 1, &[]),
+        (8, 0, &[7]),
+    ] {
+        let layout = KeylessLayout {
+            fingerprint_bits,
+            payload_bytes,
+        };
+        let of = (NAMESPACE, record.ballot);
+        let refused = writer.push_keyless(place, of, layout, &[(record.digest, payload)]);
+        assert!(matches!(refused, Err(StoreError::Unflushable { .. })));
+    }
+}
+
+#[test]
+fn numbered_keys_get_their_slots_and_have_no_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let mut writer = SliceFileWriter::create(&path, partitions(), 0.01).unwrap();
+    let place = |record: &Record| partitions().holding(NAMESPACE, Token::of(&record.digest));
+    let all = (0..400).map(|number| record(format!("key {number}").as_bytes(), b""));
+    let first = record(b"key 0", b"");
+    let mut records: Vec<_> = all.filter(|it| place(it) == place(&first)).collect();
+    records.sort_by_key(|record| record.digest);
+    let packed = |record: &Record| {
+        let mut bytes = Vec::new();
+        pack(record, &mut bytes).unwrap();
+        bytes
+    };
+    let bytes: Vec<_> = records.iter().map(packed).collect();
+    let refs = bytes
+        .iter()
+        .map(|bytes| PackedRecord::at_start_of(bytes).unwrap());
+    let refs: Vec<_> = refs.collect();
+    writer.push_numbered(place(&first), &refs).unwrap();
+    let with_value = packed(&record(b"key 0", b"v"));
+    let with_value = [PackedRecord::at_start_of(&with_value).unwrap()];
+    let refused = writer.push_numbered(place(&first), &with_value);
+    assert!(matches!(refused, Err(StoreError::Unflushable { .. })));
+    let info = writer.finish().unwrap();
+    let file = SliceFile::open(&path, partitions(), &info).unwrap();
+    let mut slots = std::collections::BTreeSet::new();
+    for record in &records {
+        let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+        let found = found.unwrap().unwrap();
+        let State::Value { value, .. } = &found.state else {
+            panic!("a tombstone");
+        };
+        let slot = u32::from_le_bytes(value[..].try_into().unwrap());
+        assert!(slots.insert(slot), "each slot once");
+        let back = file.numbered(place(&first), slot).unwrap().unwrap();
+        assert_eq!(back, found);
+    }
+    let count = u32::try_from(records.len()).unwrap();
+    assert!(slots.into_iter().eq(0..count));
+    assert_eq!(file.numbered(place(&first), count).unwrap(), None);
+    let digest_of = |namespace, key: &[u8]| Some(Digest::of(&KEY, namespace, key));
+    assert_eq!(file.verify(digest_of).unwrap(), info.summary);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

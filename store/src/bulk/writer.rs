@@ -9,14 +9,16 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use torc_record::Digest;
+use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::PackedRecord;
 use crate::format::{FileKind, Header};
 use crate::ingest::SealedSlice;
 use crate::segment::{Row, align, encode_table};
-use crate::slice::{GateRates, SLICE_DIGEST_LEN, SliceInput};
+use crate::slice::{
+    BuiltSlice, GateRates, KeylessInput, KeylessLayout, Kind, SLICE_DIGEST_LEN, SliceInput,
+};
 use crate::{PartitionSummary, StoreError};
 
 /// Bytes that are gathered for one write, and read at a time.
@@ -105,6 +107,59 @@ impl SliceFileWriter {
         partition: Partition,
         records: &[PackedRecord<'_>],
     ) -> Result<Placed, StoreError> {
+        self.push_as(Kind::Records, partition, records)
+    }
+
+    /// As [`push`](Self::push), for records without values: lookups give the slot of the key as its
+    /// value, as four little-endian bytes.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_numbered(
+        &mut self,
+        partition: Partition,
+        records: &[PackedRecord<'_>],
+    ) -> Result<Placed, StoreError> {
+        let no_value = |record: &PackedRecord<'_>| record.payload_len() == record.key().len();
+        if !records.iter().all(no_value) {
+            return Err(StoreError::Unflushable {
+                why: "numbered keys have no values".into(),
+            });
+        }
+        self.push_as(Kind::Numbered, partition, records)
+    }
+
+    /// Adds the keyless slice of a partition. `keys` has the namespace and the version of all keys;
+    /// rows are digests in ring order, each with its payload. Takes about 0.2 us per row.
+    ///
+    /// # Errors
+    /// [`StoreError::Unflushable`]: there is no row, there are more than 2^30, two have the same
+    /// digest, or the widths are impossible. [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    pub fn push_keyless(
+        &mut self,
+        partition: Partition,
+        (namespace, ballot): (NamespaceId, Ballot),
+        layout: KeylessLayout,
+        rows: &[(Digest, &[u8])],
+    ) -> Result<Placed, StoreError> {
+        let input = KeylessInput {
+            partition,
+            partitions: self.partitions,
+            namespace,
+            ballot,
+            layout,
+            rows,
+        };
+        let built = input.build()?;
+        self.write(partition, &built)
+    }
+
+    fn push_as(
+        &mut self,
+        kind: Kind,
+        partition: Partition,
+        records: &[PackedRecord<'_>],
+    ) -> Result<Placed, StoreError> {
         let digests: Vec<Digest> = records.iter().map(|record| record.digest()).collect();
         if !digests.is_sorted_by(|one, other| one < other) {
             return Err(StoreError::Unflushable {
@@ -115,6 +170,7 @@ impl SliceFileWriter {
             .iter()
             .fold(0_u128, |sum, record| sum.wrapping_add(record.fingerprint()));
         let input = SliceInput {
+            kind,
             partition,
             partitions: self.partitions,
             records: records.iter().map(|record| record.bytes()).collect(),
@@ -127,7 +183,14 @@ impl SliceFileWriter {
         let mut gates = std::mem::take(&mut self.gates);
         let built = input.build(&mut gates);
         self.gates = gates;
-        let built = built?;
+        self.write(partition, &built?)
+    }
+
+    fn write(
+        &mut self,
+        partition: Partition,
+        built: &BuiltSlice<'_>,
+    ) -> Result<Placed, StoreError> {
         let zeros = [0; 64];
         self.put(&zeros[..(align(self.at) - self.at) as usize])?;
         let at = self.at;

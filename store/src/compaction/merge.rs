@@ -11,7 +11,7 @@ use crate::format::draw_salt;
 use crate::packed::Packed;
 use crate::partition_table::{Damaged, MergedSlices};
 use crate::segment::Slice;
-use crate::slice::SliceInput;
+use crate::slice::{Kind, SliceInput};
 
 /// The newest version of each key of some slices: checked copies in ring order.
 pub(super) struct Merged {
@@ -74,6 +74,7 @@ impl Merged {
         }
         let records = self.records.iter().cloned();
         let input = SliceInput {
+            kind: Kind::Records,
             partition,
             partitions,
             records: records.map(|range| &self.bytes[range]).collect(),

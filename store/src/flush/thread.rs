@@ -24,7 +24,7 @@ use crate::publish::Change;
 use crate::requests::Wake;
 use crate::segment::{RateLimit, SegmentWriter, Slice};
 use crate::shared::Shared;
-use crate::slice::{GateRates, SliceInput};
+use crate::slice::{GateRates, Kind, SliceInput};
 use crate::{FlushReport, PartitionSummary, Seq, StoreError};
 
 /// Interval at which the thread checks the age of records.
@@ -264,6 +264,7 @@ fn layers<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> V
     }
     let packed = records.iter();
     let input = SliceInput {
+        kind: Kind::Records,
         partition,
         partitions: shared.options.partitions,
         digests: packed.clone().map(Packed::digest).collect(),

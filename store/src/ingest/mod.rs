@@ -27,7 +27,9 @@ use self::file::{IngestFile, Ready, Region, Verified};
 use crate::commit::Done;
 use crate::segment::align;
 use crate::shared::Shared;
-use crate::slice::{Damage, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
+use crate::slice::{
+    Damage, Kind, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView,
+};
 use crate::{Seq, StoreError};
 
 /// Limit on the slices of an ingest.
@@ -248,6 +250,9 @@ impl Ingest {
         let partitions = self.shared.options.partitions;
         if header.partition != self.partition || header.partitions != partitions {
             return Err("a slice of another partition");
+        }
+        if header.kind() != Kind::Records && header.generation().is_none() {
+            return Err("a slice of a kind that only generations have");
         }
         let end = all.len().saturating_sub(SLICE_DIGEST_LEN as u64);
         if all.copy(end, SLICE_DIGEST_LEN)? != region.info.digest {

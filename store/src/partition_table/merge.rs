@@ -319,6 +319,12 @@ impl PartitionTable {
             partition,
             generation,
         })?;
+        if slice
+            .header()
+            .is_some_and(|header| header.keyless().is_some())
+        {
+            return Err(StoreError::Keyless { generation });
+        }
         let stretch = Stretch {
             records: Vec::new(),
             last: None,

@@ -18,7 +18,7 @@ use super::{PartitionTable, Place, Slices};
 use crate::StoreError;
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
-use crate::slice::{Damage, Found, Reading, SliceView};
+use crate::slice::{Damage, Found, Reading};
 
 /// Read counters of a partition. Each has its own cache line, so that partitions do not contend.
 #[derive(Debug, Default)]
@@ -98,12 +98,11 @@ impl Answer {
         how: Reading,
         counts: Option<&ReadCounts>,
     ) {
-        let digest = position.digest();
         for slice in slices {
             if !is_for(slice, position.namespace()) {
                 continue;
             }
-            self.judge(slice, slice.find(&digest, how), position, counts);
+            self.judge(slice, slice.find(position, how), position, counts);
             if self.is_waiting {
                 return;
             }
@@ -307,7 +306,7 @@ impl PartitionTable {
             let counts = &self.place(&pending.position).counts;
             let slice = &pending.slices[candidate.slice];
             let found = match (slice.view(), candidate.slot) {
-                (Ok(view), Some(slot)) => view.find_at(slot, how),
+                (Ok(view), Some(slot)) => view.find_at(slot, &pending.position, how),
                 (Ok(_), None) => Found::Damaged("the index of a slice is damaged"),
                 (Err(damage), _) => Found::Damaged(damage),
             };
@@ -353,8 +352,8 @@ impl PartitionTable {
             let slices = Arc::clone(shard.slices_for(*namespace));
             drop(shard);
             for slice in slices.iter() {
-                if let Ok(gate) = slice.view().map(|view| view.gate()) {
-                    gate.prefetch(digest);
+                if let Ok(view) = slice.view() {
+                    view.prefetch_gate(digest);
                 }
             }
             pending.push(Pending {
@@ -376,8 +375,7 @@ impl PartitionTable {
                     continue;
                 }
                 let view = slice.view().ok();
-                let gate = view.as_ref().map(SliceView::gate);
-                if gate.is_some_and(|gate| !gate.may_contain(&one.digest)) {
+                if view.is_some_and(|view| !view.may_hold(&one.digest)) {
                     count(&self.place(&one.position).counts.gate_negatives);
                     answers[one.index].missing = None;
                     continue;

@@ -9,7 +9,7 @@ use crate::StoreOptions;
 use crate::packed::tests::{record, value};
 use crate::segment::{RateLimit, SegmentWriter};
 use crate::shared::Shared;
-use crate::slice::{GateRates, SliceInput};
+use crate::slice::{GateRates, Kind, SliceInput};
 use crate::testing::CrashFs;
 
 const PARTITIONS: u32 = 4;
@@ -34,6 +34,7 @@ fn apply(shared: &Shared, seq: u64, time: u64) -> bool {
 fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
     let partitions = shared.options.partitions;
     let input = SliceInput {
+        kind: Kind::Records,
         partition: partitions.of(Token(packed.token())),
         partitions: Partitions::new(PARTITIONS).unwrap(),
         records: vec![packed.bytes()],

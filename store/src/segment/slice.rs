@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use torc_index::Gate;
-use torc_record::{Ballot, Digest, NamespaceId};
+use torc_record::{Ballot, Digest, NamespaceId, Record};
 use torc_ring::Partition;
 
 use crate::fs::FsFile;
-use crate::packed::PackedRef;
+use crate::packed::{PackedRef, Position};
 use crate::slice::{
-    Damage, Found, Heads, IndexParts, Reading, Rest, SLICE_DIGEST_LEN, SliceHeader, SliceView,
-    read_file, salvage,
+    Damage, Found, Heads, IndexParts, Kind, Reading, Rest, SLICE_DIGEST_LEN, SliceHeader,
+    SliceView, read_file, salvage,
 };
 use crate::{Seq, StoreError};
 
@@ -321,11 +321,26 @@ impl Slice {
         }
     }
 
-    pub(crate) fn find(&self, digest: &Digest, how: Reading) -> Found {
+    pub(crate) fn find(&self, position: &Position<'_>, how: Reading) -> Found {
         match self.view() {
-            Ok(view) => view.find(digest, how),
+            Ok(view) => view.find(position, how),
             Err(damage) => Found::Damaged(damage),
         }
+    }
+
+    /// The record of a slot, if its keys are numbered and it has the slot.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn numbered(&self, slot: u32) -> Result<Option<Record>, StoreError> {
+        let view = self.view().map_err(|what| self.note_damage(what))?;
+        let header = self.header().filter(|it| it.kind() == Kind::Numbered);
+        if header.is_none_or(|header| slot as usize >= header.keys()) {
+            return Ok(None);
+        }
+        let found = view.record(slot as usize, Reading::Wait);
+        let found = found.map_err(|unread| self.note_damage(unread.damage()))?;
+        Ok(Some(found.unpack()))
     }
 
     /// Length of the record that a lookup of this digest would read; zero if it reads none.
@@ -343,8 +358,7 @@ impl Slice {
 
     /// Whether it may hold a digest; `false` is certain.
     pub(crate) fn may_hold(&self, digest: &Digest) -> bool {
-        let gate = self.view().map(|view| view.gate());
-        gate.ok().is_none_or(|gate| gate.may_contain(digest))
+        self.view().map_or(true, |view| view.may_hold(digest))
     }
 
     /// Whether it may hold anything that a collection can drop.

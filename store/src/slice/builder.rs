@@ -11,7 +11,7 @@ use torc_index::{Gate, Mphf, Offsets};
 use torc_record::{Ballot, Digest, HybridTime, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
-use super::header::{Contents, SLICE_HEADER_LEN, SizeClass, SliceHeader};
+use super::header::{Contents, Kind, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::{RECORD_CRC_LEN, order, record_crc};
 use crate::format::{ballot_bytes, draw_salt};
 use crate::packed::PackedRef;
@@ -29,6 +29,8 @@ pub(crate) struct SliceInput<'a> {
     pub(crate) salt: u32,
     /// False positive rate of its gate.
     pub(crate) gate_rate: f64,
+    /// Records, or numbered.
+    pub(crate) kind: Kind,
 }
 
 /// A cache of gate sizes: computing one takes longer than filling a small gate.
@@ -55,9 +57,15 @@ pub(crate) struct BuiltSlice<'a> {
     pub(crate) header: SliceHeader,
     /// Header, gate, MPHF and offsets, which stay in memory.
     pub(crate) index: Vec<u8>,
-    order: Vec<u8>,
-    /// In the order of slots.
-    records: Vec<&'a [u8]>,
+    body: Body<'a>,
+}
+
+/// What follows the index of a slice.
+enum Body<'a> {
+    /// The order, and the records in the order of slots.
+    Records(Vec<u8>, Vec<&'a [u8]>),
+    /// The payloads of a keyless slice, with their checksums.
+    Payloads(Vec<u8>),
 }
 
 impl<'a> SliceInput<'a> {
@@ -124,7 +132,7 @@ impl<'a> SliceInput<'a> {
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
             records_len: end,
-            contents: Contents::of(&sums.held, sums.generation).map_err(unbuildable)?,
+            contents: Contents::of(&sums.held, sums.generation, self.kind).map_err(unbuildable)?,
             highest_time: sums.highest_time,
             highest: ballot_bytes(sums.highest),
             collectable: sums.generation.map_or(sums.collectable, |id| id.0),
@@ -140,8 +148,7 @@ impl<'a> SliceInput<'a> {
         Ok(BuiltSlice {
             header,
             index,
-            order,
-            records,
+            body: Body::Records(order, records),
         })
     }
 }
@@ -188,6 +195,19 @@ impl Sums {
 }
 
 impl BuiltSlice<'_> {
+    /// A keyless slice.
+    pub(super) const fn of_payloads(
+        header: SliceHeader,
+        index: Vec<u8>,
+        payloads: Vec<u8>,
+    ) -> Self {
+        Self {
+            header,
+            index,
+            body: Body::Payloads(payloads),
+        }
+    }
+
     /// Passes the bytes of the slice to `put`, from start to end, in pieces.
     ///
     /// # Errors
@@ -199,8 +219,12 @@ impl BuiltSlice<'_> {
         let mut hasher = blake3::Hasher::new();
         let mut piece = Vec::with_capacity(PIECE_LEN * 2);
         piece.extend_from_slice(&self.index);
-        piece.extend_from_slice(&self.order);
-        for (slot, record) in self.records.iter().enumerate() {
+        let (between, records): (&[u8], &[&[u8]]) = match &self.body {
+            Body::Records(order, records) => (order, records),
+            Body::Payloads(payloads) => (payloads, &[]),
+        };
+        piece.extend_from_slice(between);
+        for (slot, record) in records.iter().enumerate() {
             let crc = record_crc(self.header.salt, slot, record);
             piece.extend_from_slice(&crc.to_le_bytes());
             piece.extend_from_slice(record);
@@ -222,7 +246,7 @@ const PIECE_LEN: usize = 64 << 10;
 pub(crate) const LAST_LAYER: u8 = u8::MAX;
 
 /// The write path prevents this.
-fn unbuildable(why: impl std::fmt::Display) -> StoreError {
+pub(super) fn unbuildable(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unflushable {
         why: why.to_string().into(),
     }

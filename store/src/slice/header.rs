@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 4 | magic `TSLC` |
+//! | 0 | 4 | magic: the [`Kind`] of the slice |
 //! | 4 | 4 | version, 2 |
 //! | 8 | 8 | length of the slice |
 //! | 16 | 4 | partition |
@@ -11,7 +11,7 @@
 //! | 28 | 4 | salt |
 //! | 32 | 4 | length of the gate |
 //! | 36 | 4 | length of the MPHF |
-//! | 40 | 4 | length of the offsets |
+//! | 40 | 4 | length of the offsets; keyless: of the fingerprints |
 //! | 44 | 4 | length of the order |
 //! | 48 | 8 | length of the records |
 //! | 56 | 4 | tombstones among the keys |
@@ -27,19 +27,22 @@
 //! | 122 | 1 | layer, see [`SliceHeader::layer`] |
 //! | 123 | 1 | bits of the length of the longest record, see [`SizeClass`] |
 //! | 124 | 4 | keys that a collection may drop: tombstones, and values that expire |
+//!
+//! A keyless slice has no gate, no order and no layers. Its "records" are payloads, its fingerprint
+//! is the sum of the digests, and bytes 124 and 125 are the bits of a key's fingerprint and the
+//! bytes of a payload.
 
 use std::num::NonZeroU32;
 
 use torc_record::{Ballot, HybridTime, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
-use super::{Damage, order};
+use super::{Damage, keyless, order};
 use crate::PartitionSummary;
 use crate::format::{BALLOT_LEN, array, ballot_at, u32_at, u64_at};
 
 pub(crate) const SLICE_HEADER_LEN: usize = 128;
 pub(crate) const SLICE_DIGEST_LEN: usize = 32;
-const MAGIC: [u8; 4] = *b"TSLC";
 const VERSION: u32 = 2;
 const INDEX_CRC_AT: usize = 100;
 const BALLOT_AT: usize = 104;
@@ -48,9 +51,70 @@ const LONGEST_AT: usize = 123;
 const COLLECTABLE_AT: usize = 124;
 const MAX_PAYLOAD_LEN: usize = MAX_KEY_LEN + MAX_VALUE_LEN;
 const MAX_KEYS: u32 = 1 << 30;
-/// Stored in place of the number of tombstones.
-const GENERATION: u32 = u32::MAX;
 const IMPOSSIBLE: Damage = "the header of a slice is impossible";
+
+/// What a slice stores of each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A record. Magic `TSLC`.
+    Records,
+    /// A record without a value; lookups give its slot as the value. Magic `TSLN`.
+    Numbered,
+    /// A fingerprint and a payload. Magic `TSLK`.
+    Keyless(KeylessLayout),
+}
+
+/// The widths of a keyless slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeylessLayout {
+    /// Bits of a key's fingerprint, 1 to 32.
+    pub fingerprint_bits: u8,
+    /// Bytes of a payload, 0 to 64.
+    pub payload_bytes: u8,
+}
+
+impl KeylessLayout {
+    const MAX_FINGERPRINT_BITS: u8 = 32;
+    /// Bytes of the longest payload.
+    pub const MAX_PAYLOAD_BYTES: u8 = 64;
+
+    /// Whether a slice can have these widths.
+    #[must_use]
+    pub const fn is_possible(self) -> bool {
+        self.fingerprint_bits >= 1
+            && self.fingerprint_bits <= Self::MAX_FINGERPRINT_BITS
+            && self.payload_bytes <= Self::MAX_PAYLOAD_BYTES
+    }
+}
+
+impl Kind {
+    const fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Records => *b"TSLC",
+            Self::Numbered => *b"TSLN",
+            Self::Keyless(_) => *b"TSLK",
+        }
+    }
+
+    fn read(header: &[u8; SLICE_HEADER_LEN]) -> Result<Self, Damage> {
+        match &header[..4] {
+            b"TSLC" => Ok(Self::Records),
+            b"TSLN" => Ok(Self::Numbered),
+            b"TSLK" => {
+                let [fingerprint_bits, payload_bytes] = array(header, COLLECTABLE_AT);
+                let layout = KeylessLayout {
+                    fingerprint_bits,
+                    payload_bytes,
+                };
+                let is_possible = layout.is_possible() && header[COLLECTABLE_AT + 2..] == [0; 2];
+                is_possible
+                    .then_some(Self::Keyless(layout))
+                    .ok_or(IMPOSSIBLE)
+            }
+            _ => Err("no slice where one should start"),
+        }
+    }
+}
 
 /// The header of a slice. Memory holds one for every slice, so its fields are as narrow as
 /// possible, and none repeats what follows from others.
@@ -61,6 +125,7 @@ pub(crate) struct SliceHeader {
     pub(crate) salt: u32,
     pub(crate) gate_len: u32,
     pub(crate) mphf_len: u32,
+    /// Of a keyless slice: of the fingerprints.
     pub(crate) offsets_len: u32,
     pub(crate) records_len: u64,
     pub(crate) contents: Contents,
@@ -81,8 +146,7 @@ pub(crate) struct SliceHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contents {
     keys: NonZeroU32,
-    /// [`GENERATION`] for a slice of a generation, which has no tombstones.
-    tombstones: u32,
+    marks: Marks,
     payload_bytes: u64,
     /// Lower half, upper half.
     fingerprint: [u64; 2],
@@ -94,19 +158,17 @@ impl Contents {
     pub(super) fn of(
         held: &PartitionSummary,
         generation: Option<NamespaceId>,
+        kind: Kind,
     ) -> Result<Self, Damage> {
-        let tombstones = match generation {
-            None => u32::try_from(held.tombstones)
-                .ok()
-                .filter(|count| *count <= MAX_KEYS),
-            Some(_) => (held.tombstones == 0).then_some(GENERATION),
-        };
+        let tombstones = u32::try_from(held.tombstones);
+        let tombstones = tombstones.map_err(|_| IMPOSSIBLE)?;
+        let marks = Marks::of(tombstones, generation.is_some(), kind);
         let keys = u32::try_from(held.records)
             .ok()
             .filter(|keys| *keys <= MAX_KEYS);
         Ok(Self {
             keys: keys.and_then(NonZeroU32::new).ok_or(IMPOSSIBLE)?,
-            tombstones: tombstones.ok_or(IMPOSSIBLE)?,
+            marks: marks.ok_or(IMPOSSIBLE)?,
             payload_bytes: held.payload_bytes,
             fingerprint: [
                 (held.fingerprint << 64 >> 64) as u64,
@@ -116,7 +178,63 @@ impl Contents {
     }
 }
 
+/// The number of tombstones of an ordinary slice. Slices of generations, and those of another kind
+/// than records, have no tombstones; [`Marks::SPECIAL`] marks them, and other bits say what they
+/// are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Marks(u32);
+
+impl Marks {
+    const SPECIAL: u32 = 1 << 31;
+    const GENERATION: u32 = 1 << 30;
+    const NUMBERED: u32 = 1 << 29;
+    const KEYLESS: u32 = 1 << 28;
+
+    /// `None` if no such slice exists.
+    fn of(tombstones: u32, is_generation: bool, kind: Kind) -> Option<Self> {
+        if kind == Kind::Records && !is_generation {
+            return (tombstones <= MAX_KEYS).then_some(Self(tombstones));
+        }
+        let generation = if is_generation { Self::GENERATION } else { 0 };
+        let kind = match kind {
+            Kind::Records => 0,
+            Kind::Numbered => Self::NUMBERED,
+            Kind::Keyless(KeylessLayout {
+                fingerprint_bits,
+                payload_bytes,
+            }) => Self::KEYLESS | u32::from(u16::from_le_bytes([fingerprint_bits, payload_bytes])),
+        };
+        (tombstones == 0).then_some(Self(Self::SPECIAL | generation | kind))
+    }
+
+    const fn has(self, bit: u32) -> bool {
+        self.0 & (Self::SPECIAL | bit) == Self::SPECIAL | bit
+    }
+
+    const fn tombstones(self) -> u32 {
+        if self.has(0) { 0 } else { self.0 }
+    }
+
+    const fn kind(self) -> Kind {
+        let [fingerprint_bits, payload_bytes, ..] = self.0.to_le_bytes();
+        if self.has(Self::NUMBERED) {
+            Kind::Numbered
+        } else if self.has(Self::KEYLESS) {
+            Kind::Keyless(KeylessLayout {
+                fingerprint_bits,
+                payload_bytes,
+            })
+        } else {
+            Kind::Records
+        }
+    }
+}
+
 impl SliceHeader {
+    pub(crate) const fn kind(&self) -> Kind {
+        self.contents.marks.kind()
+    }
+
     pub(crate) fn keys(&self) -> usize {
         self.contents.keys.get() as usize
     }
@@ -130,7 +248,7 @@ impl SliceHeader {
         } = self.contents;
         PartitionSummary {
             records: u64::from(keys.get()),
-            tombstones: u64::from(self.tombstones()),
+            tombstones: u64::from(self.contents.marks.tombstones()),
             payload_bytes,
             fingerprint: u128::from(high) << 64 | u128::from(low),
         }
@@ -143,15 +261,7 @@ impl SliceHeader {
     }
 
     const fn is_generation(&self) -> bool {
-        self.contents.tombstones == GENERATION
-    }
-
-    const fn tombstones(&self) -> u32 {
-        if self.is_generation() {
-            0
-        } else {
-            self.contents.tombstones
-        }
+        self.contents.marks.has(Marks::GENERATION)
     }
 
     /// Number of tombstones and expiring values.
@@ -168,8 +278,19 @@ impl SliceHeader {
         ballot_at(&self.highest, 0)
     }
 
+    /// The widths of a keyless slice.
+    pub(crate) const fn keyless(&self) -> Option<KeylessLayout> {
+        match self.kind() {
+            Kind::Keyless(layout) => Some(layout),
+            Kind::Records | Kind::Numbered => None,
+        }
+    }
+
     pub(crate) fn order_len(&self) -> usize {
-        order::order_len(self.keys())
+        match self.kind() {
+            Kind::Keyless(_) => 0,
+            Kind::Records | Kind::Numbered => order::order_len(self.keys()),
+        }
     }
 
     /// Header, gate, MPHF and offsets.
@@ -203,7 +324,7 @@ impl SliceHeader {
     pub(super) fn encode(&self, longest: SizeClass, index: &[&[u8]]) -> [u8; SLICE_HEADER_LEN] {
         let mut out = [0; SLICE_HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &MAGIC);
+        put(0, &self.kind().magic());
         put(4, &VERSION.to_le_bytes());
         put(8, &self.len().to_le_bytes());
         put(16, &self.partition.0.to_le_bytes());
@@ -216,7 +337,7 @@ impl SliceHeader {
         put(40, &self.offsets_len.to_le_bytes());
         put(44, &(self.order_len() as u32).to_le_bytes());
         put(48, &self.records_len.to_le_bytes());
-        put(56, &self.tombstones().to_le_bytes());
+        put(56, &(held.tombstones as u32).to_le_bytes());
         put(60, &self.generation().map_or(0, |id| id.0).to_le_bytes());
         put(64, &held.payload_bytes.to_le_bytes());
         put(72, &held.fingerprint.to_le_bytes());
@@ -225,7 +346,17 @@ impl SliceHeader {
         put(BALLOT_AT, &self.highest);
         put(LAYER_AT, &[self.layer]);
         put(LONGEST_AT, &[longest.0]);
-        put(COLLECTABLE_AT, &self.collectable().to_le_bytes());
+        match self.kind() {
+            Kind::Keyless(layout) => {
+                put(
+                    COLLECTABLE_AT,
+                    &[layout.fingerprint_bits, layout.payload_bytes],
+                );
+            }
+            Kind::Records | Kind::Numbered => {
+                put(COLLECTABLE_AT, &self.collectable().to_le_bytes());
+            }
+        }
         let crc = index.iter().fold(header_crc(&out), |crc, part| {
             crc32c::crc32c_append(crc, part)
         });
@@ -242,9 +373,7 @@ impl SliceHeader {
         let bytes: &[u8; SLICE_HEADER_LEN] = bytes
             .first_chunk()
             .ok_or("the header of a slice is cut off")?;
-        if bytes[..4] != MAGIC {
-            return Err("no slice where one should start");
-        }
+        let kind = Kind::read(bytes)?;
         if u32_at(bytes, 4) != VERSION {
             return Err("a slice of another version");
         }
@@ -254,7 +383,10 @@ impl SliceHeader {
             payload_bytes: u64_at(bytes, 64),
             fingerprint: u128::from_le_bytes(array(bytes, 72)),
         };
-        let collectable = u32_at(bytes, COLLECTABLE_AT);
+        let collectable = match kind {
+            Kind::Keyless(_) => 0,
+            Kind::Records | Kind::Numbered => u32_at(bytes, COLLECTABLE_AT),
+        };
         let generation = match NamespaceId(u32_at(bytes, 60)) {
             NamespaceId(0) => None,
             id => Some(id),
@@ -267,7 +399,7 @@ impl SliceHeader {
             mphf_len: u32_at(bytes, 36),
             offsets_len: u32_at(bytes, 40),
             records_len: u64_at(bytes, 48),
-            contents: Contents::of(&held, generation)?,
+            contents: Contents::of(&held, generation, kind)?,
             highest_time: HybridTime(u64_at(bytes, 88)),
             highest: array(bytes, BALLOT_AT),
             collectable: generation.map_or(collectable, |id| id.0),
@@ -279,11 +411,23 @@ impl SliceHeader {
             && header.partitions.contains(header.partition)
             && (held.tombstones..=held.records).contains(&u64::from(collectable))
             && generation.is_none_or(|id| id.is_generation() && collectable == 0)
-            && bytes[LONGEST_AT] <= SizeClass::of(MAX_PAYLOAD_LEN).0;
+            && bytes[LONGEST_AT] <= SizeClass::of(MAX_PAYLOAD_LEN).0
+            && header
+                .keyless()
+                .is_none_or(|layout| header.is_possible_keyless(layout, bytes[LONGEST_AT]));
         if !is_possible || header.len() != u64_at(bytes, 8) {
             return Err(IMPOSSIBLE);
         }
         Ok(header)
+    }
+
+    /// Whether the lengths and sums follow from the number of keys, as they do in a keyless slice.
+    fn is_possible_keyless(&self, layout: KeylessLayout, longest: u8) -> bool {
+        let held = self.held();
+        (self.gate_len, self.order_crc, self.layer, held.tombstones) == (0, 0, 0, 0)
+            && self.records_len == keyless::payloads_len(self.keys(), layout)
+            && held.payload_bytes == held.records * u64::from(layout.payload_bytes)
+            && longest == SizeClass::of(usize::from(layout.payload_bytes)).0
     }
 
     /// Whether an index, header included, is as written, by its checksum.

@@ -14,6 +14,9 @@
 //! | records | in the order of their slots: CRC32C (4 bytes), packed record |
 //! | digest | 32 bytes of BLAKE3 of everything before |
 //!
+//! A *keyless* slice has no gate and no order, fingerprints of the keys in place of the offsets, and
+//! payloads of one length in place of the records: see [`keyless`].
+//!
 //! The first four parts are the *index*: they are read once, checked, and kept in memory, so an
 //! index page that rots later cannot make an existing key look absent. The rest is read from the
 //! file on demand, and each record is checked before use.
@@ -29,6 +32,7 @@
 mod builder;
 mod cursor;
 mod header;
+mod keyless;
 mod order;
 mod rest;
 mod salvage;
@@ -36,7 +40,9 @@ mod view;
 
 pub(crate) use builder::{BuiltSlice, GateRates, LAST_LAYER, SliceInput};
 pub(crate) use cursor::OrderedRecords;
-pub(crate) use header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+pub use header::KeylessLayout;
+pub(crate) use header::{Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+pub(crate) use keyless::KeylessInput;
 pub(crate) use rest::{Reader, Reading, Rest, read_file};
 pub(crate) use salvage::salvage;
 pub(crate) use view::{Found, Heads, IndexParts, SliceView};

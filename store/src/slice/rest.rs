@@ -49,7 +49,7 @@ pub(crate) enum Unread {
 
 impl Unread {
     /// The damage, for a reader that waits.
-    fn damage(self) -> Damage {
+    pub(crate) fn damage(self) -> Damage {
         match self {
             Self::Damaged(what) => what,
             Self::NotCached => READ_ERROR,

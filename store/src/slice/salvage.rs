@@ -21,6 +21,9 @@ pub(crate) fn salvage(
     mut take: impl FnMut(PackedRef<'_>),
 ) -> Result<SliceHeader, Damage> {
     let header = SliceHeader::decode(&all.copy(0, SLICE_HEADER_LEN)?)?;
+    if header.keyless().is_some() {
+        return Err("a keyless slice has no records");
+    }
     let mut reader = Reader::new(all);
     let mut at = header.records_at() as u64;
     let mut held = PartitionSummary::default();

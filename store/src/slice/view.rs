@@ -7,15 +7,18 @@
 
 use std::ops::Range;
 
-use torc_index::{Gate, Mphf, MphfHead, Offsets};
-use torc_record::{Ballot, Digest, NamespaceId};
+use bytes::Bytes;
+use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
+use torc_record::{Ballot, Digest, Key, NamespaceId, Record, State};
 use torc_ring::Token;
 
-use super::header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
+use super::header::{
+    KeylessLayout, Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader,
+};
 use super::rest::{Reader, Reading, Rest, Unread};
-use super::{Checked, Damage, RECORD_CRC_LEN, order, record_crc};
+use super::{Checked, Damage, RECORD_CRC_LEN, keyless, order, record_crc};
 use crate::Cursor;
-use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef};
+use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef, Position};
 
 /// A slice in two parts: its index, checked and in memory, and the rest, as in the file.
 #[derive(Debug, Clone, Copy)]
@@ -24,12 +27,13 @@ pub(crate) struct SliceView<'a> {
     heads: Heads,
     /// Blocks of the gate.
     gate: &'a [u8],
-    /// MPHF and offsets.
+    /// MPHF and offsets, or fingerprints.
     lookup: &'a [u8],
     rest: Rest<'a>,
 }
 
-/// The heads of a slice's gate, MPHF and offsets, so that a get need not read them.
+/// The heads of a slice's gate, MPHF and offsets, so that a get need not read them. A keyless slice
+/// has only that of its MPHF.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads {
     probes: u8,
@@ -52,8 +56,23 @@ impl Heads {
         let gate = lookup.get(..gate_end).ok_or(NO_INDEX)?;
         let mphf = lookup.get(gate_end..offsets_at).ok_or(NO_INDEX)?;
         let offsets = lookup.get(offsets_at..).ok_or(NO_INDEX)?;
-        let gate = Gate::view(gate).map_err(|_| NO_INDEX)?;
         let function = Mphf::view(mphf).map_err(|_| NO_INDEX)?;
+        if let Some(KeylessLayout {
+            fingerprint_bits, ..
+        }) = header.keyless()
+        {
+            let set = KeylessSet::of(function, offsets, u32::from(fingerprint_bits));
+            if set.map_err(|_| NO_INDEX)?.len() != header.keys() {
+                return Err(NO_INDEX);
+            }
+            return Ok(Self {
+                probes: 0,
+                mphf: function.head(),
+                low_bits: 0,
+                longest: SizeClass::read(index),
+            });
+        }
+        let gate = Gate::view(gate).map_err(|_| NO_INDEX)?;
         let offsets = Offsets::view(offsets).map_err(|_| NO_INDEX)?;
         if function.len() != header.keys() || offsets.len() != header.keys() {
             return Err(NO_INDEX);
@@ -72,7 +91,7 @@ impl Heads {
 pub(crate) struct IndexParts<'a> {
     /// Blocks of the gate.
     pub(crate) gate: &'a [u8],
-    /// MPHF and offsets.
+    /// MPHF and offsets, or fingerprints.
     pub(crate) lookup: &'a [u8],
 }
 
@@ -81,7 +100,8 @@ impl<'a> IndexParts<'a> {
     pub(crate) fn of(header: &SliceHeader, index: &'a [u8]) -> Option<Self> {
         let parts = index.get(SLICE_HEADER_LEN..header.index_len())?;
         let (gate, lookup) = parts.split_at_checked(header.gate_len as usize)?;
-        let blocks = gate.len().checked_sub(Gate::TRAILER_BYTES)?;
+        // A keyless slice has none.
+        let blocks = gate.len().saturating_sub(Gate::TRAILER_BYTES);
         Some(Self {
             gate: gate.get(..blocks)?,
             lookup,
@@ -92,9 +112,10 @@ impl<'a> IndexParts<'a> {
 /// What a slice holds for a digest.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Its gate excludes the digest.
+    /// Its gate or its fingerprint excludes the digest.
     GateNegative,
-    /// The record in its slot, which may have another key.
+    /// The record in its slot, which may have another key; of a keyless slice, a record of the
+    /// asked key.
     Record(Packed),
     /// The record in its slot is damaged, so the key may or may not exist.
     Damaged(Damage),
@@ -106,6 +127,7 @@ pub(crate) enum Found {
 const SHORT_LEN: usize = 1024;
 
 const NO_INDEX: Damage = "the index of a slice is damaged";
+const NUMBERED_VALUE: Damage = "a value in a slice of numbered keys";
 pub(super) const NO_ORDER: Damage = "the order of a slice is damaged";
 
 impl<'a> SliceView<'a> {
@@ -161,8 +183,34 @@ impl<'a> SliceView<'a> {
         self.header.keys()
     }
 
-    pub(crate) fn gate(&self) -> Gate<'a> {
+    fn gate(&self) -> Gate<'a> {
         Gate::over(self.gate, u32::from(self.heads.probes))
+    }
+
+    fn keyless_set(&self, layout: KeylessLayout) -> Option<KeylessSet<'a>> {
+        let fingerprints = self.lookup.get(self.header.mphf_len as usize..)?;
+        let bits = u32::from(layout.fingerprint_bits);
+        KeylessSet::of(self.mphf()?, fingerprints, bits).ok()
+    }
+
+    /// Whether it may hold a digest; `false` is certain.
+    pub(crate) fn may_hold(&self, digest: &Digest) -> bool {
+        match self.header.keyless() {
+            None => self.gate().may_contain(digest),
+            Some(layout) => {
+                let set = self.keyless_set(layout);
+                set.is_none_or(|set| set.contains(digest))
+            }
+        }
+    }
+
+    /// Prefetches the parts of the index for [`may_hold`](Self::may_hold).
+    pub(crate) fn prefetch_gate(&self, digest: &Digest) {
+        if self.header.keyless().is_none() {
+            self.gate().prefetch(digest);
+        } else if let Some(mphf) = self.mphf() {
+            mphf.prefetch(digest);
+        }
     }
 
     pub(crate) fn mphf(&self) -> Option<Mphf<'a>> {
@@ -170,36 +218,50 @@ impl<'a> SliceView<'a> {
         Some(self.heads.mphf.over(mphf, self.keys() as u32))
     }
 
+    /// `None` also for a keyless slice.
     fn offsets(&self) -> Option<Offsets<'a>> {
+        if self.header.keyless().is_some() {
+            return None;
+        }
         let offsets = self.lookup.get(self.header.mphf_len as usize..)?;
         Offsets::view_again(offsets, self.keys(), self.heads.low_bits)
     }
 
-    /// Checks the gate, then reads the record in the digest's slot.
-    pub(crate) fn find(&self, digest: &Digest, how: Reading) -> Found {
+    /// Checks the gate or the fingerprint, then reads the record in the digest's slot.
+    pub(crate) fn find(&self, position: &Position<'_>, how: Reading) -> Found {
+        let digest = position.digest();
         // Loads the MPHF's seed together with the gate, because most gets are for existing keys.
         if let Some(mphf) = self.mphf() {
-            mphf.prefetch(digest);
+            mphf.prefetch(&digest);
         }
-        if !self.gate().may_contain(digest) {
+        if !self.may_hold(&digest) {
             return Found::GateNegative;
         }
-        let slot = self.mphf().map(|mphf| mphf.slot(digest));
-        slot.map_or(Found::Damaged(NO_INDEX), |slot| self.find_at(slot, how))
+        let slot = self.mphf().map(|mphf| mphf.slot(&digest));
+        slot.map_or(Found::Damaged(NO_INDEX), |slot| {
+            self.find_at(slot, position, how)
+        })
     }
 
     /// Length of the record that [`SliceView::find`] would read, with its head; zero if it reads none.
     pub(crate) fn len_hint(&self, digest: &Digest) -> usize {
-        if !self.gate().may_contain(digest) {
+        if !self.may_hold(digest) {
             return 0;
+        }
+        if let Some(layout) = self.header.keyless() {
+            return HEAD_LEN + usize::from(layout.payload_bytes);
         }
         let range = self.mphf().and_then(|mphf| self.range(mphf.slot(digest)));
         range.map_or(0, |range| (range.end - range.start) as usize)
     }
 
-    /// The content of a slot.
-    pub(crate) fn find_at(&self, slot: usize, how: Reading) -> Found {
-        match self.record(slot, how) {
+    /// The content of a slot, which is that of the position's digest.
+    pub(crate) fn find_at(&self, slot: usize, position: &Position<'_>, how: Reading) -> Found {
+        let found = match self.header.keyless() {
+            None => self.record(slot, how),
+            Some(layout) => self.member(slot, layout, position, how),
+        };
+        match found {
             Ok(packed) => Found::Record(packed),
             Err(Unread::Damaged(what)) => Found::Damaged(what),
             Err(Unread::NotCached) => Found::NotCached,
@@ -232,6 +294,61 @@ impl<'a> SliceView<'a> {
     /// The checked record of a slot. One read.
     pub(crate) fn record(&self, slot: usize, how: Reading) -> Result<Packed, Unread> {
         let range = self.range(slot).ok_or(NO_INDEX)?;
+        self.reading(range, how, |bytes| self.packed(slot, bytes))
+    }
+
+    /// The record that a keyless slice gives for a position with a member's fingerprint. At most
+    /// one read.
+    fn member(
+        &self,
+        slot: usize,
+        layout: KeylessLayout,
+        position: &Position<'_>,
+        how: Reading,
+    ) -> Result<Packed, Unread> {
+        if slot >= self.keys() {
+            return Err(NO_INDEX.into());
+        }
+        if layout.payload_bytes == 0 {
+            return Ok(self.as_record(position, &[])?);
+        }
+        let number = keyless::block_of(slot);
+        self.reading(self.block(layout, number), how, |bytes| {
+            let block = keyless::checked(self.header.salt, number, bytes)?;
+            let payload = keyless::payload(layout, slot, block).ok_or(NO_INDEX)?;
+            self.as_record(position, payload)
+        })
+    }
+
+    fn as_record(&self, position: &Position<'_>, payload: &[u8]) -> Checked {
+        let (_, namespace, key) = position.rest;
+        let impossible = "a key of impossible length";
+        let record = Record {
+            namespace,
+            digest: position.digest(),
+            key: Key::new(Bytes::copy_from_slice(key)).map_err(|_| impossible)?,
+            ballot: self.header.highest(),
+            origin: None,
+            state: State::Value {
+                value: Bytes::copy_from_slice(payload),
+                expires_at_ms: None,
+            },
+        };
+        Packed::of(&record).map_err(|_| impossible)
+    }
+
+    /// The place of a block of payloads among the bytes after the index.
+    fn block(&self, layout: KeylessLayout, number: usize) -> Range<u64> {
+        keyless::block(self.keys(), layout, number)
+    }
+
+    /// Reads a range of bounded length; a short one without an allocation.
+    fn reading(
+        &self,
+        range: Range<u64>,
+        how: Reading,
+        take: impl FnOnce(&[u8]) -> Checked,
+    ) -> Result<Packed, Unread> {
         let len = (range.end - range.start) as usize;
         let (mut short, mut long) = ([0; SHORT_LEN], Vec::new());
         let bytes = if let Some(bytes) = short.get_mut(..len) {
@@ -241,7 +358,19 @@ impl<'a> SliceView<'a> {
             &mut long[..]
         };
         self.rest.read(bytes, range.start, how)?;
-        Ok(self.checked(slot, bytes)?.to_packed())
+        Ok(take(bytes)?)
+    }
+
+    /// A checked copy of the record of a slot, from its bytes.
+    fn packed(&self, slot: usize, bytes: &[u8]) -> Checked {
+        let record = self.checked(slot, bytes)?;
+        match self.header.kind() {
+            Kind::Numbered => {
+                let number = (slot as u32).to_le_bytes();
+                record.with_value(number).ok_or(NUMBERED_VALUE)
+            }
+            Kind::Records | Kind::Keyless(_) => Ok(record.to_packed()),
+        }
     }
 
     /// The key that a slot claims to hold, if its record can be parsed. Unchecked.
@@ -266,7 +395,7 @@ impl<'a> SliceView<'a> {
     /// The damage.
     pub(crate) fn record_by(&self, reader: &mut Reader<'_>, slot: usize) -> Checked {
         let range = self.range(slot).ok_or(NO_INDEX)?;
-        Ok(self.checked(slot, reader.bytes(range)?)?.to_packed())
+        self.packed(slot, reader.bytes(range)?)
     }
 
     fn checked<'b>(&self, slot: usize, bytes: &'b [u8]) -> Result<PackedRef<'b>, Damage> {
@@ -279,7 +408,7 @@ impl<'a> SliceView<'a> {
     /// It is not as written.
     pub(super) fn order(&self) -> Result<Vec<u8>, Damage> {
         let len = self.header.order_len();
-        if len as u64 > self.rest.len() {
+        if len as u64 > self.rest.len() || self.header.keyless().is_some() {
             return Err(NO_ORDER);
         }
         let mut order = vec![0; len];
@@ -308,7 +437,7 @@ impl<'a> SliceView<'a> {
 
     /// Checks that every record is as written, and that lookups find every key. `digest_of` gives
     /// the correct digest of a key, if it can. Reads everything once in stored order: 0.2 us per
-    /// record, half of it for `digest_of`.
+    /// record, half of it for `digest_of`. Of a keyless slice, checks the payloads.
     ///
     /// # Errors
     /// The problem.
@@ -316,6 +445,9 @@ impl<'a> SliceView<'a> {
         &self,
         digest_of: impl Fn(NamespaceId, &[u8]) -> Option<Digest>,
     ) -> Result<(), Damage> {
+        if let Some(layout) = self.header.keyless() {
+            return self.verify_payloads(layout);
+        }
         let gate = self.gate();
         let mphf = self.mphf().ok_or(NO_INDEX)?;
         let partitions = self.header.partitions;
@@ -341,6 +473,9 @@ impl<'a> SliceView<'a> {
             if generation != self.header.generation() {
                 return Err("a record of another generation than its slice says");
             }
+            if self.header.kind() == Kind::Numbered && record.payload_len() != record.key().len() {
+                return Err(NUMBERED_VALUE);
+            }
             if record.ballot().time > self.header.highest_time {
                 return Err("a record that is later than its slice says");
             }
@@ -365,6 +500,18 @@ impl<'a> SliceView<'a> {
             return Err("the records of a slice do not come to what it says");
         }
         self.verify_order(&digests)
+    }
+
+    fn verify_payloads(&self, layout: KeylessLayout) -> Result<(), Damage> {
+        if layout.payload_bytes == 0 {
+            return Ok(());
+        }
+        let mut reader = self.reader();
+        for number in 0..keyless::blocks(self.keys()) {
+            let block = reader.bytes(self.block(layout, number))?;
+            keyless::checked(self.header.salt, number, block)?;
+        }
+        Ok(())
     }
 
     /// Checks that the order is a permutation in ring order; `digests` are those of the slots.

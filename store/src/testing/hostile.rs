@@ -18,7 +18,8 @@ use crate::format::{Entry, FileKind, FrameBuilder, FrameKind, Header};
 use crate::log::Replay;
 use crate::packed::{Packed, Position};
 use crate::slice::{
-    Found, GateRates, OrderedRecords, Reading, SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
+    BuiltSlice, Found, GateRates, KeylessInput, KeylessLayout, Kind, OrderedRecords, Reading,
+    SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
 };
 use crate::{PartitionMeta, Seq, StoreError};
 
@@ -48,7 +49,8 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
     let header = SliceHeader::decode(bytes).ok()?;
     let view = SliceView::of(&header, bytes).ok()?;
     for digest in asked(bytes) {
-        if let Found::Record(packed) = view.find(&digest, Reading::Wait) {
+        let position = Position::new(&digest, NamespaceId::DEFAULT, b"key-1");
+        if let Found::Record(packed) = view.find(&position, Reading::Wait) {
             assert!(
                 packed.bytes().len() <= bytes.len(),
                 "a record of these bytes"
@@ -57,6 +59,12 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
     }
     for slot in [0, 1, header.keys() - 1, header.keys(), usize::MAX] {
         view.prefetch_offset(slot);
+        let position = Position::new(&Digest([0x80; 16]), NamespaceId::DEFAULT, b"k");
+        let found = view.find_at(slot, &position, Reading::Wait);
+        assert!(
+            slot < header.keys() || matches!(found, Found::Damaged(_)),
+            "no slot beyond the last"
+        );
         assert!(
             slot < header.keys() || view.record(slot, Reading::Wait).is_err(),
             "no slot beyond the last"
@@ -77,7 +85,7 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
     }
     let is_whole = view.verify(|_, _| None).is_ok() && SliceView::digest_fits(bytes).is_ok();
     assert!(
-        !is_whole || in_order == header.keys().min(MOST_RECORDS),
+        !is_whole || header.keyless().is_some() || in_order == header.keys().min(MOST_RECORDS),
         "all are read in order"
     );
     is_whole.then_some(header.held().records)
@@ -171,8 +179,54 @@ fn records(keys: u64) -> Vec<Packed> {
 /// # Errors
 /// [`StoreError::Unflushable`] for no keys.
 pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
-    let records = records(keys);
+    sample_of(Kind::Records, &records(keys))
+}
+
+/// As [`sample_slice`], of keys that are numbered.
+///
+/// # Errors
+/// [`StoreError::Unflushable`] for no keys.
+pub fn sample_numbered(keys: u64) -> Result<Vec<u8>, StoreError> {
+    let bare = records(keys).into_iter().filter_map(|packed| {
+        let mut record = packed.unpack();
+        record.state = State::Value {
+            value: bytes::Bytes::new(),
+            expires_at_ms: None,
+        };
+        Packed::of(&record).ok()
+    });
+    sample_of(Kind::Numbered, &bare.collect::<Vec<_>>())
+}
+
+/// As [`sample_slice`], keyless, with fingerprints of 12 bits and payloads of `payload_bytes`.
+///
+/// # Errors
+/// [`StoreError::Unflushable`] for no keys.
+pub fn sample_keyless(keys: u64, payload_bytes: u8) -> Result<Vec<u8>, StoreError> {
+    let digests = records(keys).into_iter().map(|packed| packed.digest());
+    let payloads = digests.map(|digest| (digest, vec![digest.0[15]; payload_bytes.into()]));
+    let rows: Vec<(Digest, Vec<u8>)> = payloads.collect();
+    let rows: Vec<(Digest, &[u8])> = rows
+        .iter()
+        .map(|(it, payload)| (*it, &payload[..]))
+        .collect();
+    let input = KeylessInput {
+        partition: Partition(PARTITION),
+        partitions: PARTITIONS,
+        namespace: NamespaceId::DEFAULT,
+        ballot: Ballot::default(),
+        layout: KeylessLayout {
+            fingerprint_bits: 12,
+            payload_bytes,
+        },
+        rows: &rows,
+    };
+    written(&input.build()?)
+}
+
+fn sample_of(kind: Kind, records: &[Packed]) -> Result<Vec<u8>, StoreError> {
     let input = SliceInput {
+        kind,
         partition: Partition(PARTITION),
         partitions: PARTITIONS,
         digests: records.iter().map(Packed::digest).collect(),
@@ -181,8 +235,12 @@ pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
         gate_rate: 0.01,
         records: records.iter().map(Packed::bytes).collect(),
     };
+    written(&input.build(&mut GateRates::default())?)
+}
+
+fn written(built: &BuiltSlice<'_>) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
-    input.build(&mut GateRates::default())?.write(|piece| {
+    built.write(|piece| {
         bytes.extend_from_slice(piece);
         Ok(())
     })?;
@@ -226,10 +284,22 @@ mod tests {
     use crate::packed::tests::unhex;
     use proptest::prelude::*;
 
+    /// A slice of each kind.
+    fn samples(keys: u64) -> [Vec<u8>; 4] {
+        [
+            sample_slice(keys).unwrap(),
+            sample_numbered(keys).unwrap(),
+            sample_keyless(keys, 0).unwrap(),
+            sample_keyless(keys, 7).unwrap(),
+        ]
+    }
+
     #[test]
     fn samples_are_whole() {
         for keys in [1, 2, 3, 17, 100] {
-            assert_eq!(read_slice(&sample_slice(keys).unwrap()), Some(keys));
+            for sample in samples(keys) {
+                assert_eq!(read_slice(&sample), Some(keys));
+            }
         }
         assert_eq!(read_log(&sample_log(3)).unwrap(), 1 + 2 + 3 + 3 * 4);
         assert_eq!(read_log(&sample_log(0)).unwrap(), 0);
@@ -242,27 +312,31 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_slice_fails_its_check_and_none_panics_when_checksums_are_forged() {
-        let good = sample_slice(5).unwrap();
-        for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read_slice(&bad), None, "bit {bit}");
+        for good in samples(5) {
+            for bit in 0..good.len() * 8 {
+                let mut bad = good.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(read_slice(&bad), None, "bit {bit}");
+            }
         }
     }
 
     #[test]
     fn every_cut_of_a_slice_is_refused() {
-        let good = sample_slice(3).unwrap();
-        for len in 0..good.len() {
-            assert_eq!(read_slice(&good[..len]), None, "cut to {len}");
+        for good in samples(3) {
+            for len in 0..good.len() {
+                assert_eq!(read_slice(&good[..len]), None, "cut to {len}");
+            }
         }
     }
 
     #[test]
     fn huge_numbers_in_a_header_are_refused_or_bounded() {
-        let good = sample_slice(5).unwrap();
         // Every field of four or eight bytes.
-        for at in (8..104).step_by(4) {
+        for (good, at) in samples(5)
+            .iter()
+            .flat_map(|good| (8..104).step_by(4).map(move |at| (good, at)))
+        {
             for number in [
                 u64::MAX,
                 u64::MAX / 2,
@@ -294,9 +368,10 @@ mod tests {
         #[test]
         fn mutated_slices_are_safe_also_behind_forged_checksums(
             keys in 1_u64..40,
+            kind in 0_usize..4,
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 1_usize..9), 1..6),
         ) {
-            let mut bytes = sample_slice(keys).unwrap();
+            let mut bytes = samples(keys)[kind].clone();
             for (at, number, len) in changes {
                 let at = at.index(bytes.len() - 8);
                 bytes[at..at + len.min(8)].copy_from_slice(&number.to_le_bytes()[..len.min(8)]);

@@ -11,7 +11,9 @@ mod hostile;
 mod state;
 
 pub use crash_fs::{Call, CrashFs, Survives};
-pub use hostile::{read_log, read_slice, sample_log, sample_slice};
+pub use hostile::{
+    read_log, read_slice, sample_keyless, sample_log, sample_numbered, sample_slice,
+};
 
 use crate::compaction::{Zeal, how_many};
 

@@ -1,0 +1,158 @@
+//! A keyless slice: what a static namespace keeps of its keys if it does not store them.
+//!
+//! | part | holds |
+//! |---|---|
+//! | header | 128 bytes |
+//! | MPHF | slot of each digest (`torc_index::Mphf`) |
+//! | fingerprints | bits of each digest, in the order of slots (`torc_index::KeylessSet`) |
+//! | payloads | in the order of slots, in blocks of 64: CRC32C (4 bytes), payloads; none if they have no bytes |
+//! | digest | 32 bytes of BLAKE3 of everything before |
+//!
+//! Header, MPHF and fingerprints are the index. The checksum of a block continues from the slice's
+//! salt plus the number of the block.
+//!
+//! A lookup returns a record of the asked key, with the highest ballot of the header as its version
+//! and the payload as its value. It is wrong, for a key that is not a member, with the probability
+//! 2^-`fingerprint_bits`. A receiver cannot check that digests are of their partition, because it
+//! has none: the digest of the slice, which a manifest names, vouches for that.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "MAX_KEYS bounds the parts of an index, and the salt is the low half"
+)]
+
+use std::ops::Range;
+
+use torc_index::{KeylessSet, Mphf};
+use torc_record::{Ballot, Digest, NamespaceId};
+use torc_ring::{Partition, Partitions};
+
+use super::builder::{BuiltSlice, unbuildable};
+use super::header::{Contents, KeylessLayout, Kind, SizeClass, SliceHeader};
+use super::{Damage, RECORD_CRC_LEN, record_crc};
+use crate::format::ballot_bytes;
+use crate::{PartitionSummary, StoreError};
+
+/// Payloads that share a checksum: a get reads them together.
+const BLOCK_SLOTS: usize = 64;
+
+/// The input of a keyless slice.
+pub(crate) struct KeylessInput<'a> {
+    pub(crate) partition: Partition,
+    pub(crate) partitions: Partitions,
+    pub(crate) namespace: NamespaceId,
+    /// The version of all keys.
+    pub(crate) ballot: Ballot,
+    pub(crate) layout: KeylessLayout,
+    /// Digests in ascending order, each with its payload.
+    pub(crate) rows: &'a [(Digest, &'a [u8])],
+}
+
+impl KeylessInput<'_> {
+    /// Builds the slice. The same input gives the same bytes everywhere.
+    ///
+    /// # Errors
+    /// [`StoreError::Unflushable`]: there are no keys or too many, two have the same digest, or the
+    /// widths are impossible.
+    pub(crate) fn build(self) -> Result<BuiltSlice<'static>, StoreError> {
+        let width = usize::from(self.layout.payload_bytes);
+        if !self.layout.is_possible() || self.rows.iter().any(|(_, it)| it.len() != width) {
+            return Err(unbuildable("a keyless slice of other widths"));
+        }
+        let digests: Vec<Digest> = self.rows.iter().map(|(digest, _)| *digest).collect();
+        let held = PartitionSummary {
+            records: digests.len() as u64,
+            tombstones: 0,
+            payload_bytes: (digests.len() * width) as u64,
+            fingerprint: digests.iter().fold(0_u128, |sum, digest| {
+                sum.wrapping_add(u128::from_be_bytes(digest.0))
+            }),
+        };
+        let salt = (held.fingerprint ^ held.fingerprint >> 64) as u32;
+        let mphf = Mphf::build(&digests, u64::from(salt)).map_err(unbuildable)?;
+        let function = Mphf::view(&mphf).map_err(unbuildable)?;
+        let bits = u32::from(self.layout.fingerprint_bits);
+        let fingerprints =
+            KeylessSet::fingerprints(function, &digests, bits).map_err(unbuildable)?;
+        let mut ordered = vec![0; digests.len() * width];
+        if width > 0 {
+            for (digest, payload) in self.rows {
+                let at = function.slot(digest) * width;
+                ordered[at..at + width].copy_from_slice(payload);
+            }
+        }
+        let mut payloads = Vec::new();
+        for (number, block) in ordered.chunks(BLOCK_SLOTS * width.max(1)).enumerate() {
+            payloads.extend_from_slice(&record_crc(salt, number, block).to_le_bytes());
+            payloads.extend_from_slice(block);
+        }
+        let kind = Kind::Keyless(self.layout);
+        let generation = Some(self.namespace).filter(|id| id.is_generation());
+        let header = SliceHeader {
+            partition: self.partition,
+            partitions: self.partitions,
+            salt,
+            gate_len: 0,
+            mphf_len: mphf.len() as u32,
+            offsets_len: fingerprints.len() as u32,
+            records_len: payloads.len() as u64,
+            contents: Contents::of(&held, generation, kind).map_err(unbuildable)?,
+            highest_time: self.ballot.time,
+            highest: ballot_bytes(self.ballot),
+            collectable: generation.map_or(0, |id| id.0),
+            layer: 0,
+            order_crc: 0,
+        };
+        let mut index = header
+            .encode(SizeClass::of(width), &[&mphf, &fingerprints])
+            .to_vec();
+        index.extend_from_slice(&mphf);
+        index.extend_from_slice(&fingerprints);
+        Ok(BuiltSlice::of_payloads(header, index, payloads))
+    }
+}
+
+/// Bytes of all payloads with their checksums.
+pub(super) fn payloads_len(keys: usize, layout: KeylessLayout) -> u64 {
+    match usize::from(layout.payload_bytes) {
+        0 => 0,
+        width => (keys * width + blocks(keys) * RECORD_CRC_LEN) as u64,
+    }
+}
+
+/// Number of blocks.
+pub(super) const fn blocks(keys: usize) -> usize {
+    keys.div_ceil(BLOCK_SLOTS)
+}
+
+/// The block of a slot.
+pub(super) const fn block_of(slot: usize) -> usize {
+    slot / BLOCK_SLOTS
+}
+
+/// The place of a block among the payloads, with its checksum.
+pub(super) fn block(keys: usize, layout: KeylessLayout, number: usize) -> Range<u64> {
+    let width = usize::from(layout.payload_bytes);
+    let slots = keys.saturating_sub(number * BLOCK_SLOTS).min(BLOCK_SLOTS);
+    let at = number * (RECORD_CRC_LEN + BLOCK_SLOTS * width);
+    at as u64..(at + RECORD_CRC_LEN + slots * width) as u64
+}
+
+/// The payloads of a block, from its bytes.
+pub(super) fn checked(salt: u32, number: usize, bytes: &[u8]) -> Result<&[u8], Damage> {
+    let (crc, payloads) = bytes
+        .split_first_chunk::<RECORD_CRC_LEN>()
+        .ok_or("a block of payloads is cut off")?;
+    if record_crc(salt, number, payloads) == u32::from_le_bytes(*crc) {
+        Ok(payloads)
+    } else {
+        Err("a block of payloads fails its checksum")
+    }
+}
+
+/// The payload of a slot in the payloads of its block.
+pub(super) fn payload(layout: KeylessLayout, slot: usize, block: &[u8]) -> Option<&[u8]> {
+    let width = usize::from(layout.payload_bytes);
+    let at = slot % BLOCK_SLOTS * width;
+    block.get(at..at + width)
+}
