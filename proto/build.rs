@@ -46,6 +46,7 @@ const ACCESS: [(&str, &str); 43] = [
     ("Kv/BatchGet", "Read"),
     ("Kv/BatchPut", "Write"),
     ("Kv/Scan", "Read"),
+    ("Kv/GetKey", "Read"),
     ("Kv/Session", "ReadOrWrite"),
     ("Cluster/GetTopology", "Client"),
     ("Cluster/Join", "Admin"),

@@ -1,4 +1,4 @@
-//! The second pass: turns a bucket's run into files of slices or tables.
+//! The second pass: turns a bucket's run into files of slices.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use torc_record::{Digest, to_usize};
 use torc_ring::Partition;
-use torc_store::bulk::SliceFileWriter;
+use torc_store::bulk::{SliceFileInfo, SliceFileWriter};
 
 use crate::BuildError;
-use crate::keyless::{self, Layout, Written};
 use crate::manifest::{FileEntry, SliceEntry};
 use crate::plan::{Duplicates, Plan};
 use crate::scatter::run_path;
@@ -154,32 +153,18 @@ fn write(
     let rows = sorted(plan, bytes, &mut sums, left_out)?;
     let partition = |row: &PackedRow<'_>| plan.target.partition(&row.digest());
     let tables = rows.chunk_by(|one, other| partition(one) == partition(other));
-    let tables: Vec<_> = tables
+    let tables: Vec<Table<'_>> = tables
         .filter_map(|rows| Some((partition(rows.first()?), rows)))
         .collect();
     let (Some((first, _)), Some((last, _))) = (tables.first(), tables.last()) else {
         return Ok(None);
     };
-    let written = match plan.shape {
-        Shape::Values => slices(dir, temporary, plan, &tables, &sums)?,
-        Shape::Keyless {
-            fingerprint_bits,
-            payload_bytes,
-        } => {
-            let layout = Layout {
-                partitions: plan.target.partitions.count(),
-                fingerprint_bits: u32::from(fingerprint_bits),
-                payload_bytes: usize::from(payload_bytes),
-            };
-            keyless::write(temporary, layout, &tables)?
-        }
-    };
+    let (info, slices) = slices(dir, temporary, plan, &tables, &sums)?;
     let entry = FileEntry {
-        digest: written.digest,
-        len: written.len,
-        directory_at: written.directory_at,
-        tables: written.tables,
-        slices: written.slices,
+        digest: info.digest,
+        len: info.len,
+        directory_at: info.table_at,
+        slices,
         first_partition: first.0,
         last_partition: last.0,
         sums,
@@ -189,24 +174,43 @@ fn write(
     Ok(Some(entry))
 }
 
-/// Writes slices.
+/// The rows of a partition, in ring order.
+type Table<'a> = (Partition, &'a [PackedRow<'a>]);
+
+/// Writes a slice for each partition.
 fn slices(
     dir: &Path,
     path: &Path,
     plan: &Plan,
-    tables: &[(Partition, &[PackedRow<'_>])],
+    tables: &[Table<'_>],
     sums: &Sums,
-) -> Result<Written, BuildError> {
-    let mut writer = SliceFileWriter::create(path, plan.target.partitions, plan.gate_rate)?;
+) -> Result<(SliceFileInfo, Vec<SliceEntry>), BuildError> {
+    let target = &plan.target;
+    let mut writer = SliceFileWriter::create(path, target.partitions, plan.gate_rate)?;
     let mut slices = Vec::with_capacity(tables.len());
     for (partition, rows) in tables {
-        let records = rows.iter().filter_map(|row| match row {
-            PackedRow::Record(record) => Some(*record),
-            PackedRow::Keyless { .. } => None,
-        });
-        let placed = writer.push(*partition, &records.collect::<Vec<_>>())?;
+        let placed = if let Some(layout) = plan.shape.keyless() {
+            let rows = rows.iter().filter_map(|row| match row {
+                PackedRow::Keyless { digest, payload } => Some((*digest, *payload)),
+                PackedRow::Record(_) => None,
+            });
+            let of = (target.namespace, target.ballot);
+            writer.push_keyless(*partition, of, layout, &rows.collect::<Vec<_>>())?
+        } else {
+            let records = rows.iter().filter_map(|row| match row {
+                PackedRow::Record(record) => Some(*record),
+                PackedRow::Keyless { .. } => None,
+            });
+            let records: Vec<_> = records.collect();
+            match plan.shape {
+                Shape::Ids => writer.push_numbered(*partition, &records)?,
+                Shape::Values | Shape::Keyless { .. } => writer.push(*partition, &records)?,
+            }
+        };
         slices.push(SliceEntry {
             partition: *partition,
+            // A slice has at most 2^30 keys.
+            records: u32::try_from(rows.len()).unwrap_or(u32::MAX),
             at: placed.at,
             len: placed.len,
             digest: placed.digest,
@@ -222,13 +226,7 @@ fn slices(
             what: "of a file of slices",
         });
     }
-    Ok(Written {
-        digest: info.digest,
-        len: info.len,
-        directory_at: info.table_at,
-        tables: info.slices,
-        slices,
-    })
+    Ok((info, slices))
 }
 
 /// The rows to keep, in ring order; adds up the sums of all rows and of those left out.

@@ -1,12 +1,13 @@
 //! Reads a generation in the directory where it was built.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use torc_record::{Digest, DigestKey, State};
+use torc_ring::Partition;
 use torc_store::bulk::SliceFile;
 
-use crate::keyless::{KeylessFile, Layout};
 use crate::manifest::{FileEntry, Manifest};
 use crate::shape::Shape;
 use crate::{BuildError, Sums};
@@ -29,6 +30,8 @@ pub enum Answer {
     Absent,
     /// The value; certain.
     Value(Bytes),
+    /// The id, of a generation of the shape [`Shape::Ids`]; certain.
+    Id(u64),
     /// Probably present, with the error rate [`Shape::false_positive_rate`].
     Probably {
         /// A number that identifies the key in this generation, below the number of keys.
@@ -43,14 +46,10 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Generation {
     manifest: Manifest,
-    /// In the order of the manifest, each with the number of keys before it.
-    files: Vec<(u64, PartFile)>,
-}
-
-#[derive(Debug)]
-enum PartFile {
-    Slices(SliceFile),
-    Keyless(KeylessFile),
+    /// In the order of the manifest.
+    files: Vec<SliceFile>,
+    /// The number of keys in earlier partitions, by partition.
+    first: BTreeMap<Partition, u64>,
 }
 
 impl Generation {
@@ -60,13 +59,21 @@ impl Generation {
     /// [`BuildError::NoGeneration`], [`BuildError::Io`], [`BuildError::Store`].
     pub fn open(dir: &Path) -> Result<Self, BuildError> {
         let manifest = Manifest::read(dir)?;
-        let mut first = 0_u64;
-        let mut files = Vec::with_capacity(manifest.files.len());
-        for entry in &manifest.files {
-            files.push((first, open_file(dir, &manifest, entry)?));
-            first = first.saturating_add(entry.sums.records);
-        }
-        Ok(Self { manifest, files })
+        let files = manifest.files.iter();
+        let files = files.map(|entry| open_file(dir, &manifest, entry));
+        let files = files.collect::<Result<_, _>>()?;
+        let mut count = 0_u64;
+        let first = manifest.slices().map(|slice| {
+            let first = count;
+            count = count.saturating_add(u64::from(slice.records));
+            (slice.partition, first)
+        });
+        let first = first.collect();
+        Ok(Self {
+            manifest,
+            files,
+            first,
+        })
     }
 
     /// Its manifest.
@@ -78,11 +85,7 @@ impl Generation {
     /// Bytes of memory that its indexes take.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
-        let bytes = |(_, file): &(u64, PartFile)| match file {
-            PartFile::Slices(file) => file.index_bytes(),
-            PartFile::Keyless(file) => file.index_bytes(),
-        };
-        self.files.iter().map(bytes).sum()
+        self.files.iter().map(SliceFile::index_bytes).sum()
     }
 
     /// Looks up a key. Costs one read of a file if there is a value or payload, and none for an
@@ -94,27 +97,52 @@ impl Generation {
         let target = &self.manifest.target;
         let digest = target.digest(key);
         let partition = target.partition(&digest);
+        let Some(file) = self.file(partition) else {
+            return Ok(Answer::Absent);
+        };
+        let found = file.get(target.namespace, &digest, key)?;
+        let Some(State::Value { value, .. }) = found.map(|record| record.state) else {
+            return Ok(Answer::Absent);
+        };
+        let id = || {
+            let first = self.first.get(&partition).copied().unwrap_or_default();
+            let slot = file.slot(target.namespace, &digest).unwrap_or_default();
+            first + slot as u64
+        };
+        Ok(match self.manifest.shape {
+            Shape::Values => Answer::Value(value),
+            Shape::Ids => Answer::Id(id()),
+            Shape::Keyless { .. } => Answer::Probably {
+                id: id(),
+                payload: value,
+            },
+        })
+    }
+
+    /// The key with an id, of a generation of the shape [`Shape::Ids`]; `None` for any other id.
+    /// One read.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn key_of(&self, id: u64) -> Result<Option<Bytes>, BuildError> {
+        let at = self.first.iter().rfind(|(_, first)| **first <= id);
+        let Some((partition, first)) = at else {
+            return Ok(None);
+        };
+        let slot = u32::try_from(id - first).ok();
+        let Some((slot, file)) = slot.zip(self.file(*partition)) else {
+            return Ok(None);
+        };
+        let found = file.numbered(*partition, slot)?;
+        Ok(found.map(|record| record.key.into_bytes()))
+    }
+
+    fn file(&self, partition: Partition) -> Option<&SliceFile> {
         let entries = self.manifest.files.iter().zip(&self.files);
-        let holding = entries.filter(|(entry, _)| {
+        let mut holding = entries.filter(|(entry, _)| {
             (entry.first_partition..=entry.last_partition).contains(&partition.0)
         });
-        for (_, (first, file)) in holding {
-            match file {
-                PartFile::Slices(file) => {
-                    let found = file.get(target.namespace, &digest, key)?;
-                    if let Some(State::Value { value, .. }) = found.map(|record| record.state) {
-                        return Ok(Answer::Value(value));
-                    }
-                }
-                PartFile::Keyless(file) => {
-                    if let Some((slot, payload)) = file.find(partition, &digest)? {
-                        let id = first + slot;
-                        return Ok(Answer::Probably { id, payload });
-                    }
-                }
-            }
-        }
-        Ok(Answer::Absent)
+        holding.next().map(|(_, file)| file)
     }
 
     /// Checks a generation file by file; uses the memory of one file's indexes.
@@ -147,48 +175,26 @@ impl Generation {
     }
 }
 
-fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<PartFile, BuildError> {
+fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<SliceFile, BuildError> {
     let path = dir.join(entry.name());
-    let partitions = manifest.target.partitions;
-    match manifest.shape {
-        Shape::Values => {
-            let file = SliceFile::open(&path, partitions, &entry.info())?;
-            Ok(PartFile::Slices(file))
-        }
-        Shape::Keyless {
-            fingerprint_bits,
-            payload_bytes,
-        } => {
-            let layout = Layout {
-                partitions: partitions.count(),
-                fingerprint_bits: u32::from(fingerprint_bits),
-                payload_bytes: usize::from(payload_bytes),
-            };
-            let file = KeylessFile::open(&path, layout, entry)?;
-            Ok(PartFile::Keyless(file))
-        }
-    }
+    Ok(SliceFile::open(
+        &path,
+        manifest.target.partitions,
+        &entry.info(),
+    )?)
 }
 
 /// Checks that every record of a file is unchanged; returns the sums.
 fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Sums, BuildError> {
-    match open_file(dir, manifest, entry)? {
-        PartFile::Keyless(file) => {
-            file.verify()?;
-            Ok(entry.sums)
-        }
-        PartFile::Slices(file) => {
-            let key = DigestKey(manifest.target.digest_key);
-            let summary =
-                file.verify(|namespace, bytes| Some(Digest::with(&key, namespace, bytes)))?;
-            Ok(Sums {
-                records: summary.records,
-                payload_bytes: summary.payload_bytes,
-                fingerprint: summary.fingerprint,
-                ..Sums::default()
-            })
-        }
-    }
+    let file = open_file(dir, manifest, entry)?;
+    let key = DigestKey(manifest.target.digest_key);
+    let summary = file.verify(|namespace, bytes| Some(Digest::with(&key, namespace, bytes)))?;
+    Ok(Sums {
+        records: summary.records,
+        payload_bytes: summary.payload_bytes,
+        fingerprint: summary.fingerprint,
+        ..Sums::default()
+    })
 }
 
 pub(crate) fn check_file(dir: &Path, entry: &FileEntry, depth: Depth) -> Result<(), BuildError> {

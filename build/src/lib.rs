@@ -1,7 +1,7 @@
 //! Builds a *generation*, the whole content of a static namespace, outside the cluster.
 //!
 //! A [`Build`] takes any number of rows in any order, with bounded memory, and creates a directory
-//! with a [`Manifest`] and files of slices, or of tables without keys ([`Shape`]). Two passes: rows
+//! with a [`Manifest`] and files of slices, which keep keys and values, or less ([`Shape`]). Two passes: rows
 //! are *scattered* to buckets, each a range of partitions, on disk; then each bucket is *gathered*:
 //! read, sorted, and its slices written with their Bloom gates and minimal perfect hashes. A
 //! [`Generation`] answers from such a directory.
@@ -11,7 +11,7 @@
 //! [`Receipt`]s.
 //!
 //! Invariants:
-//! * Slices and tables depend on the rows and the [`Target`] alone, and files also on the plan; not on the
+//! * Slices depend on the rows and the [`Target`] alone, and files also on the plan; not on the
 //!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
 //!   digest of its bytes.
 //! * The manifest is written last. A directory without one is not a generation.
@@ -50,7 +50,6 @@ mod error;
 mod gather;
 mod generation;
 mod journal;
-mod keyless;
 mod manifest;
 #[cfg(feature = "objects")]
 mod objects;

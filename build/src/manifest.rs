@@ -34,7 +34,7 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
 }
 
-/// A file of slices, or of keyless tables.
+/// A file of slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// BLAKE3 of its bytes, which is its name.
@@ -44,16 +44,13 @@ pub struct FileEntry {
     pub len: u64,
     /// Offset of its directory.
     pub directory_at: u64,
-    /// Number of its slices or tables.
-    pub tables: u32,
     /// Its first partition.
     pub first_partition: u32,
     /// The last.
     pub last_partition: u32,
     /// The sums of its records.
     pub sums: Sums,
-    /// Its slices, in the order of their partitions; empty for a file of keyless tables.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Its slices, in the order of their partitions.
     pub slices: Vec<SliceEntry>,
 }
 
@@ -62,6 +59,8 @@ pub struct FileEntry {
 pub struct SliceEntry {
     /// Its partition.
     pub partition: Partition,
+    /// Its keys.
+    pub records: u32,
     /// Where it starts in the file.
     pub at: u64,
     /// Its length, bytes.
@@ -97,7 +96,7 @@ impl FileEntry {
             digest: self.digest,
             len: self.len,
             table_at: self.directory_at,
-            slices: self.tables,
+            slices: u32::try_from(self.slices.len()).unwrap_or(u32::MAX),
             summary: PartitionSummary {
                 records: self.sums.records,
                 tombstones: 0,
@@ -178,10 +177,9 @@ impl Manifest {
         *blake3::hash(&text).as_bytes()
     }
 
-    /// The partitions with keys; empty for a keyless generation.
-    pub fn partitions(&self) -> impl Iterator<Item = Partition> + '_ {
-        let slices = self.files.iter().flat_map(|file| &file.slices);
-        slices.map(|slice| slice.partition)
+    /// All slices, in the order of their partitions.
+    pub fn slices(&self) -> impl Iterator<Item = &SliceEntry> + '_ {
+        self.files.iter().flat_map(|file| &file.slices)
     }
 
     /// Bytes of its files.
@@ -280,6 +278,7 @@ mod tests {
             (u64::MAX, 5),
         ];
         let slices = slices.map(|(at, len)| SliceEntry {
+            records: 1,
             partition: Partition(0),
             at,
             len,

@@ -174,8 +174,7 @@ impl Published {
         Err(ObjectError::damaged(&name, "its digest does not match"))
     }
 
-    /// Checks that every record is intact, and that lookups find it. Files without slices have no
-    /// records.
+    /// Checks that every record is intact, and that lookups find it.
     async fn check_records(&self, entry: &FileEntry) -> Result<(), ObjectError> {
         let (name, target) = (entry.name(), &self.manifest.target);
         let key = DigestKey(target.digest_key);

@@ -3,15 +3,13 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use torc_record::{DIGEST_LEN, Digest, Key, Record, State};
-use torc_store::bulk::{PackedRecord, pack};
+use torc_store::bulk::{KeylessLayout, PackedRecord, pack};
 
 use crate::plan::Target;
 use crate::sums::Sums;
 
 /// Bytes of a record's head, which tell its length.
 const RECORD_HEAD_LEN: usize = 44;
-const MAX_PAYLOAD_BYTES: u8 = 64;
-const MAX_FINGERPRINT_BITS: u8 = 32;
 
 /// What a generation keeps of each row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,25 +27,33 @@ pub enum Shape {
         /// Bytes of each row's value, 0 to 64.
         payload_bytes: u8,
     },
+    /// The key, and a number for it: exact answers. The numbers of a generation are 0 to n - 1, and
+    /// a rebuild of the same keys gives the same.
+    Ids,
 }
 
 impl Shape {
     /// The problem with it, if any.
     pub(crate) fn check(self) -> Result<(), &'static str> {
+        match self.keyless() {
+            Some(layout) if !layout.is_possible() => {
+                Err("fingerprints have 1 to 32 bits, and payloads at most 64 bytes")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The widths of its slices if they are keyless.
+    pub(crate) const fn keyless(self) -> Option<KeylessLayout> {
         match self {
-            Self::Values => Ok(()),
+            Self::Values | Self::Ids => None,
             Self::Keyless {
                 fingerprint_bits,
                 payload_bytes,
-            } => {
-                if !(1..=MAX_FINGERPRINT_BITS).contains(&fingerprint_bits) {
-                    Err("fingerprints have 1 to 32 bits")
-                } else if payload_bytes > MAX_PAYLOAD_BYTES {
-                    Err("payloads have at most 64 bytes")
-                } else {
-                    Ok(())
-                }
-            }
+            } => Some(KeylessLayout {
+                fingerprint_bits,
+                payload_bytes,
+            }),
         }
     }
 
@@ -55,7 +61,7 @@ impl Shape {
     #[must_use]
     pub fn false_positive_rate(self) -> f64 {
         match self {
-            Self::Values => 0.0,
+            Self::Values | Self::Ids => 0.0,
             Self::Keyless {
                 fingerprint_bits, ..
             } => 0.5_f64.powi(i32::from(fingerprint_bits)),
@@ -72,6 +78,9 @@ impl Shape {
     ) -> Result<(), String> {
         let digest = target.digest(&key);
         let key = Key::new(key).map_err(|error| error.to_string())?;
+        if self == Self::Ids && !value.is_empty() {
+            return Err("a key with an id has no value".to_owned());
+        }
         let Self::Keyless { payload_bytes, .. } = self else {
             let record = Record {
                 namespace: target.namespace,
@@ -100,7 +109,7 @@ impl Shape {
     /// Bytes of a row's head, which tell its length.
     pub(crate) const fn head_len(self) -> usize {
         match self {
-            Self::Values => RECORD_HEAD_LEN,
+            Self::Values | Self::Ids => RECORD_HEAD_LEN,
             Self::Keyless { payload_bytes, .. } => DIGEST_LEN + payload_bytes as usize,
         }
     }
@@ -108,7 +117,7 @@ impl Shape {
     /// The length of the row with this head.
     pub(crate) fn len_by_head(self, head: &[u8]) -> Result<usize, &'static str> {
         match self {
-            Self::Values => PackedRecord::len_by_head(head),
+            Self::Values | Self::Ids => PackedRecord::len_by_head(head),
             Self::Keyless { .. } => Ok(self.head_len()),
         }
     }
@@ -116,7 +125,7 @@ impl Shape {
     /// Parses a row of a run.
     pub(crate) fn row(self, bytes: &[u8]) -> Result<PackedRow<'_>, &'static str> {
         match self {
-            Self::Values => PackedRecord::at_start_of(bytes).map(PackedRow::Record),
+            Self::Values | Self::Ids => PackedRecord::at_start_of(bytes).map(PackedRow::Record),
             Self::Keyless { .. } => {
                 let (digest, rest) = bytes
                     .split_first_chunk::<DIGEST_LEN>()

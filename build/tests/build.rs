@@ -320,7 +320,7 @@ fn a_keyless_generation_finds_every_key_and_few_others_and_numbers_each() {
 }
 
 #[test]
-fn damage_of_a_keyless_file_is_named() {
+fn a_damaged_keyless_file_is_named_and_gives_no_wrong_payload() {
     let dir = tempfile::tempdir().unwrap();
     let options = BuildOptions {
         shape: Shape::Keyless {
@@ -329,24 +329,76 @@ fn damage_of_a_keyless_file_is_named() {
         },
         ..options()
     };
-    let rows: Rows = (0..300_u16)
+    let rows: Rows = (0..100_u16)
         .map(|number| (number.to_le_bytes().to_vec(), number.to_le_bytes().to_vec()))
         .collect();
     build(dir.path(), &rows, options).unwrap();
     let good = files(dir.path());
     for (name, bytes) in &good {
         let path = dir.path().join(name);
-        for at in 0..bytes.len() {
+        for at in (0..bytes.len()).step_by(61) {
             let mut bad = bytes.clone();
             bad[at] ^= 0x40;
             std::fs::write(&path, bad).unwrap();
-            // Without the digest of the file: checks only what the file contains.
-            let opened = Generation::open(dir.path());
-            let found = opened.is_err() || Generation::verify(dir.path(), Depth::Records).is_err();
-            assert!(found, "byte {at} of {name}");
+            let verified = Generation::verify(dir.path(), Depth::Records);
+            assert!(verified.is_err(), "byte {at} of {name}");
+            // Checks only what the file contains, not its digest.
+            let Ok(generation) = Generation::open(dir.path()) else {
+                continue;
+            };
+            for (key, value) in &rows {
+                match generation.get(key) {
+                    Ok(Answer::Probably { payload, .. }) => assert_eq!(payload, value),
+                    Ok(other) => panic!("byte {at} of {name}: {other:?}"),
+                    Err(error) => assert!(error.to_string().contains(name), "{error}"),
+                }
+            }
         }
         std::fs::write(&path, bytes).unwrap();
     }
+}
+
+#[test]
+fn ids_are_dense_and_each_leads_back_to_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || BuildOptions {
+        shape: Shape::Ids,
+        ..options()
+    };
+    let rows: Rows = (0..5_000_u32)
+        .map(|number| (format!("line {number}").into_bytes(), Vec::new()))
+        .collect();
+    let manifest = build(dir.path(), &rows, options()).unwrap();
+    let generation = Generation::open(dir.path()).unwrap();
+    let mut ids: Vec<u64> = Vec::new();
+    for (key, _) in &rows {
+        let Answer::Id(id) = generation.get(key).unwrap() else {
+            panic!("a key without an id");
+        };
+        assert_eq!(generation.key_of(id).unwrap().unwrap(), key);
+        ids.push(id);
+    }
+    assert_eq!(generation.get(b"line").unwrap(), Answer::Absent);
+    for beyond in [5_000, 5_001, u64::MAX] {
+        assert_eq!(generation.key_of(beyond).unwrap(), None);
+    }
+    let again = tempfile::tempdir().unwrap();
+    let mut shuffled = rows.clone();
+    shuffled.reverse();
+    assert_eq!(build(again.path(), &shuffled, options()).unwrap(), manifest);
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..5_000), "each id once");
+    assert_eq!(
+        Generation::verify(dir.path(), Depth::Records).unwrap(),
+        manifest
+    );
+    let other = tempfile::tempdir().unwrap();
+    let refused = build(
+        other.path(),
+        &vec![(b"k".to_vec(), b"v".to_vec())],
+        options(),
+    );
+    assert!(matches!(refused, Err(BuildError::BadRow { row: 1, .. })));
 }
 
 #[test]

@@ -14,6 +14,21 @@ pub struct Value {
     pub version: Version,
     /// When the value expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
+    /// Bits of the fingerprint by which a static namespace recognised the key, if it does not store
+    /// its keys; zero if it does, as all others. See [`Value::false_positive_rate`].
+    pub fingerprint_bits: u32,
+}
+
+impl Value {
+    /// The probability that a get of an absent key gives a value like this one; zero except in a
+    /// static namespace that does not store its keys.
+    #[must_use]
+    pub fn false_positive_rate(&self) -> f64 {
+        match self.fingerprint_bits {
+            0 => 0.0,
+            bits => 0.5_f64.powf(f64::from(bits)),
+        }
+    }
 }
 
 /// The result of a delete.
@@ -71,6 +86,7 @@ pub(crate) fn value(wire: v1::GetResponse) -> Result<Option<Value>, Error> {
         value: wire.value,
         version,
         expires_at_ms,
+        fingerprint_bits: wire.fingerprint_bits,
     }))
 }
 

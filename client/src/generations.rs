@@ -1,12 +1,15 @@
 //! The client's operations on generations of static namespaces.
 
+use bytes::Bytes;
 use torc_proto::v1::change_generation_request::Change;
 use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{self, ChangeGenerationResponse};
+use torc_proto::version_from_wire;
 
 use crate::call::request;
 use crate::retry::Nature;
-use crate::{Client, Error, Generation, GenerationContent, Reservation};
+use crate::{Client, Error, Generation, GenerationContent, Reservation, Version};
 
 /// Generations of static namespaces.
 impl Client {
@@ -123,6 +126,36 @@ impl Client {
         let all = answer.generations.into_iter();
         let all: Result<Vec<_>, _> = all.map(|it| Generation::from_wire(Some(it))).collect();
         all.map_err(|error| Error::malformed(error, false))
+    }
+
+    /// The key with an id, in a static namespace that numbers its keys
+    /// ([`GenerationShape::Ids`](crate::GenerationShape::Ids)), with the version of the generation.
+    /// `None` if the current generation has no such id. Ids are stable within a generation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the keys of the namespace have no ids;
+    /// and as [`Client::get`].
+    pub async fn key_of(&self, id: u64) -> Result<Option<(Bytes, Version)>, Error> {
+        let sending = |channel, budget| {
+            let message = v1::GetKeyRequest {
+                namespace: self.namespace_name(),
+                id,
+                ..v1::GetKeyRequest::default()
+            };
+            async move {
+                KvClient::new(channel)
+                    .get_key(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        if !answer.found {
+            return Ok(None);
+        }
+        let malformed = |error| Error::malformed(error, false);
+        let version = answer.version.unwrap_or_default();
+        let version = version_from_wire(&version).map_err(malformed)?;
+        Ok(Some((answer.key, version)))
     }
 
     async fn change(&self, change: Change) -> Result<Generation, Error> {

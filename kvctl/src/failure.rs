@@ -41,6 +41,8 @@ pub(crate) enum Code {
 pub(crate) enum Failure {
     #[error("no value under key `{key}`")]
     KeyNotFound { key: String },
+    #[error("no key has the id {id}")]
+    IdNotFound { id: u64 },
     #[error("{0}")]
     Usage(String),
     /// A key or value beyond the limits; nothing was sent.
@@ -132,7 +134,7 @@ impl Failure {
 
     pub(crate) fn code(&self) -> Code {
         match self {
-            Self::KeyNotFound { .. } => Code::KeyNotFound,
+            Self::KeyNotFound { .. } | Self::IdNotFound { .. } => Code::KeyNotFound,
             Self::Usage(_) | Self::File { .. } | Self::Stdout(_) | Self::Runtime(_) => Code::Usage,
             Self::OutOfBounds(_)
             | Self::Aborted { .. }

@@ -58,9 +58,10 @@ impl BuildSettings {
             "values" => Shape::Values,
             "keyless" => keyless(self.payload_bytes),
             "set" => keyless(0),
+            "ids" => Shape::Ids,
             _ => {
                 return Err(PyValueError::new_err(
-                    "shape must be values, keyless or set",
+                    "shape must be values, keyless, set or ids",
                 ));
             }
         };
@@ -110,10 +111,11 @@ impl<P: FnMut(Row) -> Result<(), BuildError> + Send> Feed<P> {
     pub(crate) fn new(push: P, skip: u64, shape: Shape) -> Self {
         let drops_values = matches!(
             shape,
-            Shape::Keyless {
-                payload_bytes: 0,
-                ..
-            }
+            Shape::Ids
+                | Shape::Keyless {
+                    payload_bytes: 0,
+                    ..
+                }
         );
         Self {
             push,
@@ -235,6 +237,7 @@ impl Generation {
         {
             Answer::Absent => Ok(None),
             Answer::Value(value) => Ok(Some(PyBytes::new(py, &value))),
+            Answer::Id(id) => Ok(Some(PyBytes::new(py, id.to_string().as_bytes()))),
             Answer::Probably { payload, .. } => Ok(Some(PyBytes::new(py, &payload))),
         }
     }

@@ -61,6 +61,8 @@ def test_sets_and_payloads_keep_no_keys(tmp_path: Path) -> None:
     payloads = ((key, b"%04d" % number) for number, key in enumerate(ROWS))
     table = torc.build(payloads, tmp_path / "keyless", shape="keyless", payload_bytes=4)
     assert [table.get(key) for key in ROWS] == [b"%04d" % number for number in range(len(ROWS))]
+    words = torc.build(((key, b"ignored") for key in ROWS), tmp_path / "ids", shape="ids")
+    assert sorted(int(words.get(key) or b"-1") for key in ROWS) == list(range(len(ROWS)))
 
 
 def test_one_row_of_a_key_counts(tmp_path: Path) -> None:

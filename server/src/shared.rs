@@ -285,7 +285,7 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
     let reason = match error {
         StoreError::OutOfSpace => Reason::OutOfSpace,
         StoreError::MemtableFull { .. } => Reason::Overloaded,
-        StoreError::Refused(_) => Reason::Invalid,
+        StoreError::Refused(_) | StoreError::Keyless { .. } => Reason::Invalid,
         StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadIngest { .. } => {
             Reason::Corrupt
         }

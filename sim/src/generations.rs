@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use torc_record::{DigestKey, Epoch, NamespaceId};
 use torc_ring::topology::{
-    Arcs, ClusterId, Command, Fact, Founding, GenerationContent, GenerationState, Incarnation,
-    NamespaceMode, NewMember, NewNamespace, Outcome, Proposal, Release, Report, RoutingTable,
-    Sizes, Stage, Topology, TransitionKind,
+    Arcs, ClusterId, Command, Fact, Founding, GenerationContent, GenerationShape, GenerationState,
+    Incarnation, NamespaceMode, NewMember, NewNamespace, Outcome, Proposal, Release, Report,
+    RoutingTable, Sizes, Stage, Topology, TransitionKind,
 };
 use torc_ring::{NodeId, Partition, Partitions, Weight, Zone};
 
@@ -316,6 +316,7 @@ impl World {
             records: 1,
             bytes: 1,
             arcs: Arcs::of(partitions, some),
+            shape: GenerationShape::Values,
         };
         self.sources.insert(id);
         self.commit(Command::AttachGeneration { number, content });

@@ -1,16 +1,17 @@
 //! Generations: the content of static namespaces.
 
 use serde::Serialize;
+use torc_proto::v1::GenerationKind;
 use torc_proto::{WireError, v1, version_from_wire};
 use torc_record::{DigestKey, NamespaceId};
-use torc_ring::topology::Arcs;
+use torc_ring::topology::{Arcs, Counts};
 use torc_ring::{NodeId, Partition, Partitions};
 
 use super::from_wire::missing;
 use crate::Version;
 
 /// A generation of a static namespace, or a merge into a linearizable one, from [`Client::generations`](crate::Client::generations).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Generation {
     /// Its number, unique in the cluster.
     pub number: u32,
@@ -23,6 +24,10 @@ pub struct Generation {
     pub version: Version,
     /// Its state.
     pub state: GenerationState,
+    /// What it keeps of each key; `None` while it is reserved.
+    pub shape: Option<GenerationShape>,
+    /// The probability that a get of an absent key finds a value; zero unless it is keyless.
+    pub false_positive_rate: f64,
     /// Where nodes fetch it from; empty while it is reserved.
     pub source: String,
     /// Its keys.
@@ -38,6 +43,73 @@ pub struct Generation {
 
 fn as_text<S: serde::Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(version)
+}
+
+/// What a generation keeps of each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum GenerationShape {
+    /// The key and its value.
+    Values,
+    /// A fingerprint of the key, and a payload. A present key is always found; an absent key looks
+    /// present with probability 2^-`fingerprint_bits`. Keys cannot be listed.
+    Keyless {
+        /// 1 to 32.
+        fingerprint_bits: u8,
+        /// Bytes of each value, 0 to 64.
+        payload_bytes: u8,
+    },
+    /// The key and an id, 0 to n - 1. The value of a key is its id in decimal digits;
+    /// [`Client::key_of`](crate::Client::key_of) gives the key of an id.
+    Ids,
+}
+
+impl GenerationShape {
+    /// The probability that an absent key looks present.
+    #[must_use]
+    pub fn false_positive_rate(self) -> f64 {
+        match self {
+            Self::Values | Self::Ids => 0.0,
+            Self::Keyless {
+                fingerprint_bits, ..
+            } => 0.5_f64.powi(i32::from(fingerprint_bits)),
+        }
+    }
+
+    fn from_wire(wire: &v1::GenerationShape) -> Result<Self, WireError> {
+        let byte = |number, field| u8::try_from(number).map_err(|_| missing(field));
+        Ok(match wire.kind() {
+            GenerationKind::Unspecified => Self::Values,
+            GenerationKind::Keyless => Self::Keyless {
+                fingerprint_bits: byte(wire.fingerprint_bits, "fingerprint_bits")?,
+                payload_bytes: byte(wire.payload_bytes, "payload_bytes")?,
+            },
+            GenerationKind::Ids => Self::Ids,
+        })
+    }
+
+    /// `counts`: of the keys of each arc.
+    fn to_wire(self, counts: &Counts) -> v1::GenerationShape {
+        let kind = |kind: GenerationKind| v1::GenerationShape {
+            kind: kind.into(),
+            ..v1::GenerationShape::default()
+        };
+        match self {
+            Self::Values => kind(GenerationKind::Unspecified),
+            Self::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            } => v1::GenerationShape {
+                fingerprint_bits: fingerprint_bits.into(),
+                payload_bytes: payload_bytes.into(),
+                ..kind(GenerationKind::Keyless)
+            },
+            Self::Ids => v1::GenerationShape {
+                counts: counts.to_bytes().into(),
+                ..kind(GenerationKind::Ids)
+            },
+        }
+    }
 }
 
 /// The state of a generation.
@@ -60,7 +132,7 @@ pub enum GenerationState {
 
 /// A reserved generation, and the parameters to build it with, from
 /// [`Client::reserve_generation`](crate::Client::reserve_generation).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Reservation {
     /// The reserved generation.
     pub generation: Generation,
@@ -82,8 +154,10 @@ pub struct GenerationContent {
     pub records: u64,
     /// Bytes of its keys and values.
     pub payload_bytes: u64,
-    /// The partitions in which it has keys.
-    pub partitions: Vec<Partition>,
+    /// The partitions in which it has keys, each with their number.
+    pub partitions: Vec<(Partition, u32)>,
+    /// What it keeps of each key.
+    pub shape: GenerationShape,
 }
 
 impl Generation {
@@ -99,7 +173,11 @@ impl Generation {
             v1::GenerationState::Unspecified => return Err(missing("state")),
         };
         let version = wire.version.ok_or(missing("version"))?;
+        let shape = wire.shape.as_ref().map(GenerationShape::from_wire);
+        let shape = shape.transpose()?;
         Ok(Self {
+            shape,
+            false_positive_rate: shape.map_or(0.0, GenerationShape::false_positive_rate),
             number: wire.number,
             namespace: wire.namespace,
             id: NamespaceId(wire.id),
@@ -128,7 +206,9 @@ impl Reservation {
 
 impl GenerationContent {
     pub(crate) fn to_wire(&self, number: u32, partitions: Partitions) -> v1::AttachGeneration {
-        let arcs = Arcs::of(partitions, self.partitions.iter().copied());
+        let some = self.partitions.iter().map(|(partition, _)| *partition);
+        let arcs = Arcs::of(partitions, some);
+        let counts = Counts::of(partitions, self.partitions.iter().copied());
         v1::AttachGeneration {
             number,
             manifest: self.manifest.to_vec().into(),
@@ -136,6 +216,7 @@ impl GenerationContent {
             records: self.records,
             payload_bytes: self.payload_bytes,
             arcs: arcs.as_bytes().to_vec().into(),
+            shape: Some(self.shape.to_wire(&counts)),
         }
     }
 }

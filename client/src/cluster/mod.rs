@@ -21,7 +21,9 @@ use torc_ring::{NodeId, Token, Zone};
 
 pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
 pub use field_join::{FieldJoin, FieldJoinEstimate, FieldJoinSide};
-pub use generations::{Generation, GenerationContent, GenerationState, Reservation};
+pub use generations::{
+    Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
+};
 pub use hot_keys::{HotEstimate, HotHistory, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
 pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};

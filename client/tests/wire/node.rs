@@ -281,6 +281,7 @@ impl Node {
                 version: Some(version_to_wire(stored.version)),
                 expires_at_ms: stored.expires_at_ms,
                 hot: self.hot.load(Ordering::SeqCst),
+                fingerprint_bits: 0,
             },
             None => v1::GetResponse::default(),
         })

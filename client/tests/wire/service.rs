@@ -85,6 +85,10 @@ impl Kv for Service {
         self.0.scan(request.get_ref()).map(Response::new)
     }
 
+    async fn get_key(&self, _: Request<v1::GetKeyRequest>) -> Answer<v1::GetKeyResponse> {
+        Err(Status::unimplemented("no static namespaces"))
+    }
+
     async fn session(
         &self,
         requests: Request<Streaming<v1::SessionRequest>>,

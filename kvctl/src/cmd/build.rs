@@ -140,6 +140,8 @@ enum Kept {
     Keyless,
     /// A fingerprint per key, without values.
     Set,
+    /// Keys, each with an id from 0 to n - 1 in place of a value: exact answers.
+    Ids,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -252,11 +254,6 @@ fn build(args: &Args, dir: &Path, is_sent: bool, target: Target) -> Result<Built
     let lens = lens?;
     // `None` if the length of any file is unknown.
     let len: Option<u64> = lens.iter().copied().sum();
-    if args.shape != Kept::Values && target.namespace.is_generation() {
-        let message =
-            "nodes serve only generations of the shape `values`: remove --shape, or --into";
-        return Err(Failure::Usage(message.to_owned()));
-    }
     let options = BuildOptions {
         source: source(&files, &lens, args),
         shape: shape(args),
@@ -284,7 +281,7 @@ fn build(args: &Args, dir: &Path, is_sent: bool, target: Target) -> Result<Built
     let taken = build.rows_taken();
     if !build.has_all_rows() {
         let inputs = files.into_iter().zip(formats?).collect();
-        let keeps_values = args.shape != Kept::Set;
+        let keeps_values = matches!(args.shape, Kept::Values | Kept::Keyless);
         read(&mut build, inputs, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
@@ -322,6 +319,7 @@ fn shape(args: &Args) -> Shape {
         Kept::Values => Shape::Values,
         Kept::Keyless => keyless(args.payload_bytes.unwrap_or_default()),
         Kept::Set => keyless(0),
+        Kept::Ids => Shape::Ids,
     }
 }
 

@@ -95,6 +95,18 @@ enum Command {
         #[arg(value_name = "NAMESPACE")]
         name: Option<String>,
     },
+    /// Print the key with an id, in a namespace whose content was built with `--shape ids`.
+    ///
+    /// `kvctl get` gives the id of a key. Ids are 0 to n - 1, and stable within a generation. Exit
+    /// code 1: the current generation has no such id.
+    Key {
+        /// The namespace.
+        #[arg(value_name = "NAMESPACE")]
+        name: String,
+        /// The id.
+        #[arg(value_name = "ID")]
+        id: u64,
+    },
     /// Print the value of a key. Exit code 1 if the generation lacks the key.
     Get {
         /// Directory of the build.
@@ -185,11 +197,23 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
             Ok(())
         }
         Command::List { name } => change::list(name.as_deref(), global, out).await,
+        Command::Key { name, id } => {
+            let client = global.client()?.namespace(name.clone());
+            let Some((key, version)) = client.key_of(*id).await? else {
+                return Err(Failure::IdNotFound { id: *id });
+            };
+            if global.json() {
+                return out.json(&JsonRow::key(&key).version(version));
+            }
+            out.raw(&key)?;
+            out.raw(b"\n")
+        }
         Command::Get { dir, key } => {
             let generation = Generation::open(dir).map_err(failure)?;
             let key = key.key()?;
             let (value, id) = match generation.get(&key).map_err(failure)? {
                 Answer::Value(value) => (value, None),
+                Answer::Id(id) => (id.to_string().into(), None),
                 Answer::Probably { id, payload } => (payload, Some(id)),
                 Answer::Absent => {
                     let key = text::escaped(&key).into_owned();

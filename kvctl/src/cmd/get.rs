@@ -1,17 +1,19 @@
 //! `kvctl get`: prints a value.
 
+use serde::Serialize;
 use torc_client::{Consistency, GetOptions};
 
 use crate::args::{KeyArgs, QuorumArgs};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
-use crate::out::Out;
+use crate::out::{Out, note};
 
 /// Print the value of a key, byte for byte.
 ///
 /// With `--output json`: an object with key, value, version and `expires_at_ms`, if the
-/// value expires. Exit code 1: the key has no value.
+/// value expires. In a static namespace that does not store its keys, says that the key is only
+/// probably present, on standard error. Exit code 1: the key has no value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -50,12 +52,45 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let key = crate::text::shortened(&key, 80);
         return Err(Failure::KeyNotFound { key });
     };
+    let rate = found.false_positive_rate();
     if !global.json() {
+        if rate > 0.0 {
+            note(format_args!(
+                "probably present: an absent key looks present with probability {rate:.1e}"
+            ));
+        }
         return out.raw(&found.value);
     }
-    let row = JsonRow::key(&key)
+    let record = JsonRow::key(&key)
         .value(&found.value)
         .expires_at_ms(found.expires_at_ms)
         .version(found.version);
-    out.json(&row)
+    let false_positive_rate = (rate > 0.0).then_some(rate);
+    out.json(&Found {
+        record,
+        false_positive_rate,
+    })
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Found<'a> {
+    #[serde(flatten)]
+    record: JsonRow<'a>,
+    /// Of a key that is only probably present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    false_positive_rate: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Found {
+            record: JsonRow::key(b"k").value(b"v"),
+            false_positive_rate: Some(0.5),
+        });
+    }
 }

@@ -33,6 +33,7 @@ mod replicas;
 mod restart;
 mod rotation;
 mod secure;
+mod shapes;
 mod strangers;
 mod top;
 mod tour;

@@ -22,7 +22,7 @@ def build(
     rows: Union[Arrow, Mapping[bytes, Buffer], Iterable[tuple[Buffer, Buffer]]],
     out: Path,
     *,
-    shape: Literal["values", "keyless", "set"] = "values",
+    shape: Literal["values", "keyless", "set", "ids"] = "values",
     payload_bytes: int = 0,
     fingerprint_bits: int = 16,
     duplicates: Literal["error", "first", "last"] = "error",
@@ -40,9 +40,9 @@ def build(
 
     Rows may come in any order and number: the build sorts them on disk, with about `memory` bytes of memory. `shape`
     selects what to keep: "values" keeps keys and values, "keyless" a fingerprint of each key and a value of
-    `payload_bytes`, "set" only fingerprints. `key` and `value` name the columns of a table. `reservation` is the file
-    that `kvctl generation reserve` wrote: the generation is then for that cluster, which sets `digest_key` and
-    `partitions`.
+    `payload_bytes`, "set" only fingerprints, "ids" keys with a number each. `key` and `value` name the columns of a
+    table. `reservation` is the file that `kvctl generation reserve` wrote: the generation is then for that cluster,
+    which sets `digest_key` and `partitions`.
 
     `source` is any text that identifies the rows. After an interruption, the same call with the same text, and the same
     rows in the same order, continues; without `source`, it is refused. Ctrl-C works while the build takes rows.
@@ -68,7 +68,7 @@ def plan_build(
     out: Path,
     *,
     buckets: int = 64,
-    shape: Literal["values", "keyless", "set"] = "values",
+    shape: Literal["values", "keyless", "set", "ids"] = "values",
     payload_bytes: int = 0,
     fingerprint_bits: int = 16,
     duplicates: Literal["error", "first", "last"] = "error",

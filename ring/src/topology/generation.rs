@@ -53,6 +53,151 @@ pub enum GenerationState {
     Merging,
 }
 
+/// What a generation keeps of each key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GenerationShape {
+    /// The key and its value.
+    #[default]
+    Values,
+    /// A fingerprint of the key, and a payload. A present key is always found; an absent key looks
+    /// present with probability 2^-`fingerprint_bits`. Keys cannot be listed.
+    Keyless {
+        /// 1 to 32.
+        fingerprint_bits: u8,
+        /// Bytes of each value, 0 to 64.
+        payload_bytes: u8,
+    },
+    /// The key and an id, 0 to n - 1: the number of keys in earlier arcs, plus the slot of the key in
+    /// its partition's slice.
+    Ids(Counts),
+}
+
+impl GenerationShape {
+    const MAX_FINGERPRINT_BITS: u8 = 32;
+    const MAX_PAYLOAD_BYTES: u8 = 64;
+
+    fn check(&self, records: u64) -> Result<(), TopologyError> {
+        match self {
+            Self::Values => Ok(()),
+            Self::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            } => {
+                if !(1..=Self::MAX_FINGERPRINT_BITS).contains(fingerprint_bits) {
+                    Err(TopologyError::setting("fingerprint_bits", "1 to 32"))
+                } else if *payload_bytes > Self::MAX_PAYLOAD_BYTES {
+                    Err(TopologyError::setting("payload_bytes", "at most 64"))
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Ids(counts) => {
+                if counts.ends.len() > Partitions::MAX_COUNT as usize {
+                    Err(TopologyError::setting("counts", "one for each arc"))
+                } else if counts.total() != records {
+                    let all = "together the number of records";
+                    Err(TopologyError::setting("counts", all))
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+/// The number of keys in each arc.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<u32>", into = "Vec<u32>")]
+pub struct Counts {
+    /// The number of keys up to the end of each arc. Topologies are copied, and share it.
+    ends: Arc<[u64]>,
+}
+
+impl From<Vec<u32>> for Counts {
+    fn from(counts: Vec<u32>) -> Self {
+        let mut end = 0;
+        let ends = counts.into_iter().map(|count| {
+            end += u64::from(count);
+            end
+        });
+        Self {
+            ends: ends.collect(),
+        }
+    }
+}
+
+impl From<Counts> for Vec<u32> {
+    fn from(counts: Counts) -> Self {
+        counts.iter().collect()
+    }
+}
+
+impl Counts {
+    /// The counts of these partitions, of any layer.
+    pub fn of(partitions: Partitions, some: impl IntoIterator<Item = (Partition, u32)>) -> Self {
+        let mut counts = vec![0; partitions.count() as usize];
+        for (partition, count) in some {
+            let arc = partitions.in_layer(torc_record::Layer::BASE, partition);
+            if let Some(held) = counts.get_mut(arc.index()) {
+                *held = count;
+            }
+        }
+        counts.into()
+    }
+
+    /// From [`Counts::to_bytes`]; `None` if the bytes are no such table.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (counts, rest) = bytes.as_chunks::<4>();
+        let is_possible = rest.is_empty() && counts.len() <= Partitions::MAX_COUNT as usize;
+        let counts = counts.iter().map(|count| u32::from_le_bytes(*count));
+        is_possible.then(|| counts.collect::<Vec<_>>().into())
+    }
+
+    /// Four little-endian bytes for each arc.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(u32::to_le_bytes).collect()
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it was made from counts of 32 bits"
+    )]
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.ends.len()).map(|arc| (self.ends[arc] - self.before(arc)) as u32)
+    }
+
+    /// The number of keys in earlier arcs.
+    fn before(&self, arc: usize) -> u64 {
+        let last = arc.checked_sub(1).and_then(|arc| self.ends.get(arc));
+        last.copied().unwrap_or_default()
+    }
+
+    /// All keys.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.before(self.ends.len())
+    }
+
+    /// The id of the first key of a partition.
+    #[must_use]
+    pub fn first(&self, partitions: Partitions, partition: Partition) -> u64 {
+        let arc = partitions.in_layer(torc_record::Layer::BASE, partition);
+        self.before(arc.index())
+    }
+
+    /// The arc, as a partition of the base layer, and the slot of an id; `None` if there are not so
+    /// many keys.
+    #[must_use]
+    pub fn place(&self, id: u64) -> Option<(Partition, u32)> {
+        let arc = self.ends.partition_point(|end| *end <= id);
+        let slot = u32::try_from(id.checked_sub(self.before(arc))?).ok()?;
+        let partition = u32::try_from(arc).ok().map(Partition)?;
+        (arc < self.ends.len()).then_some((partition, slot))
+    }
+}
+
 /// What a generation consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenerationContent {
@@ -66,6 +211,9 @@ pub struct GenerationContent {
     pub bytes: u64,
     /// The arcs in which it has keys.
     pub arcs: Arcs,
+    /// What it keeps of each key.
+    #[serde(default)]
+    pub shape: GenerationShape,
 }
 
 impl GenerationContent {
@@ -76,7 +224,7 @@ impl GenerationContent {
         if self.arcs.0.len() > Partitions::MAX_COUNT as usize / 8 {
             return Err(TopologyError::setting("arcs", "a bit for each arc"));
         }
-        Ok(())
+        self.shape.check(self.records)
     }
 }
 
@@ -143,6 +291,12 @@ impl Generation {
             self.state,
             GenerationState::Reserved | GenerationState::Merging
         )
+    }
+
+    /// What it keeps of each key; `None` while it is reserved.
+    #[must_use]
+    pub fn shape(&self) -> Option<&GenerationShape> {
+        self.content.as_ref().map(|content| &content.shape)
     }
 
     /// Whether it has keys in a partition; never in one of another layer.
@@ -281,6 +435,11 @@ impl Topology {
         let bits = self.stored.partitions.count() as usize;
         if content.arcs.0.len() != bits.div_ceil(8) {
             return Err(TopologyError::setting("arcs", "a bit for each arc"));
+        }
+        if let GenerationShape::Ids(counts) = &content.shape
+            && counts.ends.len() != bits
+        {
+            return Err(TopologyError::setting("counts", "one for each arc"));
         }
         let generation = self.known_generation(number)?;
         match generation.state {

@@ -17,6 +17,53 @@ fn content(topology: &Topology, seed: u8) -> GenerationContent {
         records: 10,
         bytes: 100,
         arcs: Arcs::of(topology.partitions(), [Partition(1)]),
+        shape: GenerationShape::Values,
+    }
+}
+
+#[test]
+fn ids_are_dense_over_the_arcs_and_impossible_shapes_are_refused() {
+    let mut topology = static_cluster();
+    let partitions = topology.partitions();
+    let some = [(Partition(1), 3), (Partition(4), 7)];
+    let counts = Counts::of(partitions, some);
+    assert_eq!(Counts::from_bytes(&counts.to_bytes()), Some(counts.clone()));
+    let stored = serde_json::to_vec(&counts).unwrap();
+    assert_eq!(serde_json::from_slice::<Counts>(&stored).unwrap(), counts);
+    let places: Vec<_> = (0..10).map(|id| counts.place(id).unwrap()).collect();
+    for (id, (arc, slot)) in (0..).zip(&places) {
+        assert_eq!(counts.first(partitions, *arc) + u64::from(*slot), id);
+    }
+    assert_eq!(places[2], (Partition(1), 2));
+    assert_eq!(places[3], (Partition(4), 0));
+    assert_eq!(counts.place(10), None);
+    assert_eq!(counts.place(u64::MAX), None);
+    assert_eq!(Counts::from_bytes(&[0; 7]), None, "cut off");
+    let too_many = vec![0; 4 * (Partitions::MAX_COUNT as usize + 1)];
+    assert_eq!(Counts::from_bytes(&too_many), None);
+
+    let number = reserve(&mut topology);
+    let keyless = |fingerprint_bits, payload_bytes| GenerationShape::Keyless {
+        fingerprint_bits,
+        payload_bytes,
+    };
+    let short = GenerationShape::Ids(Counts::from_bytes(&10_u32.to_le_bytes()).unwrap());
+    let other_sum = GenerationShape::Ids(Counts::of(partitions, [(Partition(1), 9)]));
+    let ids = GenerationShape::Ids(counts);
+    for (shape, is_possible) in [
+        (keyless(0, 0), false),
+        (keyless(33, 0), false),
+        (keyless(16, 65), false),
+        (short, false),
+        (other_sum, false),
+        (ids, true),
+    ] {
+        let content = GenerationContent {
+            shape,
+            ..content(&topology, 1)
+        };
+        let command = Command::AttachGeneration { number, content };
+        assert_eq!(topology.apply(command).is_ok(), is_possible);
     }
 }
 

@@ -53,7 +53,8 @@ pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use feature::{Levels, Release};
 pub use generation::{
-    Arcs, Generation, GenerationContent, GenerationState, MAX_GENERATIONS, Switch,
+    Arcs, Counts, Generation, GenerationContent, GenerationShape, GenerationState, MAX_GENERATIONS,
+    Switch,
 };
 pub use holders::{Holder, Holders};
 pub use layers::Layers;

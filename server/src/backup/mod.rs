@@ -40,7 +40,7 @@ use torc_backup::{Backup, BackupError, Known, Location, PackWriter, Plan};
 use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
 use torc_proto::{Fault, Reason};
 use torc_record::{Epoch, NamespaceId, Record};
-use torc_ring::topology::RoutingTable;
+use torc_ring::topology::{Generation, GenerationShape, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{SealedSlice, StoreError};
 
@@ -405,6 +405,9 @@ impl Writing {
         let current = table.namespaces.values().map(|it| it.id);
         let current: BTreeSet<_> = current.filter(|id| self.is_wanted(*id)).collect();
         let generations = table.generations_in(partition);
+        // A restore writes records with values, which other shapes do not have.
+        let has_values = |it: &&Arc<Generation>| it.shape() == Some(&GenerationShape::Values);
+        let generations = generations.filter(has_values);
         for generation in generations.filter(|it| current.contains(&it.id)) {
             let slice = self.shared.store.generation(partition, generation.id);
             slices.push(slice.ok_or_else(|| {

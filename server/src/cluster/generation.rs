@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_proto::v1::{
-    self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse,
+    self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse, GenerationKind,
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
 use torc_proto::{Fault, WireError, version_to_wire};
 use torc_ring::NodeId;
 use torc_ring::topology::{
-    Arcs, Command, Generation, GenerationContent, GenerationState, Outcome, Topology,
+    Arcs, Command, Counts, Generation, GenerationContent, GenerationShape, GenerationState,
+    Outcome, Topology,
 };
 
 use crate::clock::unix_ms;
@@ -168,13 +169,48 @@ fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
     let manifest = <[u8; 32]>::try_from(&asked.manifest[..]);
     let manifest = manifest.map_err(|_| Fault::from(WireError::Field { field: "manifest" }))?;
     Source::check(&asked.source)?;
+    let shape = asked.shape.unwrap_or_default();
     Ok(GenerationContent {
+        shape: shape_from_wire(&shape)?,
         manifest,
         source: asked.source,
         records: asked.records,
         bytes: asked.payload_bytes,
         arcs: Arcs::from_bytes(asked.arcs.to_vec()),
     })
+}
+
+fn shape_from_wire(wire: &v1::GenerationShape) -> Result<GenerationShape, Fault> {
+    let bad = |field| Fault::from(WireError::Field { field });
+    Ok(match wire.kind() {
+        GenerationKind::Unspecified => GenerationShape::Values,
+        GenerationKind::Keyless => GenerationShape::Keyless {
+            fingerprint_bits: u8::try_from(wire.fingerprint_bits)
+                .map_err(|_| bad("fingerprint_bits"))?,
+            payload_bytes: u8::try_from(wire.payload_bytes).map_err(|_| bad("payload_bytes"))?,
+        },
+        GenerationKind::Ids => {
+            let counts = Counts::from_bytes(&wire.counts);
+            GenerationShape::Ids(counts.ok_or_else(|| bad("counts"))?)
+        }
+    })
+}
+
+fn shape_to_wire(shape: &GenerationShape) -> v1::GenerationShape {
+    let (kind, fingerprint_bits, payload_bytes) = match shape {
+        GenerationShape::Values => (GenerationKind::Unspecified, 0, 0),
+        GenerationShape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        } => (GenerationKind::Keyless, *fingerprint_bits, *payload_bytes),
+        GenerationShape::Ids(_) => (GenerationKind::Ids, 0, 0),
+    };
+    v1::GenerationShape {
+        kind: kind.into(),
+        fingerprint_bits: fingerprint_bits.into(),
+        payload_bytes: payload_bytes.into(),
+        counts: bytes::Bytes::new(),
+    }
 }
 
 pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
@@ -213,5 +249,6 @@ pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Gener
             Vec::new()
         },
         partitions: topology.partitions().count(),
+        shape: generation.shape().map(shape_to_wire),
     }
 }

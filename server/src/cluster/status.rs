@@ -12,7 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use torc_proto::v1::{
-    self, ChangeKind, GenerationState, MemberState, NodeStatus, StatusRequest, StatusResponse,
+    self, ChangeKind, GenerationKind, GenerationState, MemberState, NodeStatus, StatusRequest,
+    StatusResponse,
 };
 use torc_proto::{Fault, member_to_wire, version_from_wire};
 use torc_ring::NodeId;
@@ -392,6 +393,7 @@ fn generation_json(generation: &v1::Generation) -> Value {
         GenerationState::Merging => "merging",
         GenerationState::Unspecified => "unknown",
     };
+    let shape = generation.shape.as_ref();
     let version = generation.version.as_ref();
     let version = version.and_then(|version| version_from_wire(version).ok());
     json!({
@@ -403,9 +405,30 @@ fn generation_json(generation: &v1::Generation) -> Value {
         "source": generation.source,
         "records": generation.records,
         "payload_bytes": generation.payload_bytes,
+        "shape": shape.map(shape_json),
+        "false_positive_rate": shape.map_or(0.0, false_positive_rate),
         "not_ready": generation.not_ready,
         "unheard": generation.unheard,
     })
+}
+
+fn false_positive_rate(shape: &v1::GenerationShape) -> f64 {
+    match shape.kind() {
+        GenerationKind::Keyless => 0.5_f64.powf(f64::from(shape.fingerprint_bits)),
+        GenerationKind::Unspecified | GenerationKind::Ids => 0.0,
+    }
+}
+
+fn shape_json(shape: &v1::GenerationShape) -> Value {
+    match shape.kind() {
+        GenerationKind::Unspecified => json!({ "kind": "values" }),
+        GenerationKind::Keyless => json!({
+            "kind": "keyless",
+            "fingerprint_bits": shape.fingerprint_bits,
+            "payload_bytes": shape.payload_bytes,
+        }),
+        GenerationKind::Ids => json!({ "kind": "ids" }),
+    }
 }
 
 fn transition_json(transition: &v1::Transition) -> Value {

@@ -19,7 +19,7 @@ use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
 use torc_proto::{Fault, Reason};
 use torc_record::to_usize;
 use torc_ring::Partition;
-use torc_ring::topology::Generation;
+use torc_ring::topology::{Counts, Generation, GenerationShape};
 use torc_store::{Seq, SliceInfo, StoreError};
 
 use super::failed;
@@ -173,13 +173,29 @@ fn check(manifest: &Manifest, generation: &Generation, url: &str) -> Result<(), 
     if (target.namespace, target.ballot) != (generation.id, generation.ballot) {
         return Err(unfit(url, "was built for another generation"));
     }
-    if manifest.shape != Shape::Values {
-        return Err(unfit(
-            url,
-            "is keyless: nodes serve only generations of the shape `values`",
-        ));
+    if content.is_some_and(|content| content.shape != shape_of(manifest)) {
+        return Err(unfit(url, "has another shape than the attached generation"));
     }
     Ok(())
+}
+
+/// The shape as the topology has it.
+fn shape_of(manifest: &Manifest) -> GenerationShape {
+    match manifest.shape {
+        Shape::Values => GenerationShape::Values,
+        Shape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        } => GenerationShape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        },
+        Shape::Ids => {
+            let slices = manifest.slices();
+            let counts = slices.map(|slice| (slice.partition, slice.records));
+            GenerationShape::Ids(Counts::of(manifest.target.partitions, counts))
+        }
+    }
 }
 
 fn unfit(url: &str, what: &str) -> Fault {

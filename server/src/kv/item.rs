@@ -16,7 +16,7 @@ use torc_proto::v1::{
 use torc_proto::{Fault, Reason, TraceContext, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
 use torc_replication::{self as replication, Outcome, Request, Rules};
-use torc_ring::topology::{Role, RoutingTable};
+use torc_ring::topology::{GenerationShape, Role, RoutingTable};
 
 use super::fault;
 use super::request::{Condition, Target, check_value, find_namespace};
@@ -166,6 +166,7 @@ impl Item for GetRequest {
                 version: Some(version_to_wire(version)),
                 expires_at_ms: expires_at_ms.unwrap_or(0),
                 hot,
+                fingerprint_bits: fingerprint_bits(shared, target.namespace),
             }),
             Outcome::Absent { .. } => Ok(GetResponse {
                 hot,
@@ -209,9 +210,26 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
             hot: shared.hot.hint(&target.digest),
+            // A generation answers every get as the newest: this is no record of one.
+            fingerprint_bits: 0,
         },
         None => GetResponse::default(),
     })
+}
+
+/// The bits by which a keyless generation recognises keys; zero of any other namespace.
+fn fingerprint_bits(shared: &Shared, namespace: NamespaceId) -> u32 {
+    if !namespace.is_generation() {
+        return 0;
+    }
+    let table = shared.routing().ok();
+    let generation = table.as_ref().and_then(|it| it.generations.get(&namespace));
+    match generation.and_then(|generation| generation.shape()) {
+        Some(GenerationShape::Keyless {
+            fingerprint_bits, ..
+        }) => u32::from(*fingerprint_bits),
+        _ => 0,
+    }
 }
 
 impl Item for PutRequest {

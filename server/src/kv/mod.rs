@@ -5,9 +5,11 @@
 //! * `started`: counts, traces and logs an operation.
 //! * `fault`: the faults of operations that did not succeed.
 //! * `batch`, `session`: many operations at once. `scan`, with `search` to filter by value.
+//! * `get_key`: from the id of a key to the key.
 
 mod batch;
 mod fault;
+mod get_key;
 mod item;
 mod request;
 mod run;
@@ -30,7 +32,8 @@ use torc_proto::Fault;
 use torc_proto::v1::kv_server::Kv;
 use torc_proto::v1::{
     BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
-    DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, ScanRequest, SessionRequest,
+    DeleteResponse, GetKeyRequest, GetKeyResponse, GetRequest, GetResponse, PutRequest,
+    PutResponse, ScanRequest, SessionRequest,
 };
 use torc_ring::topology::Role;
 
@@ -197,6 +200,27 @@ impl Kv for KvService {
         allowed?;
         let pages = scan::start(&self.shared, request)?;
         Ok(Response::new(while_counted(caller, pages)))
+    }
+
+    async fn get_key(
+        &self,
+        request: Request<GetKeyRequest>,
+    ) -> Result<Response<GetKeyResponse>, Status> {
+        let shared = &self.shared;
+        let trace = || context_of(request.metadata());
+        // Counted as a get: it reads one record.
+        let started = Started::now(shared, Operation::Get, trace);
+        let deadline = deadline_of(&request);
+        let caller = caller_of(request.extensions()).clone();
+        let request = request.into_inner();
+        // The answer reveals a key, which may be any.
+        let allowed = shared.may(&caller, Role::Read, &request.namespace, b"");
+        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+            Ok(_admitted) => get_key::get(shared, request, deadline).await,
+            Err(refused) => Err(refused),
+        };
+        started.end(shared, answer.as_ref().err(), || None);
+        Ok(Response::new(answer?))
     }
 
     async fn session(

@@ -156,6 +156,26 @@ fn no_generation(name: &str) -> Fault {
     Fault::new(Reason::Invalid, message)
 }
 
+/// The generation that a request names, or the one that is current now: then zero is named.
+pub(super) fn generation_of(
+    table: &RoutingTable,
+    name: &str,
+    named: u32,
+) -> Result<NamespaceId, Fault> {
+    let now = find_namespace(table, name)?;
+    let began_with = NamespaceId(named);
+    if named == 0 || began_with == now {
+        return Ok(now);
+    }
+    let known = table.generations.get(&began_with);
+    if known.is_some_and(|known| known.namespace == name) {
+        return Ok(began_with);
+    }
+    let message = "this node does not know the generation that the request reads: refresh the topology; if \
+                   it was dropped, begin anew";
+    Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
+}
+
 pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {
     namespace_of(table, name).map(|namespace| namespace.id)
 }

@@ -23,14 +23,14 @@ use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
 use torc_replication::{KeyId, Locator};
-use torc_ring::topology::RoutingTable;
+use torc_ring::topology::{GenerationShape, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_sketch::rolling::Match;
 use torc_sketch::search::Matches;
 use torc_store::Cursor;
 
 use super::fault::no_quorum;
-use super::request::{find_namespace, foreign_digest};
+use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
 use crate::admission::stopping;
@@ -107,18 +107,16 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
 
 /// The namespace, or the generation that is current when the scan begins.
 fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<NamespaceId, Fault> {
-    let now = find_namespace(table, &request.namespace)?;
-    let began_with = NamespaceId(request.generation);
-    if request.generation == 0 || began_with == now {
-        return Ok(now);
+    let id = generation_of(table, &request.namespace, request.generation)?;
+    let shape = table.generations.get(&id).and_then(|it| it.shape());
+    if let Some(GenerationShape::Keyless { .. }) = shape {
+        let message = format!(
+            "`{}` does not store its keys, so it cannot be scanned: get keys that you know",
+            request.namespace
+        );
+        return Err(Fault::new(Reason::Invalid, message));
     }
-    let known = table.generations.get(&began_with);
-    if known.is_some_and(|known| known.namespace == request.namespace) {
-        return Ok(began_with);
-    }
-    let message = "this node does not know the generation that the scan reads: refresh the topology; if \
-                   it was dropped, begin the scan anew";
-    Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
+    Ok(id)
 }
 
 /// Refuses a position of another namespace or cluster.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use torc_record::NamespaceId;
+use torc_record::{Key, NamespaceId};
 use torc_ring::Partition;
 use torc_store::{Cursor, ScanLimits, ScanPage, StoreError};
 
@@ -35,6 +35,30 @@ impl Registers {
         let reading = tokio::task::spawn_blocking(move || {
             store.scan_generation(partition, id, after.as_ref(), ScanLimits::default())
         });
-        reading.await.unwrap_or(Err(StoreError::Closed))
+        let mut page = reading.await.unwrap_or(Err(StoreError::Closed))?;
+        let keys = self.keys.load();
+        let records = page.records.into_iter().map(|it| keys.as_read(it));
+        let records: Option<Vec<_>> = records.collect();
+        page.records = records.ok_or(StoreError::NotHeld {
+            partition,
+            generation: id,
+        })?;
+        Ok(page)
+    }
+
+    /// The key in a slot of this node's copy of a generation that numbers its keys.
+    ///
+    /// # Errors
+    /// [`StoreError::NotHeld`], and other errors of the store.
+    pub(crate) async fn key_in(
+        self: &Arc<Self>,
+        partition: Partition,
+        id: NamespaceId,
+        slot: u32,
+    ) -> Result<Option<Key>, StoreError> {
+        let store = self.store.clone();
+        let reading = tokio::task::spawn_blocking(move || store.numbered(partition, id, slot));
+        let found = reading.await.unwrap_or(Err(StoreError::Closed))?;
+        Ok(found.map(|record| record.key))
     }
 }

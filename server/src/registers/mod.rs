@@ -60,12 +60,12 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
-use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, to_millis};
+use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, State, to_millis};
 use torc_replication::{
     Config, CoordinatorOptions, Envelope, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
 };
-use torc_ring::topology::{Generation, NamespaceMode, RoutingTable};
-use torc_ring::{Layered, NodeId, Partition, Partitions};
+use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable};
+use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
 use torc_store::{Store, StoreError};
 
 use crate::budget::{Budget, LongValues};
@@ -136,10 +136,36 @@ impl Keys {
         known.is_some_and(|(partitions, it)| !it.has_keys_in(partitions, partition))
     }
 
+    /// A record of the store as clients read it: if its generation numbers keys, the value is the id.
+    /// `None` if this node does not know the generation.
+    fn as_read(&self, record: Record) -> Option<Record> {
+        if !record.namespace.is_generation() {
+            return Some(record);
+        }
+        let shape = self.generations.get(&record.namespace)?.shape();
+        let Some(GenerationShape::Ids(counts)) = shape else {
+            return Some(record);
+        };
+        let State::Value { value, .. } = &record.state else {
+            return None;
+        };
+        let slot = u32::from_le_bytes(value[..].try_into().ok()?);
+        let partitions = self.partitions?;
+        let partition = partitions.holding(record.namespace, Token::of(&record.digest));
+        let id = counts.first(partitions, partition) + u64::from(slot);
+        let state = State::Value {
+            value: id.to_string().into(),
+            expires_at_ms: None,
+        };
+        Some(Record { state, ..record })
+    }
+
     /// Converts the result of a read of the store.
     fn lookup(&self, found: Result<Option<Record>, StoreError>) -> Lookup {
         match found {
-            Ok(Some(record)) => Lookup::Found(record),
+            Ok(Some(record)) => self
+                .as_read(record)
+                .map_or(Lookup::Unreadable, Lookup::Found),
             Ok(None) => Lookup::Absent,
             Err(StoreError::NotHeld {
                 partition,

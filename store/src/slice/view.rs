@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
-use torc_record::{Ballot, Digest, Key, NamespaceId, Record, State};
+use torc_record::{Ballot, Digest, Key, MAX_KEY_LEN, NamespaceId, Record, State};
 use torc_ring::Token;
 
 use super::header::{
@@ -234,7 +234,8 @@ impl<'a> SliceView<'a> {
         if let Some(mphf) = self.mphf() {
             mphf.prefetch(&digest);
         }
-        if !self.may_hold(&digest) {
+        let is_key = (1..=MAX_KEY_LEN).contains(&position.rest.2.len());
+        if !is_key || !self.may_hold(&digest) {
             return Found::GateNegative;
         }
         let slot = self.mphf().map(|mphf| mphf.slot(&digest));

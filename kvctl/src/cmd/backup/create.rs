@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use serde::Serialize;
 use torc_backup::{Backup, Location, Namespace, Plan, Writing};
-use torc_client::{BackupProgress, BackupRequest, Client, NodeId, Partition, RoutingTable};
+use torc_client::{
+    BackupProgress, BackupRequest, Client, GenerationShape, GenerationState, NodeId, Partition,
+    RoutingTable,
+};
 use torc_record::DigestKey;
 use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
@@ -68,19 +71,19 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let what = "a backup needs the roles `read` and `admin` in every namespace";
         return Err(Failure::OutOfBounds(what.to_owned()));
     }
-    let writing = match &args.resume {
-        Some(name) => {
-            let writing = Writing::resume(&location, name).await?;
-            let here = table.cluster.to_string();
-            if writing.plan.cluster != here {
-                return Err(Failure::Usage(format!(
-                    "backup {name} belongs to cluster {}, but this is cluster {here}",
-                    writing.plan.cluster
-                )));
-            }
-            writing
+    let writing = if let Some(name) = &args.resume {
+        let writing = Writing::resume(&location, name).await?;
+        let here = table.cluster.to_string();
+        if writing.plan.cluster != here {
+            return Err(Failure::Usage(format!(
+                "backup {name} belongs to cluster {}, but this is cluster {here}",
+                writing.plan.cluster
+            )));
         }
-        None => begin(&location, &table, &args).await?,
+        writing
+    } else {
+        let valueless = valueless(&client, &args).await?;
+        begin(&location, &table, &args, &valueless).await?
     };
     let name = writing.plan.name.clone();
     let mut directing = Directing {
@@ -128,7 +131,31 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     ))
 }
 
-async fn begin(location: &Location, table: &RoutingTable, args: &Args) -> Result<Writing, Failure> {
+/// The static namespaces whose generation keeps no values, which a restore could put.
+async fn valueless(client: &Client, args: &Args) -> Result<BTreeSet<String>, Failure> {
+    let all = client.generations(None).await?.into_iter();
+    let current = all.filter(|it| it.state == GenerationState::Current);
+    let valueless = current.filter(|it| it.shape != Some(GenerationShape::Values));
+    let names: BTreeSet<String> = valueless.map(|it| it.namespace).collect();
+    if let Some(name) = args.only.iter().find(|name| names.contains(*name)) {
+        return Err(Failure::Usage(format!(
+            "`{name}` keeps no values, so a backup cannot hold it: keep the directory of its build"
+        )));
+    }
+    for name in names.iter().filter(|_| args.only.is_empty()) {
+        note(format_args!(
+            "left out `{name}`, which keeps no values: keep the directory of its build"
+        ));
+    }
+    Ok(names)
+}
+
+async fn begin(
+    location: &Location,
+    table: &RoutingTable,
+    args: &Args,
+    valueless: &BTreeSet<String>,
+) -> Result<Writing, Failure> {
     let unknown = args
         .only
         .iter()
@@ -147,7 +174,9 @@ async fn begin(location: &Location, table: &RoutingTable, args: &Args) -> Result
     let base = base.map(|listed| listed.plan.name.clone());
     let namespaces = table.namespaces.iter();
     let is_wanted = |name: &String| {
-        !is_dropped_name(name) && (args.only.is_empty() || args.only.contains(name))
+        !is_dropped_name(name)
+            && !valueless.contains(name)
+            && (args.only.is_empty() || args.only.contains(name))
     };
     let namespaces = namespaces.filter(|(name, _)| is_wanted(name));
     let layers: BTreeSet<_> = namespaces.clone().map(|(_, it)| it.id.layer()).collect();

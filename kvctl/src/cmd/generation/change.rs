@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use torc_build::{Manifest, Target};
-use torc_client::{Client, ErrorKind, Generation, GenerationContent, GenerationState, Reservation};
+use torc_build::{Manifest, Shape, Target};
+use torc_client::{
+    Client, ErrorKind, Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
+};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -101,7 +103,21 @@ pub(crate) async fn attach(
         source,
         records: manifest.records,
         payload_bytes: manifest.payload_bytes,
-        partitions: manifest.partitions().collect(),
+        partitions: manifest
+            .slices()
+            .map(|slice| (slice.partition, slice.records))
+            .collect(),
+        shape: match manifest.shape {
+            Shape::Values => GenerationShape::Values,
+            Shape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            } => GenerationShape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            },
+            Shape::Ids => GenerationShape::Ids,
+        },
     };
     let mut attached = client.attach_generation(id.number(), &content).await?;
     let bar = input::bar(None);
@@ -210,6 +226,7 @@ pub(super) async fn list(
         ("number", Align::Right),
         ("namespace", Align::Left),
         ("state", Align::Left),
+        ("shape", Align::Left),
         ("keys", Align::Right),
         ("bytes", Align::Right),
         ("waiting for", Align::Left),
@@ -220,6 +237,7 @@ pub(super) async fn list(
             each.number.to_string(),
             each.namespace.clone(),
             state(each.state).to_owned(),
+            each.shape.map(shape).unwrap_or_default(),
             text::count(each.records),
             text::bytes(each.payload_bytes),
             if waiting.is_empty() {
@@ -243,6 +261,21 @@ pub(crate) const fn state(state: GenerationState) -> &'static str {
     }
 }
 
+fn shape(shape: GenerationShape) -> String {
+    let rate = shape.false_positive_rate();
+    match shape {
+        GenerationShape::Values => "values".to_owned(),
+        GenerationShape::Keyless {
+            payload_bytes: 0, ..
+        } => format!("set, wrong {rate:.1e}"),
+        GenerationShape::Keyless { payload_bytes, .. } => {
+            let payload = text::bytes(payload_bytes.into());
+            format!("keyless with {payload}, wrong {rate:.1e}")
+        }
+        GenerationShape::Ids => "ids".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,6 +294,11 @@ mod tests {
                 slot: NodeSlot(0),
             },
             state: GenerationState::RolledBack,
+            shape: Some(GenerationShape::Keyless {
+                fingerprint_bits: 16,
+                payload_bytes: 0,
+            }),
+            false_positive_rate: 1.5e-5,
             source: String::new(),
             records: 0,
             payload_bytes: 0,
