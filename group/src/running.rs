@@ -10,6 +10,7 @@ use crate::identity::Identity;
 use crate::peers::{Network, Peers};
 use crate::raft::{Metrics, Raft, RaftFatal};
 use crate::storage::{LogStore, Machine, Store};
+use crate::wire::MAX_ENTRIES;
 use crate::{Disowned, GroupError, GroupMetrics, GroupOptions};
 
 /// Time limit to send and write one chunk of a snapshot, milliseconds.
@@ -35,6 +36,7 @@ pub(crate) fn config(options: &GroupOptions) -> Result<Config, GroupError> {
         election_timeout_max,
         install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
         snapshot_max_chunk_size: SNAPSHOT_CHUNK_LEN,
+        max_payload_entries: MAX_ENTRIES as u64,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_every.max(1)),
         max_in_snapshot_log_to_keep: options.keep_entries,
         ..Config::default()

@@ -4,7 +4,7 @@
 //! node or cluster: their sender then looks for the right one.
 
 use openraft::error::RaftError;
-use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
+use openraft::raft::{InstallSnapshotRequest, VoteRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tonic::{Request, Response, Status};
@@ -14,7 +14,7 @@ use torc_ring::NodeId;
 
 use crate::raft::{RaftFatal, TypeConfig, Vote};
 use crate::running::Running;
-use crate::wire::{Envelope, Question, decode, encode};
+use crate::wire::{Append, Envelope, Question, decode, encode};
 use crate::{GroupError, TopologyGroup};
 
 /// No group reaches this by elections, even at one per millisecond. A term near the largest number
@@ -62,9 +62,9 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, from, body) = self.accept::<AppendEntriesRequest<TypeConfig>>(&request)?;
+        let (running, from, body) = self.accept::<Append>(&request)?;
         check_vote(&body.vote, from, running.node)?;
-        let answer = running.raft.append_entries(body).await;
+        let answer = running.raft.append_entries(body.into()).await;
         reply(&answer.map_err(not_serving)?)
     }
 

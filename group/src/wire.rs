@@ -7,19 +7,25 @@
 //! JSON, because the topology changes rarely, and its messages are then readable in a
 //! trace; hot paths have their own encodings.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use openraft::raft::AppendEntriesRequest;
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use torc_proto::v1::RaftMessage;
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, Command};
 
-use crate::raft::Applied;
+use crate::raft::{Applied, Entry, LogId, TypeConfig, Vote};
 
 /// Limit of a sent or accepted `RaftMessage`, bytes.
 pub(crate) const MAX_MESSAGE_LEN: usize = 32 << 20;
 
 /// Limit of a command, bytes of JSON: with its envelope, it fits a message.
 pub(crate) const MAX_COMMAND_LEN: usize = 8 << 20;
+
+/// Limit of the entries in a message.
+pub(crate) const MAX_ENTRIES: usize = 300;
 
 /// A request and its recipient.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +38,52 @@ pub(crate) struct Envelope<T> {
     /// The sender's start.
     pub(crate) boot: Boot,
     pub(crate) body: T,
+}
+
+/// An [`AppendEntriesRequest`], refused at its first entry beyond the limit.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Append {
+    pub(crate) vote: Vote,
+    prev_log_id: Option<LogId>,
+    #[serde(deserialize_with = "few_entries")]
+    entries: Vec<Entry>,
+    leader_commit: Option<LogId>,
+}
+
+impl From<Append> for AppendEntriesRequest<TypeConfig> {
+    fn from(append: Append) -> Self {
+        Self {
+            vote: append.vote,
+            prev_log_id: append.prev_log_id,
+            entries: append.entries,
+            leader_commit: append.leader_commit,
+        }
+    }
+}
+
+fn few_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
+    struct Few;
+
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Entry>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MAX_ENTRIES} entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Entry>, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = seq.next_element()? {
+                if entries.len() == MAX_ENTRIES {
+                    return Err(A::Error::invalid_length(MAX_ENTRIES + 1, &self));
+                }
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_seq(Few)
 }
 
 /// A question to the leader.
@@ -117,6 +169,30 @@ mod tests {
             };
             assert_eq!(got, result);
         }
+    }
+
+    #[test]
+    fn a_message_with_too_many_entries_is_refused() {
+        let message = |count| {
+            let entry = Entry {
+                log_id: LogId::default(),
+                payload: openraft::EntryPayload::Blank,
+            };
+            let request = AppendEntriesRequest::<TypeConfig> {
+                vote: Vote::default(),
+                prev_log_id: None,
+                entries: vec![entry; count],
+                leader_commit: None,
+            };
+            encode(&request).unwrap()
+        };
+        let most: Append = decode(&message(MAX_ENTRIES)).unwrap();
+        assert_eq!(AppendEntriesRequest::from(most).entries.len(), MAX_ENTRIES);
+        let refused = decode::<Append>(&message(MAX_ENTRIES + 1)).unwrap_err();
+        assert!(
+            refused.to_string().contains("at most 300 entries"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -111,10 +111,12 @@ impl Parser {
                 return Ok(None);
             };
             if *first != b'*' {
-                let Some(line) = self.line(buffer, LONGEST_LINE, ProtocolError::LongLine)? else {
+                let error = ProtocolError::LongLine;
+                let Some((line, rest)) = self.line(buffer, LONGEST_LINE, error)? else {
                     return Ok(None);
                 };
-                let arguments = inline::split(&line, self.limits.arguments)?;
+                let arguments = inline::split(&buffer[..line], self.limits.arguments)?;
+                buffer.advance(rest);
                 if !arguments.is_empty() {
                     return Ok(Some(arguments));
                 }
@@ -122,10 +124,9 @@ impl Parser {
                 continue;
             }
             let error = ProtocolError::ArgumentCount;
-            let Some(line) = self.line(buffer, LONGEST_HEADER, error)? else {
+            let Some(count) = self.number(buffer, error)? else {
                 return Ok(None);
             };
-            let count = number(&line[1..]).ok_or(error)?;
             // Empty and null arrays are not requests either.
             let Ok(count @ 1..) = usize::try_from(count) else {
                 continue;
@@ -175,10 +176,10 @@ impl Parser {
             return Err(ProtocolError::ExpectedArgument(char::from(*other)));
         }
         let error = ProtocolError::ArgumentLength;
-        let Some(line) = self.line(buffer, LONGEST_HEADER, error)? else {
+        let Some(len) = self.number(buffer, error)? else {
             return Ok(None);
         };
-        let len = number(&line[1..]).and_then(|len| usize::try_from(len).ok());
+        let len = usize::try_from(len).ok();
         let len = len.filter(|len| *len <= self.limits.bytes).ok_or(error)?;
         if self.bytes + len > self.limits.bytes {
             let most = self.limits.bytes;
@@ -187,13 +188,28 @@ impl Parser {
         Ok(Some(len))
     }
 
-    /// Takes a line without its end (`\n` or `\r\n`), if it is complete.
-    fn line(
+    /// Takes a header, if it is complete: a letter, then a number.
+    fn number(
         &mut self,
         buffer: &mut BytesMut,
+        error: ProtocolError,
+    ) -> Result<Option<i64>, ProtocolError> {
+        let Some((line, rest)) = self.line(buffer, LONGEST_HEADER, error)? else {
+            return Ok(None);
+        };
+        let number = number(&buffer[1..line]).ok_or(error)?;
+        buffer.advance(rest);
+        Ok(Some(number))
+    }
+
+    /// The length of the next line without its end (`\n` or `\r\n`), and with it, if it is
+    /// complete.
+    fn line(
+        &mut self,
+        buffer: &BytesMut,
         longest: usize,
         too_long: ProtocolError,
-    ) -> Result<Option<BytesMut>, ProtocolError> {
+    ) -> Result<Option<(usize, usize)>, ProtocolError> {
         let until = buffer.len().min(longest);
         let from = self.searched.min(until);
         let Some(at) = buffer[from..until].iter().position(|byte| *byte == b'\n') else {
@@ -204,12 +220,9 @@ impl Parser {
             return Ok(None);
         };
         self.searched = 0;
-        let mut line = buffer.split_to(from + at);
-        buffer.advance(1);
-        if line.last() == Some(&b'\r') {
-            line.truncate(line.len() - 1);
-        }
-        Ok(Some(line))
+        let end = from + at;
+        let line = end - usize::from(end > 0 && buffer[end - 1] == b'\r');
+        Ok(Some((line, end + 1)))
     }
 }
 

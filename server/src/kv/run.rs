@@ -5,7 +5,7 @@
 //! choice: any node can coordinate. This node runs items that the lead certainly did not run, and
 //! gets that the lead does not answer soon. It retries items while the topology changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,20 +52,23 @@ pub(super) async fn many<I: Item>(
     let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
     while !open.is_empty() {
         // Retries only items without a route: a sender that set a route handles retries itself.
-        let again: BTreeMap<usize, I> = open
-            .iter_mut()
-            .filter_map(|(place, item)| item.route_mut().is_none().then(|| (*place, item.clone())))
-            .collect();
-        let mut retry = Vec::new();
+        let mut retry = Vec::with_capacity(open.len());
+        for (place, item) in &mut open {
+            if item.route_mut().is_none() {
+                retry.push((*place, item.clone()));
+            }
+        }
+        let mut failed = BTreeSet::new();
         for (place, answer) in once(shared, open, call).await {
-            match (&answer, again.get(&place)) {
-                (Err(fault), Some(item)) if attempts.may_retry(fault) => {
-                    retry.push((place, item.clone()));
-                }
-                _ => {}
+            if answer
+                .as_ref()
+                .is_err_and(|fault| attempts.may_retry(fault))
+            {
+                failed.insert(place);
             }
             answers[place] = Some(answer);
         }
+        retry.retain(|(place, _)| failed.contains(place));
         if !retry.is_empty() && attempts.wait(shared).await.is_err() {
             break;
         }
@@ -90,7 +93,9 @@ struct Generations<I> {
 impl<I: Item> Generations<I> {
     /// `None` if no item reads a generation.
     fn of(shared: &Shared, items: &[I]) -> Option<Self> {
-        if items.len() < 2 || !I::HARMLESS {
+        let routing = shared.routing();
+        let has_any = routing.is_ok_and(|table| !table.generations.is_empty());
+        if items.len() < 2 || !I::HARMLESS || !has_any {
             return None;
         }
         let began_with = Self::targets(shared, items);
