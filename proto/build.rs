@@ -39,7 +39,7 @@ fn main() -> Result<(), Failed> {
 
 /// The access that each call requires. A call that is missing here, or an entry without a call,
 /// fails the build.
-const ACCESS: [(&str, &str); 43] = [
+const ACCESS: [(&str, &str); 44] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
     ("Kv/Delete", "Write"),

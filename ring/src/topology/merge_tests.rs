@@ -135,6 +135,7 @@ fn only_linearizable_namespaces_take_merges_and_a_merge_has_no_content() {
         records: 1,
         bytes: 1,
         arcs: Arcs::of(topology.partitions(), [Partition(0)]),
+        shape: GenerationShape::Values,
     };
     let commands = [
         Command::AttachGeneration { number, content },
