@@ -22,7 +22,7 @@
 //! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is
 //!   refused.
 //!
-//! With the feature `objects`, a [`Published`] generation has its files in an object store: segments under
+//! With the feature `objects`, a `Published` generation has its files in an object store: segments under
 //! their digests, created and never replaced, then a manifest with a number and a part of its digest in its
 //! name. Which manifest is current is not known there: the cluster knows it.
 //!
