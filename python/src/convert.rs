@@ -99,6 +99,7 @@ pub(crate) fn if_version(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Co
 }
 
 /// The conditions of a put, as given.
+#[derive(Default)]
 pub(crate) struct Conditions<'a, 'py> {
     pub(crate) if_absent: bool,
     pub(crate) if_version: Option<&'a Bound<'py, PyAny>>,

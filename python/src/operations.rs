@@ -162,7 +162,7 @@ impl Operations {
         return_exceptions: bool,
     ) -> PyResult<impl Operation + use<>> {
         let client = self.client(records.py())?;
-        let options = convert::put_options(false, None, ttl)?;
+        let options = convert::put_options(&Conditions::default(), ttl)?;
         let records = convert::records(records)?;
         Ok(async move {
             let records = records
@@ -195,7 +195,7 @@ impl Operations {
         ttl: Option<Object<'_, '_>>,
     ) -> PyResult<impl Operation + use<>> {
         let client = self.client(table.py())?;
-        let options = convert::put_options(false, None, ttl)?;
+        let options = convert::put_options(&Conditions::default(), ttl)?;
         let rows: Vec<_> = arrow::rows(table, (key, value), None)?.collect::<PyResult<_>>()?;
         Ok(async move {
             let mut outcomes = Vec::new();
