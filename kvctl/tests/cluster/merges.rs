@@ -90,11 +90,13 @@ async fn with_a_late_clock() -> Cluster {
     let dir = tempfile::tempdir().unwrap();
     let shift = dir.path().join("shift.txt");
     std::fs::write(&shift, "-400").unwrap();
-    let prepare = |number| Node::prepare(dir.path(), &format!("node-{number}"), &["--replicas=3"]);
+    // Few partitions, so that collection soon comes to all of them.
+    let flags = ["--replicas=3", "--partitions=64"];
+    let prepare = |number| Node::prepare(dir.path(), &format!("node-{number}"), &flags);
     let mut nodes: Vec<Node> = (1..=3).map(prepare).collect();
     nodes[2].variable("TORC_TEST_CLOCK_SHIFT", shift.to_str().unwrap());
     let others = format!("--found-with={},{}", nodes[1].grpc, nodes[2].grpc);
-    nodes[0].flags(&["--replicas=3", "--bootstrap", &others]);
+    nodes[0].flags(&[flags[0], flags[1], "--bootstrap", &others]);
     nodes.iter_mut().for_each(Node::start);
     let cluster = Cluster { nodes, dir };
     for node in &cluster.nodes {
