@@ -122,8 +122,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for keys in [1, 2, 5, 40] {
         write("slice", &format!("{keys}-keys"), &sample_slice(keys)?)?;
-        write("slice", &format!("{keys}-numbered"), &sample_numbered(keys)?)?;
-        write("slice", &format!("{keys}-keyless"), &sample_keyless(keys, 3)?)?;
+        write(
+            "slice",
+            &format!("{keys}-numbered"),
+            &sample_numbered(keys)?,
+        )?;
+        write(
+            "slice",
+            &format!("{keys}-keyless"),
+            &sample_keyless(keys, 3)?,
+        )?;
     }
     for batches in 0..4 {
         write("log", &format!("{batches}-batches"), &sample_log(batches))?;
