@@ -218,9 +218,9 @@ impl Core {
         ttl: Option<Object<'_, '_>>,
     ) -> PyResult<Ticket> {
         let conditions = Conditions {
-            if_absent,
-            if_version,
-            if_older_than,
+            absent: if_absent,
+            version: if_version,
+            older_than: if_older_than,
         };
         let put = self.operations.put(key, value, &conditions, ttl)?;
         self.start(future, put)

@@ -80,9 +80,9 @@ impl Client {
         ttl: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let conditions = Conditions {
-            if_absent,
-            if_version,
-            if_older_than,
+            absent: if_absent,
+            version: if_version,
+            older_than: if_older_than,
         };
         let put = self.operations.put(key, value, &conditions, ttl)?;
         self.wait(key.py(), put)

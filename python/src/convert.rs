@@ -101,19 +101,19 @@ pub(crate) fn if_version(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Co
 /// The conditions of a put, as given.
 #[derive(Default)]
 pub(crate) struct Conditions<'a, 'py> {
-    pub(crate) if_absent: bool,
-    pub(crate) if_version: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) if_older_than: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) absent: bool,
+    pub(crate) version: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) older_than: Option<&'a Bound<'py, PyAny>>,
 }
 
 pub(crate) fn put_options(
     given: &Conditions<'_, '_>,
     ttl: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PutOptions> {
-    let older = given.if_older_than.map(version).transpose()?;
+    let older = given.older_than.map(version).transpose()?;
     let conditions = [
-        given.if_absent.then_some(Condition::IfAbsent),
-        if_version(given.if_version)?,
+        given.absent.then_some(Condition::IfAbsent),
+        if_version(given.version)?,
         older.map(Condition::IfOlderThan),
     ];
     let mut conditions = conditions.into_iter().flatten();
