@@ -41,8 +41,12 @@ const PRESENCE: Duration = Duration::from_secs(2);
 /// Log entries that a new voter may lack: they fit one message.
 const MAX_LAG: u64 = 100;
 
-/// How long a node that left still gets the log, so that it learns that it left.
+/// How long a node that left stays in the membership once it has the log entry that says so: it
+/// learns with a later message that the entry is committed.
 const DEPARTURE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long it stays there without that entry: it may be restarting.
+const LONGEST_DEPARTURE: Duration = Duration::from_secs(15);
 
 /// Assigns a new member its number.
 pub trait Enlister: Send + Sync {
@@ -92,8 +96,26 @@ struct Reign {
     since: Instant,
     /// Nodes that could not be enlisted, with the time of the last attempt.
     refused: BTreeMap<NodeId, Instant>,
-    /// Former members, with the time when this was noticed.
-    departed: BTreeMap<NodeId, Instant>,
+    /// Former members that are still in the Raft membership.
+    departed: BTreeMap<NodeId, Departed>,
+}
+
+/// What a leader knows about a former member.
+#[derive(Debug, Clone, Copy)]
+struct Departed {
+    since: Instant,
+    /// Last entry of the leader's log at that time; it or an earlier one removed the member.
+    index: u64,
+    /// When the node had this entry.
+    told: Option<Instant>,
+}
+
+impl Departed {
+    /// Whether the node need not be in the Raft membership any more.
+    fn is_over(&self, now: Instant) -> bool {
+        self.told.is_some_and(|told| now - told >= DEPARTURE_GRACE)
+            || now - self.since >= LONGEST_DEPARTURE
+    }
 }
 
 /// One step towards the target.
@@ -158,7 +180,14 @@ impl Reign {
         let gone: BTreeSet<NodeId> = nodes.filter(|node| !members.contains_key(node)).collect();
         self.departed.retain(|node, _| gone.contains(node));
         for node in gone {
-            self.departed.entry(node).or_insert(now);
+            let departed = self.departed.entry(node).or_insert(Departed {
+                since: now,
+                index: metrics.last_log_index.unwrap_or(0),
+                told: None,
+            });
+            if matched(metrics, node).is_some_and(|matched| matched >= departed.index) {
+                departed.told.get_or_insert(now);
+            }
         }
     }
 
@@ -199,15 +228,15 @@ fn majority_answers(metrics: &Metrics) -> bool {
         .is_some_and(|silent| u128::from(silent) < presence)
 }
 
+/// The last log entry that a node is known to have.
+fn matched(metrics: &Metrics, node: NodeId) -> Option<u64> {
+    let of_all = metrics.replication.as_ref()?;
+    Some(of_all.get(&node.0).copied()??.index)
+}
+
 fn caught_up(metrics: &Metrics, node: NodeId) -> bool {
-    let matched = metrics
-        .replication
-        .as_ref()
-        .and_then(|all| all.get(&node.0))
-        .copied()
-        .flatten();
     let last = metrics.last_log_index.unwrap_or(0);
-    matched.is_some_and(|matched| last.saturating_sub(matched.index) <= MAX_LAG)
+    matched(metrics, node).is_some_and(|matched| last.saturating_sub(matched) <= MAX_LAG)
 }
 
 /// The next step. Votes come first, because they decide how many failures the group survives.
@@ -249,15 +278,9 @@ fn next_step(
     if !missing.is_empty() {
         return Step::Add(missing);
     }
-    let over = |(node, since): &(&NodeId, &Instant)| {
-        now - **since >= DEPARTURE_GRACE && !voting.contains(&node.0)
-    };
-    let gone: BTreeSet<u64> = reign
-        .departed
-        .iter()
-        .filter(over)
-        .map(|(node, _)| node.0)
-        .collect();
+    let departed = reign.departed.iter();
+    let over = departed.filter(|(node, it)| it.is_over(now) && !voting.contains(&node.0));
+    let gone: BTreeSet<u64> = over.map(|(node, _)| node.0).collect();
     if !gone.is_empty() {
         return Step::Drop(gone);
     }
@@ -315,5 +338,68 @@ async fn change(running: &Running, to: impl Into<ChangeMembers<u64, BasicNode>>)
             SHORTLY
         }
         Err(_) => SHORTLY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::{CommittedLeaderId, LogId, Membership, StoredMembership};
+
+    use super::*;
+    use crate::tests::fixture::founding;
+
+    /// Figures of leader 1, in whose membership are four nodes.
+    fn figures(last: u64, matched_by_4: u64) -> Metrics {
+        let log_id = |index| LogId::new(CommittedLeaderId::new(1, 1), index);
+        let voters = BTreeSet::from([1, 2, 3]);
+        let nodes: BTreeMap<u64, BasicNode> =
+            (1..=4).map(|id| (id, BasicNode::default())).collect();
+        let membership =
+            StoredMembership::new(Some(log_id(1)), Membership::new(vec![voters], nodes));
+        let mut metrics = Metrics::new_initial(1);
+        metrics.last_log_index = Some(last);
+        metrics.membership_config = Arc::new(membership);
+        metrics.replication = Some(BTreeMap::from([(4, Some(log_id(matched_by_4)))]));
+        metrics
+    }
+
+    /// A node that was restarting when it was removed lost its last chance to hear of it after a second.
+    #[test]
+    fn a_former_member_stays_until_it_has_the_entry_that_removed_it() {
+        let members = Topology::found(founding(3)).unwrap();
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let step = |reign: &mut Reign, metrics: &Metrics, now| {
+            reign.note(&members, metrics, now);
+            let of_all = (1..=3).map(|node| (NodeId(node), Standing::Ready));
+            next_step(&members, metrics, &of_all.collect(), reign, now)
+        };
+
+        let mut reign = Reign::new(begun);
+        assert_eq!(step(&mut reign, &figures(9, 7), begun), Step::Rest);
+        assert_eq!(step(&mut reign, &figures(10, 8), after(10)), Step::Rest);
+        assert_eq!(step(&mut reign, &figures(10, 9), after(10)), Step::Rest);
+        let dropped = Step::Drop(BTreeSet::from([4]));
+        assert_eq!(
+            step(&mut reign, &figures(10, 9), after(11)),
+            dropped,
+            "it has it"
+        );
+
+        let mut reign = Reign::new(begun);
+        assert_eq!(step(&mut reign, &figures(9, 9), begun), Step::Rest);
+        assert_eq!(
+            step(&mut reign, &figures(9, 9), after(1)),
+            dropped,
+            "it has it"
+        );
+
+        let mut reign = Reign::new(begun);
+        assert_eq!(step(&mut reign, &figures(9, 7), begun), Step::Rest);
+        assert_eq!(
+            step(&mut reign, &figures(9, 7), after(15)),
+            dropped,
+            "it is gone"
+        );
     }
 }
