@@ -14,8 +14,8 @@ pub struct Value {
     pub version: Version,
     /// When the value expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
-    /// Bits of the fingerprint by which a static namespace recognised the key, if it does not store
-    /// its keys; zero if it does, as all others. See [`Value::false_positive_rate`].
+    /// Bits of the fingerprint by which a static namespace without stored keys recognised the key;
+    /// zero in every other namespace. See [`Value::false_positive_rate`].
     pub fingerprint_bits: u32,
 }
 

@@ -30,13 +30,13 @@ impl Client {
         Reservation::from_wire(answer).map_err(|error| Error::malformed(error, true))
     }
 
-    /// Reserves a merge into a linearizable namespace: puts with
-    /// [`Condition::IfOlderThan`](crate::Condition::IfOlderThan) the [`Generation::version`] of the
-    /// answer then replace what was there before, and no write that begins after the reservation. The
-    /// reservation is complete once no member is [`Generation::unheard`]: ask
-    /// [`Client::generations`]. Until you drop it, the cluster keeps deleted and expired keys of
-    /// the namespace. If the answer is lost, the library's retry reserves another one: drop the
-    /// first.
+    /// Reserves a merge into a linearizable namespace. Puts with
+    /// [`Condition::IfOlderThan`](crate::Condition::IfOlderThan)`(version)`, where `version` is the
+    /// [`Generation::version`] of the answer, replace what was written before the reservation, and
+    /// nothing that is written after it. The reservation is complete once no member is
+    /// [`Generation::unheard`]: ask [`Client::generations`], which also shows a reservation whose
+    /// answer was lost. Until you drop it, the cluster keeps deleted and expired keys of the
+    /// namespace.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
@@ -44,8 +44,10 @@ impl Client {
     /// partitions move; and as [`Client::status`].
     pub async fn reserve_merge(&self, namespace: impl Into<String>) -> Result<Generation, Error> {
         let (namespace, merge) = (namespace.into(), true);
-        self.change(Change::Reserve(v1::ReserveGeneration { namespace, merge }))
-            .await
+        let change = Change::Reserve(v1::ReserveGeneration { namespace, merge });
+        // Each one holds up collection until it is dropped.
+        let answer = self.send_change(change, Nature::Write).await?;
+        Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))
     }
 
     /// Attaches the content of a reserved generation, or attaches a rolled-back one again: nodes

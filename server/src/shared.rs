@@ -300,7 +300,7 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
     }
 }
 
-/// The fault of a location of objects. What is written there is complete or not there.
+/// The fault for an error of an object location. An object there is complete or absent.
 #[cfg(feature = "objects")]
 pub(crate) fn object_fault(error: &torc_objects::ObjectError) -> Fault {
     use torc_objects::ObjectError;

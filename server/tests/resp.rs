@@ -14,11 +14,14 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Servers, settings, until};
+use common::{Servers, settings, timed, until};
 use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use torc_proto::v1::{CreateNamespaceRequest, NamespaceMode};
+use torc_proto::v1::{
+    ChangeGenerationRequest, Condition, CreateNamespaceRequest, NamespaceMode, PutRequest,
+    ReserveGeneration, change_generation_request, condition,
+};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 use torc_testkit::free_address;
@@ -480,6 +483,67 @@ async fn a_thousand_parallel_increments_through_three_nodes_end_at_a_thousand() 
     let mut client = servers.redis(2).await;
     assert_eq!(client.told("GET counter").await, "1000");
     assert!(servers.metric(0, "torc_resp_combined_writes_total").await > 0);
+}
+
+/// Such deletes wrote nothing: a row that was merged later undid them.
+#[tokio::test]
+async fn a_delete_that_finds_no_value_is_kept_while_a_merge_is_open() {
+    let servers = Servers::start().await;
+    let mut client = servers.redis(0).await;
+    assert_eq!(client.told("SET older x").await, "+OK");
+    let change = change_generation_request::Change::Reserve(ReserveGeneration {
+        namespace: "default".into(),
+        merge: true,
+    });
+    let request = ChangeGenerationRequest {
+        change: Some(change),
+    };
+    let mut cluster = servers.cluster(0).await;
+    let reserved = cluster.change_generation(timed(request)).await.unwrap();
+    let reserved = reserved.into_inner().generation.unwrap();
+    assert!(reserved.unheard.is_empty());
+    let later = [
+        "DEL one",
+        "GETDEL two",
+        "GET three|DEL three",
+        "SETNX four v|DEL four",
+    ];
+    let later = later
+        .into_iter()
+        .chain(["DEL five|DEL five", "MGET six five|DEL six"]);
+    for pipeline in later {
+        let commands = pipeline.split('|').map(|command| {
+            let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+            encode(&words)
+        });
+        let commands: Vec<_> = commands.collect();
+        client.send_bytes(&commands.concat()).await;
+        for _ in &commands {
+            let reply = client.receive().await;
+            assert!(!reply.is_error(), "{pipeline}: {reply}");
+        }
+    }
+    // Neither a read nor a command that changed nothing is a later write.
+    for command in ["GET read", "EXPIRE read 10", "EXISTS read"] {
+        assert!(!client.call(command).await.is_error());
+    }
+    let mut kv = servers.kv(1).await;
+    let is_deleted = |key: &str| !matches!(key, "read" | "older");
+    for key in [
+        "one", "two", "three", "four", "five", "six", "read", "older",
+    ] {
+        let older = condition::Kind::IfOlderThan(reserved.version.unwrap());
+        let row = PutRequest {
+            key: key.into(),
+            value: "row".into(),
+            condition: Some(Condition { kind: Some(older) }),
+            ..PutRequest::default()
+        };
+        let put = kv.put(timed(row)).await;
+        assert_eq!(put.is_err(), is_deleted(key), "{key}: {put:?}");
+        let expected = if is_deleted(key) { "nil" } else { "row" };
+        assert_eq!(client.told(&format!("GET {key}")).await, expected, "{key}");
+    }
 }
 
 #[tokio::test]

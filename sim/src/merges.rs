@@ -75,8 +75,8 @@ impl World {
     }
 
     /// From now on, writes that begin are above the reserved ballot: [`World::call`] notes that they
-    /// come after the reservation. Writes that began earlier may take effect on either side of it, even
-    /// later, so the reservation itself has no end.
+    /// come after the reservation. A write that began earlier may take effect before or after it, even
+    /// long after. So the reservation has no end in the history.
     fn finish_reservation(&mut self) {
         let Some(merge) = &mut self.merge else { return };
         merge.is_reserved = true;

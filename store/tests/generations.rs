@@ -270,18 +270,24 @@ fn a_damaged_slice_is_not_held_any_more_and_can_be_taken_again() {
     assert!((0..KEYS).all(|key| get(&store, key).unwrap().is_some()));
 }
 
-/// Keyless slices of these keys of a namespace, each with the last byte of its digest as payload.
-fn built_keyless(dir: &TempDir, of: NamespaceId, keys: std::ops::Range<u64>) -> SliceFile {
+/// Keyless slices of these keys of a namespace, each with the last bytes of its digest as payload.
+fn built_keyless(
+    dir: &TempDir,
+    of: NamespaceId,
+    keys: std::ops::Range<u64>,
+    payload_bytes: u8,
+) -> SliceFile {
     let mut records: Vec<_> = keys.map(|key| member(of, key)).collect();
     records.sort_by_key(|record| record.digest);
     let path = dir.path().join(of.0.to_string());
     let mut writer = SliceFileWriter::create(&path, partitions(), 0.01).unwrap();
     let layout = KeylessLayout {
         fingerprint_bits: 32,
-        payload_bytes: 1,
+        payload_bytes,
     };
     for slice in records.chunk_by(|one, other| partition_of(one) == partition_of(other)) {
-        let rows = slice.iter().map(|it| (it.digest, &it.digest.0[15..]));
+        let at = 16 - usize::from(payload_bytes);
+        let rows = slice.iter().map(|it| (it.digest, &it.digest.0[at..]));
         let rows: Vec<_> = rows.collect();
         let version = (of, slice[0].ballot);
         writer
@@ -302,14 +308,30 @@ fn holds_keyless(store: &Store, of: NamespaceId) {
         let found = find(store, of, key).unwrap();
         assert_eq!(found, Some(Record { state, ..wanted }));
     }
-    assert!(!matches!(find(store, of, KEYS), Ok(Some(_))), "a stranger");
+    let strangers = (KEYS..3 * KEYS).map(|key| find(store, of, key));
+    let found: Vec<_> = strangers.filter_map(Result::ok).collect();
+    assert!(!found.is_empty(), "strangers whose partition has a slice");
+    assert!(found.iter().all(Option::is_none), "strangers");
+}
+
+/// A length of 0 meant that it was unknown, and made every get of the node as expensive as one of
+/// the longest value.
+#[test]
+fn a_set_says_that_its_records_are_short() {
+    let (dir, fs, store) = filled();
+    let before = store.longest_record();
+    take_all(&store, &built_keyless(&dir, generation(6), 0..KEYS, 0));
+    assert_eq!(store.longest_record(), before);
+    block_on(store.close()).unwrap();
+    let (store, _) = open(&fs).unwrap();
+    assert!(store.longest_record() < 1 << 16);
 }
 
 #[test]
 fn a_keyless_generation_is_read_repaired_and_not_scanned() {
     let (dir, fs, store) = filled();
     let of = generation(5);
-    let file = built_keyless(&dir, of, 0..KEYS);
+    let file = built_keyless(&dir, of, 0..KEYS, 1);
     take_all(&store, &file);
     holds_keyless(&store, of);
     let partition = file.partitions().next().unwrap();
@@ -359,7 +381,7 @@ fn a_keyless_generation_is_read_repaired_and_not_scanned() {
 #[test]
 fn a_keyless_slice_outside_of_generations_is_refused() {
     let (dir, _, store) = filled();
-    let file = built_keyless(&dir, NamespaceId::DEFAULT, 0..KEYS);
+    let file = built_keyless(&dir, NamespaceId::DEFAULT, 0..KEYS, 1);
     let partition = file.partitions().next().unwrap();
     let refused = ingest(&store, partition, &file.slices(partition)[0]);
     assert!(matches!(refused, Err(StoreError::BadIngest { .. })));

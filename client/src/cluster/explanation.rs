@@ -51,6 +51,9 @@ pub struct Explanation {
     pub expires_at_ms: Option<u64>,
     /// Where the record was found: `memtable` or `slice`.
     pub held_in: Option<String>,
+    /// In a static namespace that does not store its keys: bits of the fingerprint by which the key
+    /// was recognised, so it is only probably present. Zero in any other namespace.
+    pub fingerprint_bits: u32,
     /// Every slice of the partition on that node, and its answer for the key.
     pub slices: Vec<SliceTrace>,
     /// Recent accesses to the key at that node; `None` if it does not count them.

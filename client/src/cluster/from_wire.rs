@@ -343,6 +343,7 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
         value_bytes: wire.value_bytes,
         expires_at_ms: moment(wire.expires_at_ms),
         held_in: text(wire.held_in),
+        fingerprint_bits: wire.fingerprint_bits,
         slices: wire
             .slices
             .into_iter()
@@ -471,6 +472,7 @@ mod tests {
             "value_bytes": 4,
             "expires_at_ms": null,
             "held_in": "slice",
+            "fingerprint_bits": 0,
             "slices": [{
                 "segment": 3, "row": 17, "keys": 2400, "bytes": 400_000, "slot": 1999,
                 "verdict": "holds", "version": "9.10.3", "tombstone": false,

@@ -78,7 +78,8 @@ impl GenerationShape {
 
     fn from_wire(wire: &v1::GenerationShape) -> Result<Self, WireError> {
         let byte = |number, field| u8::try_from(number).map_err(|_| missing(field));
-        Ok(match wire.kind() {
+        let kind = GenerationKind::try_from(wire.kind).map_err(|_| missing("kind"))?;
+        Ok(match kind {
             GenerationKind::Unspecified => Self::Values,
             GenerationKind::Keyless => Self::Keyless {
                 fingerprint_bits: byte(wire.fingerprint_bits, "fingerprint_bits")?,

@@ -211,7 +211,11 @@ fn held(explanation: &Explanation, now_ms: u64) -> String {
                 format!(", {verb} {}", text::timestamp(at))
             });
             let bytes = text::counted(explanation.value_bytes, "byte");
-            format!("a value of {bytes}{version}{expires}{found}")
+            let probably = match explanation.fingerprint_bits {
+                0 => "",
+                _ => "probably ",
+            };
+            format!("{probably}a value of {bytes}{version}{expires}{found}")
         }
     }
 }
@@ -278,6 +282,7 @@ mod tests {
             value_bytes: 1_234,
             expires_at_ms: Some(1_700_000_000_000),
             held_in: Some("slice".into()),
+            fingerprint_bits: 0,
             slices: vec![
                 SliceTrace {
                     segment: 3,

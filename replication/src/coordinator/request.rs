@@ -252,8 +252,10 @@ pub(super) fn apply(request: &Request, current: &Current, mutations: Mutations) 
         Request::Delete { condition, .. } => match (visible, condition) {
             (None, Condition::Version(_)) => keep(mismatch()),
             // The merged record would take effect after the delete.
-            (None, Condition::None)
-                if current.merging && !mutations.has(Mutation::UnrecordedDeletes) =>
+            (None, _)
+                if current.merging
+                    && holds(*condition, false, current.version)
+                    && !mutations.has(Mutation::UnrecordedDeletes) =>
             {
                 write(State::Tombstone, false)
             }

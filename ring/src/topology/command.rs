@@ -102,6 +102,7 @@ pub enum Command {
         /// The namespace.
         namespace: String,
         /// Whether to reserve a merge.
+        #[serde(default)]
         merge: bool,
         /// Unix milliseconds.
         at_ms: u64,
@@ -220,6 +221,7 @@ impl Command {
     /// [`TopologyError::Setting`] or another, and nothing changes.
     pub fn check(&self) -> Result<(), TopologyError> {
         match self {
+            Self::Found(founding) => founding.check(),
             Self::Enrol(new) => new.check(),
             Self::Relocate {
                 address,
@@ -237,7 +239,23 @@ impl Command {
             Self::AttachGeneration { content, .. } => content.check(),
             Self::CreateBearerToken { token, .. } => token.check(),
             Self::BeginRotation { old, new } => Authorities::check(old, new),
-            _ => Ok(()),
+            // Numbers and digests, which only the topology's state can judge. A new command decides here.
+            Self::Begin(_)
+            | Self::Report { .. }
+            | Self::Retreat { .. }
+            | Self::Exclude { .. }
+            | Self::WriteOff { .. }
+            | Self::Abort { .. }
+            | Self::Swept { .. }
+            | Self::HoldsGeneration { .. }
+            | Self::PromoteGeneration { .. }
+            | Self::DropGeneration { .. }
+            | Self::Adopted { .. }
+            | Self::UseJoinToken { .. }
+            | Self::RevokeBearerToken { .. }
+            | Self::Rotate { .. }
+            | Self::AbortRotation { .. }
+            | Self::RotationDone { .. } => Ok(()),
         }
     }
 }

@@ -170,7 +170,8 @@ pub enum TopologyError {
     TooManyNamespaces,
     /// Only static namespaces have generations.
     #[error(
-        "`{name}` is not static, so it has no generations: merge into it (`--merge`), or create a namespace with `--mode static`"
+        "`{name}` is not static, so it has no generations: create a namespace with `--mode static`; into a \
+         linearizable one, rows can be merged (`--merge`)"
     )]
     NotStatic {
         /// The namespace.

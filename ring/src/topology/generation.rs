@@ -145,7 +145,7 @@ impl Counts {
         counts.into()
     }
 
-    /// From [`Counts::to_bytes`]; `None` if the bytes are no such table.
+    /// From [`Counts::to_bytes`]; `None` if the length is impossible.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (counts, rest) = bytes.as_chunks::<4>();
@@ -168,6 +168,15 @@ impl Counts {
         (0..self.ends.len()).map(|arc| (self.ends[arc] - self.before(arc)) as u32)
     }
 
+    /// The arcs that have keys.
+    fn arcs(&self) -> Arcs {
+        let mut bits = vec![0; self.ends.len().div_ceil(8)];
+        for (arc, count) in self.iter().enumerate() {
+            bits[arc / 8] |= u8::from(count > 0) << (arc % 8);
+        }
+        Arcs(bits)
+    }
+
     /// The number of keys in earlier arcs.
     fn before(&self, arc: usize) -> u64 {
         let last = arc.checked_sub(1).and_then(|arc| self.ends.get(arc));
@@ -180,15 +189,16 @@ impl Counts {
         self.before(self.ends.len())
     }
 
-    /// The id of the first key of a partition.
+    /// The id of the key in a slot of a partition's slice; `None` if the slice has fewer keys.
     #[must_use]
-    pub fn first(&self, partitions: Partitions, partition: Partition) -> u64 {
+    pub fn id(&self, partitions: Partitions, partition: Partition, slot: u32) -> Option<u64> {
         let arc = partitions.in_layer(torc_record::Layer::BASE, partition);
-        self.before(arc.index())
+        let id = self.before(arc.index()) + u64::from(slot);
+        (id < *self.ends.get(arc.index())?).then_some(id)
     }
 
-    /// The arc, as a partition of the base layer, and the slot of an id; `None` if there are not so
-    /// many keys.
+    /// The arc, as a partition of the base layer, and the slot of an id; `None` if the generation has
+    /// fewer keys.
     #[must_use]
     pub fn place(&self, id: u64) -> Option<(Partition, u32)> {
         let arc = self.ends.partition_point(|end| *end <= id);
@@ -436,10 +446,14 @@ impl Topology {
         if content.arcs.0.len() != bits.div_ceil(8) {
             return Err(TopologyError::setting("arcs", "a bit for each arc"));
         }
-        if let GenerationShape::Ids(counts) = &content.shape
-            && counts.ends.len() != bits
-        {
-            return Err(TopologyError::setting("counts", "one for each arc"));
+        if let GenerationShape::Ids(counts) = &content.shape {
+            if counts.ends.len() != bits {
+                return Err(TopologyError::setting("counts", "one for each arc"));
+            }
+            if counts.arcs() != content.arcs {
+                let those = "the arcs whose count is not zero";
+                return Err(TopologyError::setting("arcs", those));
+            }
         }
         let generation = self.known_generation(number)?;
         match generation.state {
@@ -453,8 +467,15 @@ impl Topology {
             }
             GenerationState::Merging => return Err(TopologyError::IsMerge { number }),
         }
-        let known = generation.content.as_ref().map(|known| known.manifest);
-        if known.is_some_and(|known| known != content.manifest) {
+        // Members that hold it do not fetch it again. Only its source may have moved.
+        let differs = |known: &GenerationContent| {
+            let source = content.source.clone();
+            GenerationContent {
+                source,
+                ..known.clone()
+            } != content
+        };
+        if generation.content.as_ref().is_some_and(differs) {
             return Err(TopologyError::OtherContent { number });
         }
         generation.content = Some(content);

@@ -32,7 +32,7 @@ fn ids_are_dense_over_the_arcs_and_impossible_shapes_are_refused() {
     assert_eq!(serde_json::from_slice::<Counts>(&stored).unwrap(), counts);
     let places: Vec<_> = (0..10).map(|id| counts.place(id).unwrap()).collect();
     for (id, (arc, slot)) in (0..).zip(&places) {
-        assert_eq!(counts.first(partitions, *arc) + u64::from(*slot), id);
+        assert_eq!(counts.id(partitions, *arc, *slot), Some(id));
     }
     assert_eq!(places[2], (Partition(1), 2));
     assert_eq!(places[3], (Partition(4), 0));
@@ -50,16 +50,19 @@ fn ids_are_dense_over_the_arcs_and_impossible_shapes_are_refused() {
     let short = GenerationShape::Ids(Counts::from_bytes(&10_u32.to_le_bytes()).unwrap());
     let other_sum = GenerationShape::Ids(Counts::of(partitions, [(Partition(1), 9)]));
     let ids = GenerationShape::Ids(counts);
-    for (shape, is_possible) in [
-        (keyless(0, 0), false),
-        (keyless(33, 0), false),
-        (keyless(16, 65), false),
-        (short, false),
-        (other_sum, false),
-        (ids, true),
+    let (one, two) = (vec![Partition(1)], vec![Partition(1), Partition(4)]);
+    for (shape, arcs, is_possible) in [
+        (keyless(0, 0), &two, false),
+        (keyless(33, 0), &two, false),
+        (keyless(16, 65), &two, false),
+        (short, &two, false),
+        (other_sum, &one, false),
+        (ids.clone(), &one, false),
+        (ids, &two, true),
     ] {
         let content = GenerationContent {
             shape,
+            arcs: Arcs::of(partitions, arcs.iter().copied()),
             ..content(&topology, 1)
         };
         let command = Command::AttachGeneration { number, content };
@@ -226,6 +229,19 @@ fn what_was_rolled_back_has_to_be_attached_anew() {
     let refused = topology.apply(Command::AttachGeneration {
         number: three,
         content: other,
+    });
+    assert_eq!(refused, Err(TopologyError::OtherContent { number: three }));
+    // Nodes that hold its slices would not see that they are of another shape.
+    let reshaped = GenerationContent {
+        shape: GenerationShape::Keyless {
+            fingerprint_bits: 8,
+            payload_bytes: 0,
+        },
+        ..content(&topology, three as u8)
+    };
+    let refused = topology.apply(Command::AttachGeneration {
+        number: three,
+        content: reshaped,
     });
     assert_eq!(refused, Err(TopologyError::OtherContent { number: three }));
     attach(&mut topology, three).unwrap();

@@ -13,11 +13,15 @@ use std::sync::Arc;
 
 use torc_record::{Ballot, Epoch, HybridTime, Layer, NodeSlot};
 
+use super::writeoff::RECOVERY_GAP;
 use super::{GenerationState, Namespace, NamespaceMode, Outcome, Topology, TopologyError};
 use crate::replicas::Milestones;
 
 /// No command raises the epoch above this: it never overflows, and JSON readers take it exactly.
 const MAX_RAISED: Epoch = Epoch(1 << 48);
+
+/// Epochs that one command may skip: a recovery skips more, so it is above a raise that was lost.
+const MAX_SKIPPED: u64 = RECOVERY_GAP / 2;
 
 /// Getters.
 impl Topology {
@@ -27,6 +31,14 @@ impl Topology {
         let merges = |it: &super::Generation| it.state == GenerationState::Merging;
         self.generations()
             .any(|it| merges(it) && it.id.layer() == layer)
+    }
+
+    /// Whether all partitions of a namespace are in epochs above this one; false if there is no such
+    /// namespace.
+    #[must_use]
+    pub fn is_above(&self, namespace: &str, epoch: Epoch) -> bool {
+        let known = self.namespace(namespace);
+        known.is_some_and(|known| self.epochs_of(known.id.layer()).0 > epoch)
     }
 }
 
@@ -53,29 +65,42 @@ impl Topology {
         })
     }
 
-    /// Raises the epoch of a namespace's partitions above `above`.
+    /// Raises the epoch of a namespace's partitions above `above`, or as far towards it as one
+    /// command may.
     pub(super) fn raise_epoch(
         &mut self,
         name: &str,
         above: Epoch,
     ) -> Result<Outcome, TopologyError> {
         let layer = self.known_namespace(name)?.id.layer();
-        let partitions = self.stored.partitions;
-        let mut configs = self.stored.configs.iter();
-        let is_below = |it: &Arc<crate::replicas::Config>| {
-            partitions.layer(it.partition) == Some(layer) && it.epoch <= above
-        };
-        if !configs.any(is_below) {
+        let (lowest, highest) = self.epochs_of(layer);
+        if lowest > above {
+            // Members may not have adopted what raised it: a move, or a raise for another namespace.
+            let switch = self.stored.switches.get(name);
+            if switch.is_none_or(|switch| switch.epoch < highest) {
+                self.wait_for_all(name.to_owned());
+            }
             return Ok(Outcome::Done);
         }
         if above > MAX_RAISED {
             return Err(TopologyError::setting("above", "an epoch of at most 2^48"));
         }
         self.check_nothing_moves()?;
-        self.stored.epoch = self.stored.epoch.max(above);
+        let highest = Epoch(self.stored.epoch.0 + MAX_SKIPPED);
+        self.stored.epoch = self.stored.epoch.max(above.min(highest));
         let epoch = self.wait_for_all(name.to_owned());
         self.renew(layer, epoch);
         Ok(Outcome::Done)
+    }
+
+    /// The lowest and the highest epoch of a layer's partitions.
+    fn epochs_of(&self, layer: Layer) -> (Epoch, Epoch) {
+        let configs = self.stored.configs.iter();
+        let of_layer =
+            configs.filter(|it| self.stored.partitions.layer(it.partition) == Some(layer));
+        let epochs = of_layer.map(|config| config.epoch);
+        let (lowest, highest) = (epochs.clone().min(), epochs.max());
+        (lowest.unwrap_or_default(), highest.unwrap_or_default())
     }
 
     /// Lets the partitions of a layer collect again once no merge is open.

@@ -165,3 +165,46 @@ fn a_raised_epoch_is_above_the_given_one_and_raised_once() {
     assert!(matches!(refused, Err(TopologyError::Setting { .. })));
     assert_eq!(topology, once);
 }
+
+/// The second restore went on although the first one had raised the epoch without its members.
+#[test]
+fn whoever_finds_the_epoch_raised_waits_for_every_member_too() {
+    let mut topology = founded(3, 3, 1);
+    create(&mut topology, "other", NamespaceMode::Linearizable);
+    raise(&mut topology, 1_000).unwrap();
+    let raised = epochs(&topology);
+    let (namespace, above) = ("other".into(), Epoch(1_000));
+    let other = Command::RaiseEpoch { namespace, above };
+    topology.apply(other.clone()).unwrap();
+    assert_eq!(epochs(&topology), raised);
+    assert_eq!(topology.unheard("other").len(), 3);
+    let once = topology.clone();
+    topology.apply(other).unwrap();
+    assert_eq!(topology, once, "it waits already");
+    let epoch = topology.epoch();
+    for node in [1, 2, 3].map(NodeId) {
+        topology.apply(Command::Adopted { node, epoch }).unwrap();
+    }
+    assert!(topology.unheard("other").is_empty() && topology.is_above("other", Epoch(1_000)));
+}
+
+/// A recovery could name an epoch that a lost raise had named before.
+#[test]
+fn a_recovery_is_above_every_raise_that_may_be_lost() {
+    let recovered = |mut topology: Topology| {
+        topology
+            .recover(&BTreeSet::from([NodeId(2), NodeId(3)]), 0)
+            .unwrap();
+        topology.epoch()
+    };
+    let far = 5_000_000;
+    let mut topology = founded(3, 3, 1);
+    let survivor = recovered(topology.clone());
+    raise(&mut topology, far).unwrap();
+    assert!(topology.epoch() < survivor);
+    assert!(!topology.is_above("default", Epoch(far)), "in steps");
+    for _ in 0..10 {
+        raise(&mut topology, far).unwrap();
+    }
+    assert!(topology.is_above("default", Epoch(far)));
+}

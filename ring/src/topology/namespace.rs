@@ -143,8 +143,8 @@ impl Topology {
         }
         let namespace = self.stored.namespaces.remove(name).ok_or_else(unknown)?;
         let merged = self.stored.generations.values();
-        let merged = merged.filter(|it| it.state == GenerationState::Merging);
-        let was_merged = merged.into_iter().any(|it| it.namespace == name);
+        let mut merged = merged.filter(|it| it.state == GenerationState::Merging);
+        let was_merged = merged.any(|it| it.namespace == name);
         self.stored.generations.retain(|_, it| it.namespace != name);
         if was_merged {
             self.close_merges(namespace.id.layer());

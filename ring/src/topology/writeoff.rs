@@ -18,7 +18,7 @@ use crate::{NodeId, Partition};
 
 /// Epochs that a recovery skips: the lost majority may have committed some of them, and an
 /// epoch must not name two topologies.
-const RECOVERY_GAP: u64 = 1 << 20;
+pub(super) const RECOVERY_GAP: u64 = 1 << 20;
 /// More namespaces or generations than could have been created in missing log entries.
 const ID_GAP: u32 = 1 << 16;
 

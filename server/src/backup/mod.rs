@@ -184,6 +184,17 @@ struct Writing {
     done: u32,
 }
 
+/// What this node has of a partition.
+#[derive(Default)]
+struct Held {
+    /// Its slices, and those of current generations.
+    slices: Vec<SealedSlice>,
+    /// No ballot of the generations is above it.
+    epoch: Epoch,
+    /// Slices of records are damaged and not among them, and other replicas have these records.
+    is_damaged: bool,
+}
+
 /// The records of a partition that this replica lacks, and the epoch in which the node was a
 /// reader.
 struct Listed {
@@ -356,7 +367,7 @@ impl Writing {
         mut writer: PackWriter,
     ) -> Result<PackWriter, Fault> {
         let mut attempt = 0;
-        let slices = loop {
+        let held = loop {
             let held = self.held(partition);
             if self.epoch(partition)? == epoch {
                 break held?;
@@ -372,16 +383,18 @@ impl Writing {
             writer = self.add(listed, writer).await?;
             self.flush().await?;
         };
-        let Some(slices) = slices else {
-            // Damaged slices: the listing of the other replicas replaces them.
+        if held.is_damaged {
+            // The listing of the other replicas replaces the slices.
             let listed = Listed {
                 partition,
                 epoch,
                 lacking: self.lacking(partition, Ours::default()).await?,
             };
-            return self.add(listed, writer).await;
-        };
-        for slice in slices {
+            writer = self.add(listed, writer).await?;
+        }
+        // A generation may be reserved in a later epoch than the partition's.
+        writer.begin(partition, held.epoch);
+        for slice in held.slices {
             let pushing = spawn_blocking(move || {
                 let pushed = writer.push_sealed(partition, &slice);
                 pushed.map(|()| writer)
@@ -393,14 +406,14 @@ impl Writing {
         Ok(writer)
     }
 
-    /// The slices of a partition; `None` if they are damaged and other replicas have the records.
-    fn held(&self, partition: Partition) -> Result<Option<Vec<SealedSlice>>, Fault> {
-        let mut slices = match self.shared.store.sealed(partition) {
-            _ if self.only.is_some() => Vec::new(),
-            Ok(sealed) => sealed.slices,
-            Err(StoreError::Damaged { .. }) if !self.is_alone(partition)? => return Ok(None),
+    fn held(&self, partition: Partition) -> Result<Held, Fault> {
+        let mut held = Held::default();
+        match self.shared.store.sealed(partition) {
+            _ if self.only.is_some() => {}
+            Ok(sealed) => held.slices = sealed.slices,
+            Err(StoreError::Damaged { .. }) if !self.is_alone(partition)? => held.is_damaged = true,
             Err(error) => return Err(store_fault(&error)),
-        };
+        }
         let table = self.shared.routing()?;
         let current = table.namespaces.values().map(|it| it.id);
         let current: BTreeSet<_> = current.filter(|id| self.is_wanted(*id)).collect();
@@ -410,7 +423,8 @@ impl Writing {
         let generations = generations.filter(has_values);
         for generation in generations.filter(|it| current.contains(&it.id)) {
             let slice = self.shared.store.generation(partition, generation.id);
-            slices.push(slice.ok_or_else(|| {
+            held.epoch = held.epoch.max(generation.ballot.epoch);
+            held.slices.push(slice.ok_or_else(|| {
                 let message = format!(
                     "this node does not have the slice of generation {} in partition {partition} yet: retry",
                     generation.id.number()
@@ -418,7 +432,7 @@ impl Writing {
                 Fault::new(Reason::NotServing, message)
             })?);
         }
-        Ok(Some(slices))
+        Ok(held)
     }
 
     /// The epoch in which this node is a reader of a partition.

@@ -17,7 +17,7 @@ use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
 use crate::hot;
-use crate::kv::find_namespace;
+use crate::kv::{find_namespace, fingerprint_bits};
 use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
@@ -172,7 +172,8 @@ fn held(
         Err(StoreError::Damaged { .. }) => None,
         found => found.map_err(|error| store_fault(&error))?,
     };
-    let Some(record) = found else {
+    let registers = shared.registers()?;
+    let Some(record) = found.and_then(|record| registers.as_read(record)) else {
         return Ok(answer);
     };
     let (tombstone, value_bytes) = match &record.state {
@@ -191,6 +192,7 @@ fn held(
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),
+        fingerprint_bits: fingerprint_bits(shared, namespace),
         ..answer
     })
 }

@@ -86,19 +86,34 @@ async fn reserve(
         at_ms: unix_ms(),
     };
     let outcome = shared.group.propose(command, deadline).await?;
-    if merge {
-        heard(shared, &namespace, false, deadline).await?;
-    }
-    let topology = shared.group.read_current(deadline).await?;
-    let reserved = match outcome {
-        Outcome::Reserved { number } => topology.generation(number),
+    let reserved_in = |topology: &Topology| match outcome {
+        Outcome::Reserved { number } => topology.generation(number).cloned(),
         _ => None,
     };
+    // The caller sees in the answer who has not heard of a merge, and must learn its number.
+    let heard = async {
+        if merge {
+            heard(shared, &namespace, false, deadline).await?;
+        }
+        shared
+            .group
+            .read_current(deadline)
+            .await
+            .map_err(Fault::from)
+    };
+    let topology = match heard.await {
+        Ok(topology) => topology,
+        Err(fault) => {
+            let known = shared.group.topology();
+            known.filter(|it| reserved_in(it).is_some()).ok_or(fault)?
+        }
+    };
+    let reserved = reserved_in(&topology);
     let reserved =
         reserved.ok_or_else(|| Fault::unknown("another request has dropped the new generation"))?;
     let digest_key = topology.routing().digest_key.of_generation(reserved.id);
     Ok(ChangeGenerationResponse {
-        generation: Some(to_wire(&topology, reserved)),
+        generation: Some(to_wire(&topology, &reserved)),
         digest_key: if merge {
             bytes::Bytes::new()
         } else {
@@ -182,7 +197,8 @@ fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
 
 fn shape_from_wire(wire: &v1::GenerationShape) -> Result<GenerationShape, Fault> {
     let bad = |field| Fault::from(WireError::Field { field });
-    Ok(match wire.kind() {
+    let kind = GenerationKind::try_from(wire.kind).map_err(|_| bad("kind"))?;
+    Ok(match kind {
         GenerationKind::Unspecified => GenerationShape::Values,
         GenerationKind::Keyless => GenerationShape::Keyless {
             fingerprint_bits: u8::try_from(wire.fingerprint_bits)

@@ -80,15 +80,21 @@ pub(super) async fn raise_epoch(
     deadline: Instant,
 ) -> Result<RaiseEpochResponse, Fault> {
     let RaiseEpochRequest { namespace, above } = request;
-    let command = Command::RaiseEpoch {
-        namespace: namespace.clone(),
-        above: Epoch(above),
-    };
-    shared.group.propose(command, deadline).await?;
-    let unheard = generation::heard(shared, &namespace, false, deadline).await?;
-    Ok(RaiseEpochResponse {
-        unheard: unheard.into_iter().map(|node| node.0).collect(),
-    })
+    let above = Epoch(above);
+    loop {
+        let command = Command::RaiseEpoch {
+            namespace: namespace.clone(),
+            above,
+        };
+        shared.group.propose(command, deadline).await?;
+        let unheard = generation::heard(shared, &namespace, false, deadline).await?;
+        let topology = shared.group.read_current(deadline).await?;
+        // One command raises it by a limited number of epochs, and the next must find all members there.
+        if !unheard.is_empty() || topology.is_above(&namespace, above) {
+            let unheard = unheard.into_iter().map(|node| node.0).collect();
+            return Ok(RaiseEpochResponse { unheard });
+        }
+    }
 }
 
 /// Waits until every member has adopted the topology committed before the call, at most for `time`.

@@ -36,6 +36,7 @@ pub(super) fn to_json(answer: &ExplainResponse) -> Value {
         "value_bytes": answer.value_bytes,
         "expires_at_ms": (answer.expires_at_ms > 0).then_some(answer.expires_at_ms),
         "held_in": held_in,
+        "fingerprint_bits": answer.fingerprint_bits,
         "slices": answer.slices.iter().map(slice_json).collect::<Vec<_>>(),
         "hot": answer.hot.map(|hot| json!({
             "from_ms": hot.from_ms,

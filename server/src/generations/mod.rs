@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use torc_proto::v1::CopySlicesRequest;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
@@ -26,83 +27,148 @@ pub(crate) use self::source::Source;
 use crate::moves::slices::receive;
 use crate::shared::{Shared, store_fault};
 
-/// Interval between checks if no topology arrives, and the longest after failures.
+/// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
-const LONGEST_LOOK: Duration = Duration::from_secs(8);
+/// Longest pause before a generation is fetched again after a failure, and after damage at its
+/// source, which ends only when somebody repairs it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+const LONGEST_PAUSE_DAMAGED: Duration = Duration::from_secs(120);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Generations fetched at a time: a slow source does not hold up the others.
+const TOGETHER: usize = 4;
 /// Slices copied from other nodes at a time.
 const COPIES: usize = 16;
 
 /// Maintains generations until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    // Apart, because fetching may take hours, and a promotion waits for every node.
-    let both = async { tokio::join!(fetch_all(&shared), tell_all(&shared)) };
+    // Two loops, because fetching may take hours and promotions wait for reports.
+    let both = async { tokio::join!(fetch_all(&shared), report_all(&shared)) };
     shared.cancel.run_until_cancelled(both).await;
+}
+
+/// A generation that could not be fetched completely.
+struct Failed {
+    missing: BTreeSet<Partition>,
+    pause: Duration,
+    until: Instant,
 }
 
 async fn fetch_all(shared: &Arc<Shared>) {
     let mut adopted = shared.adopted.subscribe();
-    let mut pause = LOOK;
+    let mut fetching = FuturesUnordered::new();
+    let mut under_way = BTreeSet::new();
+    let mut failed: BTreeMap<NamespaceId, Failed> = BTreeMap::new();
     loop {
-        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node()) {
-            pause = match look(shared, &table, me).await {
-                Ok(()) => LOOK,
-                Err(fault) => {
-                    tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
-                    LONGEST_LOOK.min(pause * 2)
+        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+            && shared.registers.get().is_some()
+        {
+            if let Err(fault) = drop_what_is_gone(shared, &table, me).await {
+                tracing::warn!(%fault, "could not drop slices of static namespaces; retrying");
+            }
+            failed.retain(|id, _| table.generations.contains_key(id));
+            for generation in table.generations.values() {
+                let id = generation.id;
+                if under_way.len() == TOGETHER || under_way.contains(&id) {
+                    continue;
                 }
-            };
+                let missing = missing(shared, &table, me, generation);
+                let pauses = failed
+                    .get(&id)
+                    .is_some_and(|it| it.until > Instant::now() && missing.is_subset(&it.missing));
+                if missing.is_empty() || pauses {
+                    continue;
+                }
+                under_way.insert(id);
+                let (table, generation) = (Arc::clone(&table), Arc::clone(generation));
+                fetching.push(async move {
+                    let fetched = fetch(shared, &table, me, &generation, missing.clone()).await;
+                    (generation, missing, fetched)
+                });
+            }
         }
-        // Fails only while the node stops.
-        let _ = tokio::time::timeout(pause, adopted.changed()).await;
+        tokio::select! {
+            Some((generation, missing, fetched)) = fetching.next() => {
+                under_way.remove(&generation.id);
+                note(&mut failed, &generation, missing, fetched);
+            }
+            // Fails only while the node stops.
+            _ = tokio::time::timeout(LOOK, adopted.changed()) => {}
+        }
     }
 }
 
-/// Reports each adopted topology.
-async fn tell_all(shared: &Shared) {
+fn note(
+    failed: &mut BTreeMap<NamespaceId, Failed>,
+    generation: &Generation,
+    missing: BTreeSet<Partition>,
+    fetched: Result<(), Fault>,
+) {
+    let (namespace, number) = (&generation.namespace, generation.id.number());
+    let Err(fault) = fetched else {
+        let slices = missing.len();
+        tracing::info!(
+            namespace,
+            generation = number,
+            slices,
+            "fetched slices of a generation"
+        );
+        failed.remove(&generation.id);
+        return;
+    };
+    tracing::warn!(
+        namespace,
+        generation = number,
+        %fault,
+        "slices of a static namespace are still missing on this node; retrying"
+    );
+    let longest = match fault.reason {
+        Reason::Corrupt => LONGEST_PAUSE_DAMAGED,
+        _ => LONGEST_PAUSE,
+    };
+    let before = failed.get(&generation.id);
+    let pause = before.map_or(LOOK, |before| longest.min(before.pause * 2));
+    let until = Instant::now() + pause;
+    let now = Failed {
+        missing,
+        pause,
+        until,
+    };
+    failed.insert(generation.id, now);
+}
+
+/// Reports each adopted topology, and each generation that this node holds.
+async fn report_all(shared: &Shared) {
     let mut adopted = shared.adopted.subscribe();
     loop {
-        if let Some(me) = shared.identity.node()
+        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
             && shared.registers.get().is_some()
-            && let Err(fault) = tell_of_switches(shared, me).await
         {
-            tracing::debug!(%fault, "the topology group was not told of an adopted topology; retrying");
+            let reported = async {
+                tell_of_switches(shared, me).await?;
+                tell_of_held(shared, &table, me).await
+            };
+            if let Err(fault) = reported.await {
+                tracing::debug!(%fault, "the topology group did not take a report; retrying");
+            }
         }
         // Fails only while the node stops.
         let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
     }
 }
 
-async fn look(shared: &Arc<Shared>, table: &Arc<RoutingTable>, me: NodeId) -> Result<(), Fault> {
-    if shared.registers.get().is_none() {
-        return Ok(());
-    }
-    drop_what_is_gone(shared, table, me).await?;
-    let mut failed = None;
+/// Reports the generations of which this node holds its share.
+async fn tell_of_held(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
     for generation in table.generations.values() {
-        let missing = missing(shared, table, me, generation);
+        let number = generation.id.number();
         let is_known = shared.group.topology().is_some_and(|topology| {
-            let known = topology.generation(generation.id.number());
+            let known = topology.generation(number);
             known.is_none_or(|known| known.ready.contains(&me))
         });
-        if missing.is_empty() && !is_known {
-            let number = generation.id.number();
+        if !is_known && missing(shared, table, me, generation).is_empty() {
             propose(shared, Command::HoldsGeneration { node: me, number }).await?;
         }
-        if !missing.is_empty() {
-            let count = missing.len();
-            match fetch(shared, table, me, generation, missing).await {
-                Ok(()) => tracing::info!(
-                    namespace = generation.namespace,
-                    generation = generation.id.number(),
-                    slices = count,
-                    "fetched slices of a generation"
-                ),
-                Err(fault) => failed = failed.or(Some(fault)),
-            }
-        }
     }
-    failed.map_or(Ok(()), Err)
+    Ok(())
 }
 
 async fn propose(shared: &Shared, command: Command) -> Result<(), Fault> {

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -20,6 +21,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::to_usize;
 use torc_ring::Partition;
 use torc_ring::topology::{Counts, Generation, GenerationShape};
+use torc_store::bulk::KeylessLayout;
 use torc_store::{Seq, SliceInfo, StoreError};
 
 use super::failed;
@@ -32,6 +34,9 @@ use crate::shared::{Shared, store_fault};
 const PIECE: u64 = 1 << 20;
 /// Reads at a time.
 const TOGETHER: usize = 8;
+
+/// Time for a source to give a piece; a library's own retries are part of it.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
@@ -265,7 +270,7 @@ async fn fetch_slice(
     generation: &Generation,
     source: &Source,
     (name, slice): (&str, SliceEntry),
-    mut ready: Option<Bytes>,
+    ready: Option<Bytes>,
 ) -> Result<Publishing, Fault> {
     let infos = [SliceInfo {
         len: slice.len,
@@ -278,24 +283,32 @@ async fn fetch_slice(
         ),
         ..fault
     };
+    let read = async |at: u64| {
+        let len = PIECE.min(slice.len - at);
+        // Uses the rate limit of transfers between nodes.
+        shared.throttle.take(len).await;
+        let from = slice.at.saturating_add(at);
+        let reading = source.read(name, from..from.saturating_add(len));
+        let read = tokio::time::timeout(READ_TIMEOUT, reading).await;
+        let late = || {
+            let message = format!("no answer within {READ_TIMEOUT:?}");
+            Err(Fault::new(Reason::NotServing, message))
+        };
+        read.unwrap_or_else(|_| late()).map_err(of_slice)
+    };
+    // Others wait for an ingest under way, so the first bytes come before it.
+    let mut bytes = match ready {
+        Some(bytes) => bytes,
+        None => read(0).await?,
+    };
     let ingest = shared.store.ingest(slice.partition, &infos);
     let mut ingest = ingest.map_err(|error| of_slice(store_fault(&error)))?;
     let mut at = 0;
-    while at < slice.len {
+    loop {
         let table = shared.routing()?;
         if !table.generations.contains_key(&generation.id) {
             return Err(Fault::new(Reason::Refused, "the generation was dropped"));
         }
-        let bytes = if let Some(bytes) = ready.take() {
-            bytes
-        } else {
-            let len = PIECE.min(slice.len - at);
-            // Uses the rate limit of transfers between nodes.
-            shared.throttle.take(len).await;
-            let from = slice.at.saturating_add(at);
-            let read = source.read(name, from..from.saturating_add(len)).await;
-            read.map_err(of_slice)?
-        };
         let len = bytes.len() as u64;
         shared.metrics.transfer_received_bytes.inc_by(len);
         at += len;
@@ -309,8 +322,30 @@ async fn fetch_slice(
         })
         .await
         .map_err(of_slice)?;
+        if is_all {
+            break;
+        }
+        bytes = read(at).await?;
     }
     let records = ingest.records();
+    let (keyless, is_numbered) = match generation.shape() {
+        Some(GenerationShape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        }) => {
+            let layout = KeylessLayout {
+                fingerprint_bits: *fingerprint_bits,
+                payload_bytes: *payload_bytes,
+            };
+            (Some(layout), false)
+        }
+        Some(GenerationShape::Ids(_)) => (None, true),
+        Some(GenerationShape::Values) | None => (None, false),
+    };
+    if records != u64::from(slice.records) || !ingest.is_of(generation.id, keyless, is_numbered) {
+        let message = "it does not hold what the manifest says";
+        return Err(of_slice(Fault::new(Reason::Corrupt, message)));
+    }
     shared.metrics.transfer_received_records.inc_by(records);
     Ok(Box::pin(ingest.publish()))
 }

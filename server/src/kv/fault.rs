@@ -44,7 +44,9 @@ fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> 
             format!("the key is at version {version}, which is not older than {bound}")
         }
         (Some(Condition::OlderThan(bound)), None) => {
-            format!("the key was deleted, expired or collected at {bound} or later")
+            format!(
+                "the key has no value, and its last delete, expired write or collection is at {bound} or later"
+            )
         }
         _ => "the key already has a value".to_owned(),
     }

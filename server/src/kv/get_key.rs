@@ -1,7 +1,7 @@
 //! Finds the key with an id, in a static namespace that numbers its keys.
 //!
-//! The id names partition and slot, by the counts in the topology. Any replica of the partition has
-//! the key; a node without one asks those that have.
+//! The id names partition and slot, by the counts in the topology. Every replica of the partition has
+//! the key. A node that is not one asks the replicas.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,11 @@ pub(super) async fn get(
         return Ok(GetKeyResponse::default());
     };
     let partition = table.partitions.in_layer(id.layer(), arc);
-    let held = shared.registers()?.key_in(partition, id, slot).await;
+    let held = {
+        // Fails only if the semaphore is closed, which never happens.
+        let _reader = shared.readers.acquire().await;
+        shared.registers()?.key_in(partition, id, slot).await
+    };
     match held {
         Ok(Some(key)) => Ok(GetKeyResponse {
             found: true,

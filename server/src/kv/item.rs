@@ -210,15 +210,15 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
             hot: shared.hot.hint(&target.digest),
-            // A generation answers every get as the newest: this is no record of one.
+            // No stale read reaches a generation.
             fingerprint_bits: 0,
         },
         None => GetResponse::default(),
     })
 }
 
-/// The bits by which a keyless generation recognises keys; zero of any other namespace.
-fn fingerprint_bits(shared: &Shared, namespace: NamespaceId) -> u32 {
+/// Fingerprint bits of a keyless generation; zero for any other namespace.
+pub(crate) fn fingerprint_bits(shared: &Shared, namespace: NamespaceId) -> u32 {
     if !namespace.is_generation() {
         return 0;
     }

@@ -19,6 +19,7 @@ mod session;
 mod started;
 
 pub(crate) use fault::no_quorum;
+pub(crate) use item::fingerprint_bits;
 pub(crate) use request::find_namespace;
 pub(crate) use scan::start as scan;
 
@@ -35,6 +36,7 @@ use torc_proto::v1::{
     DeleteResponse, GetKeyRequest, GetKeyResponse, GetRequest, GetResponse, PutRequest,
     PutResponse, ScanRequest, SessionRequest,
 };
+use torc_ring::Partition;
 use torc_ring::topology::Role;
 
 use crate::caller::Caller;
@@ -88,6 +90,11 @@ pub(crate) fn while_counted<T: 'static>(
         caller.check_counts()?;
         message
     }))
+}
+
+/// The partition of the key of a valid get.
+pub(crate) fn partition_of(shared: &Shared, get: GetRequest) -> Option<Partition> {
+    run::partition_of(shared, Some(get))
 }
 
 /// Runs gets like those of a batch; returns the answers in the same order.

@@ -156,7 +156,7 @@ fn no_generation(name: &str) -> Fault {
     Fault::new(Reason::Invalid, message)
 }
 
-/// The generation that a request names, or the one that is current now: then zero is named.
+/// The generation that a request names. Zero names the current one.
 pub(super) fn generation_of(
     table: &RoutingTable,
     name: &str,
@@ -172,7 +172,7 @@ pub(super) fn generation_of(
         return Ok(began_with);
     }
     let message = "this node does not know the generation that the request reads: refresh the topology; if \
-                   it was dropped, begin anew";
+                   it was dropped, start again";
     Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use torc_record::{Key, NamespaceId};
+use torc_record::{Key, NamespaceId, Record};
 use torc_ring::Partition;
 use torc_store::{Cursor, ScanLimits, ScanPage, StoreError};
 
@@ -12,6 +12,11 @@ impl Registers {
     /// Whether this node can say for every key of a partition if a generation has it.
     pub(crate) fn has_generation(&self, partition: Partition, id: NamespaceId) -> bool {
         self.keys.load().is_without(partition, id) || self.store.generation(partition, id).is_some()
+    }
+
+    /// A record of this node's store as clients read it; `None` if it is of an unknown generation.
+    pub(crate) fn as_read(&self, record: Record) -> Option<Record> {
+        self.keys.load().as_read(record)
     }
 
     /// A page of this node's copy of a generation.

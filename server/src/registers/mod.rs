@@ -152,7 +152,7 @@ impl Keys {
         let slot = u32::from_le_bytes(value[..].try_into().ok()?);
         let partitions = self.partitions?;
         let partition = partitions.holding(record.namespace, Token::of(&record.digest));
-        let id = counts.first(partitions, partition) + u64::from(slot);
+        let id = counts.id(partitions, partition, slot)?;
         let state = State::Value {
             value: id.to_string().into(),
             expires_at_ms: None,

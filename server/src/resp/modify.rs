@@ -247,7 +247,14 @@ fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option
     // `GetResponse` has a version even if the value has expired on this node's clock but not on the
     // reader's.
     let condition = version.map_or(Kind::IfAbsent(true), Kind::IfVersion);
+    let mut ops = line.jobs.iter().flat_map(|job| &job.ops);
+    let deletes = ops.any(|op| matches!(op, KeyOp::Del | KeyOp::GetDel));
     let written = match state.entry {
+        // Nothing to delete: but a record that is merged later must not take effect.
+        None if !was_there && (deletes || state.is_changed) && is_merging(shared, &line.place) => {
+            let request = delete_of(shared, &line.place, Some(condition));
+            Some(Written::Delete(Box::new(request)))
+        }
         _ if !state.is_changed => None,
         // A command created the value and a later one deleted it.
         None if !was_there => None,
@@ -261,6 +268,16 @@ fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option
         }
     };
     (Computed { line, replies }, written)
+}
+
+/// Whether a merge is open where this key is.
+fn is_merging(shared: &Shared, place: &Place) -> bool {
+    let Ok(table) = shared.routing() else {
+        return false;
+    };
+    let partition = kv::partition_of(shared, get(shared, place));
+    let state = partition.and_then(|partition| table.state(partition));
+    state.is_some_and(|state| state.config.merging)
 }
 
 fn finish_with(served: &mut Served, computed: Computed) {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use torc_record::{Digest, DigestKey, to_usize};
+use torc_record::{Digest, DigestKey, NamespaceId, to_usize};
 use torc_ring::Partition;
 
 pub use sealed::{SealedPartition, SealedSlice};
@@ -28,7 +28,7 @@ use crate::commit::Done;
 use crate::segment::align;
 use crate::shared::Shared;
 use crate::slice::{
-    Damage, Kind, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView,
+    Damage, KeylessLayout, Kind, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView,
 };
 use crate::{Seq, StoreError};
 
@@ -229,6 +229,24 @@ impl Ingest {
     pub fn records(&self) -> u64 {
         let headers = self.verified.iter().map(|it| it.header.held());
         headers.map(|held| held.records).sum()
+    }
+
+    /// Whether all verified slices are of a generation, and how they keep its keys: without them but with
+    /// these widths, or with them, each numbered if `is_numbered`.
+    #[must_use]
+    pub fn is_of(
+        &self,
+        of: NamespaceId,
+        keyless: Option<KeylessLayout>,
+        is_numbered: bool,
+    ) -> bool {
+        let kind = match keyless {
+            Some(layout) => Kind::Keyless(layout),
+            None if is_numbered => Kind::Numbered,
+            None => Kind::Records,
+        };
+        let mut headers = self.verified.iter().map(|it| &it.header);
+        headers.all(|header| header.generation() == Some(of) && header.kind() == kind)
     }
 
     /// Checks a slice against the announced one, in memory or in the file.

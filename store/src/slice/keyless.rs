@@ -12,9 +12,9 @@
 //! salt plus the number of the block.
 //!
 //! A lookup returns a record of the asked key, with the highest ballot of the header as its version
-//! and the payload as its value. It is wrong, for a key that is not a member, with the probability
-//! 2^-`fingerprint_bits`. A receiver cannot check that digests are of their partition, because it
-//! has none: the digest of the slice, which a manifest names, vouches for that.
+//! and the payload as its value. For a key that is not a member it returns a record with probability
+//! 2^-`fingerprint_bits`. A receiver cannot check the digests of keys. From the source, it checks the
+//! slice's digest against the manifest; from another replica, against the announced one.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -94,7 +94,8 @@ impl KeylessInput<'_> {
             salt,
             gate_len: 0,
             mphf_len: mphf.len() as u32,
-            offsets_len: fingerprints.len() as u32,
+            offsets_len: u32::try_from(fingerprints.len())
+                .map_err(|_| unbuildable("more keys than fingerprints of this width fit"))?,
             records_len: payloads.len() as u64,
             contents: Contents::of(&held, generation, kind).map_err(unbuildable)?,
             highest_time: self.ballot.time,

@@ -58,7 +58,8 @@ impl Heads {
         let offsets = lookup.get(offsets_at..).ok_or(NO_INDEX)?;
         let function = Mphf::view(mphf).map_err(|_| NO_INDEX)?;
         if let Some(KeylessLayout {
-            fingerprint_bits, ..
+            fingerprint_bits,
+            payload_bytes,
         }) = header.keyless()
         {
             let set = KeylessSet::of(function, offsets, u32::from(fingerprint_bits));
@@ -69,7 +70,8 @@ impl Heads {
                 probes: 0,
                 mphf: function.head(),
                 low_bits: 0,
-                longest: SizeClass::read(index),
+                // A length of 0 would say that it is unknown.
+                longest: SizeClass::of(usize::from(payload_bytes).max(1)),
             });
         }
         let gate = Gate::view(gate).map_err(|_| NO_INDEX)?;

@@ -321,7 +321,7 @@ function explained(it, key) {
   const nodes = (ids) => ids.join(", ");
   const quorum = (of) => (of.of.length === 1 ? `node ${of.of[0]}` : `${of.needed} of nodes ${nodes(of.of)}`);
   const fact = (what, value, help) => [h("dt", { title: help }, what), h("dd", {}, value)];
-  const what = it.holds === "value" ? `a value of ${bytes(it.value_bytes)}, version ${it.version}` : it.holds === "tombstone" ? "a tombstone: it was deleted" : "nothing";
+  const what = it.holds === "value" ? `${it.fingerprint_bits ? "probably " : ""}a value of ${bytes(it.value_bytes)}, version ${it.version}` : it.holds === "tombstone" ? "a tombstone: it was deleted" : "nothing";
   const verdicts = { gate_negative: "excluded by its Bloom gate", gate_false_positive: "passed by its Bloom gate, but another key is there", holds: "holds it", damaged: "damaged at that place", unknown: "unknown" };
   return h("dl", { class: "facts" },
     fact("key", h("span", { class: "mono" }, key)),
