@@ -1,13 +1,11 @@
 //! The faults of operations that did not succeed.
 
 use torc_proto::{Fault, Reason};
-use torc_replication::Outcome;
+use torc_replication::{Condition, Outcome};
 use torc_ring::Partition;
 
-use super::request::Condition;
-
 /// The fault of an unsuccessful outcome.
-pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Partition) -> Fault {
+pub(super) fn of(outcome: Outcome, condition: Condition, partition: Partition) -> Fault {
     match outcome {
         Outcome::Mismatch { current } => {
             let version = current.map(|(_, version)| version);
@@ -32,18 +30,18 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
     }
 }
 
-fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {
+fn unmet(condition: Condition, version: Option<torc_record::Ballot>) -> String {
     match (condition, version) {
-        (Some(Condition::Version(wanted)), Some(version)) => {
+        (Condition::Version(wanted), Some(version)) => {
             format!("the key is at version {version}, not {wanted}")
         }
-        (Some(Condition::Version(wanted)), None) => {
+        (Condition::Version(wanted), None) => {
             format!("the key has no value, so it is not at version {wanted}")
         }
-        (Some(Condition::OlderThan(bound)), Some(version)) => {
+        (Condition::Older(bound), Some(version)) => {
             format!("the key is at version {version}, which is not older than {bound}")
         }
-        (Some(Condition::OlderThan(bound)), None) => {
+        (Condition::Older(bound), None) => {
             format!(
                 "the key has no value, and its last delete, expired write or collection is at {bound} or later"
             )

@@ -15,11 +15,11 @@ use torc_proto::v1::{
 };
 use torc_proto::{Fault, Reason, TraceContext, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
-use torc_replication::{self as replication, Outcome, Request, Rules};
+use torc_replication::{Condition, Outcome, Request, Rules};
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
 
 use super::fault;
-use super::request::{Condition, Target, check_value, find_namespace};
+use super::request::{Target, check_value, condition_of, find_namespace};
 use crate::clock::unix_ms;
 use crate::peers;
 use crate::recipient::Recipient;
@@ -67,12 +67,12 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn read_cold(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
         Ok(None)
     }
-    /// The request to the key's replicas, and its condition.
-    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault>;
+    /// The request to the key's replicas, and its condition, for the fault if it does not hold.
+    fn request(self, target: &Target) -> Result<(Request, Condition), Fault>;
     fn answer(
         shared: &Shared,
         target: &Target,
-        condition: Option<Condition>,
+        condition: Condition,
         outcome: Outcome,
     ) -> Result<Self::Answer, Fault>;
     /// Sends items to their lead.
@@ -143,14 +143,14 @@ impl Item for GetRequest {
         held.transpose()
     }
 
-    fn request(self, _target: &Target) -> Result<(Request, Option<Condition>), Fault> {
-        Ok((Request::Get, None))
+    fn request(self, _target: &Target) -> Result<(Request, Condition), Fault> {
+        Ok((Request::Get, Condition::None))
     }
 
     fn answer(
         shared: &Shared,
         target: &Target,
-        condition: Option<Condition>,
+        condition: Condition,
         outcome: Outcome,
     ) -> Result<GetResponse, Fault> {
         let hot = shared.hot.hint(&target.digest);
@@ -262,8 +262,8 @@ impl Item for PutRequest {
         self.digest = target.digest.0.to_vec().into();
     }
 
-    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
-        let condition = Condition::from_wire(self.condition)?;
+    fn request(self, target: &Target) -> Result<(Request, Condition), Fault> {
+        let condition = condition_of(self.condition)?;
         target.check_write(condition)?;
         let expires_at_ms = match (self.ttl_ms, self.expires_at_ms) {
             (0, 0) => None,
@@ -277,7 +277,7 @@ impl Item for PutRequest {
         let request = Request::Put {
             value: self.value,
             expires_at_ms,
-            condition: condition_of(condition),
+            condition,
         };
         Ok((request, condition))
     }
@@ -285,7 +285,7 @@ impl Item for PutRequest {
     fn answer(
         _shared: &Shared,
         target: &Target,
-        condition: Option<Condition>,
+        condition: Condition,
         outcome: Outcome,
     ) -> Result<PutResponse, Fault> {
         match outcome {
@@ -346,11 +346,11 @@ impl Item for DeleteRequest {
         self.digest = target.digest.0.to_vec().into();
     }
 
-    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
-        let condition = Condition::from_wire(self.condition)?;
+    fn request(self, target: &Target) -> Result<(Request, Condition), Fault> {
+        let condition = condition_of(self.condition)?;
         target.check_write(condition)?;
         let request = Request::Delete {
-            condition: condition_of(condition),
+            condition,
             tells_existed: self.want_existed,
         };
         Ok((request, condition))
@@ -359,7 +359,7 @@ impl Item for DeleteRequest {
     fn answer(
         _shared: &Shared,
         target: &Target,
-        condition: Option<Condition>,
+        condition: Condition,
         outcome: Outcome,
     ) -> Result<DeleteResponse, Fault> {
         let (existed, version) = match outcome {
@@ -402,13 +402,4 @@ fn within<T>(limit: Duration, message: T, trace: Option<TraceContext>) -> tonic:
 fn received<T>(sent: Result<tonic::Response<T>, Status>) -> Result<T, Fault> {
     sent.map(tonic::Response::into_inner)
         .map_err(|status| Fault::from_status(&status))
-}
-
-const fn condition_of(condition: Option<Condition>) -> replication::Condition {
-    match condition {
-        None => replication::Condition::None,
-        Some(Condition::Absent) => replication::Condition::Absent,
-        Some(Condition::Version(version)) => replication::Condition::Version(version),
-        Some(Condition::OlderThan(version)) => replication::Condition::Older(version),
-    }
 }

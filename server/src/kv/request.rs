@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
 use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
-use torc_record::{Ballot, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
-use torc_replication::{Quorum, Rules};
+use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_replication::{Condition, Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable, is_dropped_name};
 
@@ -43,14 +43,6 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
             "only eventual namespaces allow a choice of quorum, but this one is static: omit it",
         )),
     }
-}
-
-/// The condition of a conditional write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    Absent,
-    Version(Ballot),
-    OlderThan(Ballot),
 }
 
 impl Target {
@@ -104,13 +96,13 @@ impl Target {
     }
 
     /// Refuses writes whose guarantees the namespace's mode cannot give.
-    pub(super) fn check_write(&self, condition: Option<Condition>) -> Result<(), Fault> {
+    pub(super) fn check_write(&self, condition: Condition) -> Result<(), Fault> {
         if self.rules == Rules::Static {
             let message = "a static namespace accepts no writes, and nothing was changed: replace its content with `kvctl generation \
                            promote`";
             return Err(Fault::new(Reason::Invalid, message));
         }
-        if condition.is_none() || self.rules == Rules::Linearizable {
+        if condition == Condition::None || self.rules == Rules::Linearizable {
             return Ok(());
         }
         let message = "an eventual namespace does not support conditions, because the last writer wins: \
@@ -204,16 +196,12 @@ pub(super) fn check_value(value: &Bytes) -> Result<(), Fault> {
     Ok(())
 }
 
-impl Condition {
-    pub(super) fn from_wire(wire: Option<v1::Condition>) -> Result<Option<Self>, Fault> {
-        use v1::condition::Kind;
-        match wire.and_then(|condition| condition.kind) {
-            None | Some(Kind::IfAbsent(false)) => Ok(None),
-            Some(Kind::IfAbsent(true)) => Ok(Some(Self::Absent)),
-            Some(Kind::IfVersion(version)) => Ok(Some(Self::Version(version_from_wire(&version)?))),
-            Some(Kind::IfOlderThan(version)) => {
-                Ok(Some(Self::OlderThan(version_from_wire(&version)?)))
-            }
-        }
-    }
+pub(super) fn condition_of(wire: Option<v1::Condition>) -> Result<Condition, Fault> {
+    use v1::condition::Kind;
+    Ok(match wire.and_then(|condition| condition.kind) {
+        None | Some(Kind::IfAbsent(false)) => Condition::None,
+        Some(Kind::IfAbsent(true)) => Condition::Absent,
+        Some(Kind::IfVersion(version)) => Condition::Version(version_from_wire(&version)?),
+        Some(Kind::IfOlderThan(version)) => Condition::Older(version_from_wire(&version)?),
+    })
 }

@@ -13,12 +13,12 @@ use futures::future::join_all;
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
-use torc_replication::{Locator, Rules};
+use torc_replication::{Condition, Locator, Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Role, RoutingTable};
 
 use super::item::{AtOnce, Item};
-use super::request::{Condition, Target};
+use super::request::Target;
 use crate::budget::{LongValues, SMALL};
 use crate::hot;
 use crate::recipient::Recipient;
@@ -210,8 +210,8 @@ fn undone<I: Item>(fault: &Fault) -> bool {
 /// An item to run here.
 pub(super) struct Task {
     pub(super) target: Target,
-    pub(super) condition: Option<Condition>,
-    request: torc_replication::Request,
+    pub(super) condition: Condition,
+    request: Request,
 }
 
 impl Task {
@@ -227,7 +227,7 @@ impl Task {
     }
 
     /// Converts the task for the registers.
-    pub(super) fn wanted(self, call: CallContext) -> (Target, Option<Condition>, Wanted) {
+    pub(super) fn wanted(self, call: CallContext) -> (Target, Condition, Wanted) {
         let target = self.target;
         let wanted = Wanted {
             partition: target.partition,
@@ -322,7 +322,7 @@ impl Length {
         let is_here = is_here.is_some_and(|(state, me)| state.config.index(me).is_some());
         if is_here && let Some(registers) = shared.registers.get() {
             let place = (target.namespace, &target.digest, &target.key);
-            return match registers.permits_of(&torc_replication::Request::Get, place) {
+            return match registers.permits_of(&Request::Get, place) {
                 0 => Self::Short,
                 permits => Self::Long(permits),
             };

@@ -33,11 +33,12 @@ use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
 use torc_proto::{Fault, Reason, TraceContext};
+use torc_replication::Condition;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
 use super::item::Item;
-use super::request::{Condition, Target};
+use super::request::Target;
 use super::run::{self, Routed, Task};
 use super::started::Started;
 use crate::budget::{Charge, TINY};
@@ -90,7 +91,7 @@ struct Slot {
     id: u64,
     started: Started,
     target: Target,
-    condition: Option<Condition>,
+    condition: Condition,
     /// Permit for one of the node's operations; released with the slot.
     place: Option<OwnedSemaphorePermit>,
     /// Charge for the message's bytes, if they are many.
