@@ -85,6 +85,16 @@ pub(super) fn start(
     })
 }
 
+/// An operation that the session has accepted.
+struct Accepted {
+    /// The id that the caller gave it.
+    id: u64,
+    started: Started,
+    call: CallContext,
+    /// Charge for the message's bytes, if they are many.
+    charge: Option<Charge>,
+}
+
 /// An operation that runs here.
 struct Slot {
     /// The id that the caller gave it.
@@ -226,37 +236,38 @@ impl Session {
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
             return self.end(id, started, Err(fault), None);
         };
-        match run::route(&self.shared, table, item) {
+        let routed = run::route(&self.shared, table, item);
+        let accepted = Accepted {
+            id,
+            started,
+            call,
+            charge,
+        };
+        match routed {
             Routed::Answered(answer) => {
-                self.end(id, started, answer.map(I::into_answer), None);
+                self.end(id, accepted.started, answer.map(I::into_answer), None);
             }
-            Routed::Here(task) => self.keep_or_wait::<I>(id, *task, started, call, charge),
+            Routed::Here(task) => self.keep_or_wait::<I>(accepted, *task),
             Routed::There(to, mut item, _) => {
                 *item.route_mut() = None;
                 let permits = I::HARMLESS.then(|| self.forwards_to(to.node()));
-                self.set_apart(id, item, started, call, charge, permits);
+                self.set_apart(accepted, item, permits);
             }
-            Routed::Cold(item) => self.set_apart(id, item, started, call, charge, None),
+            Routed::Cold(item) => self.set_apart(accepted, item, None),
         }
     }
 
     /// Keeps an operation with the others, unless it has to wait for permits of its own.
-    fn keep_or_wait<I: Sessional>(
-        &mut self,
-        id: u64,
-        task: Task,
-        started: Started,
-        call: CallContext,
-        charge: Option<Charge>,
-    ) {
+    fn keep_or_wait<I: Sessional>(&mut self, accepted: Accepted, task: Task) {
         let registers = self.shared.registers();
         let is_long = registers.is_ok_and(|registers| task.reads_long_value(registers));
         if !is_long {
-            return self.keep(id, task, started, call, charge);
+            return self.keep(accepted, task);
         }
         let (shared, partition) = (Arc::clone(&self.shared), task.target.partition);
+        let call = accepted.call;
         let answering = async move { run::here::<I>(&shared, task, call).await };
-        self.answer_later::<I>(id, answering, move |_| Some(partition), started, charge);
+        self.answer_later::<I>(accepted, answering, move |_| Some(partition));
     }
 
     /// Charges the part of a message that its operation keeps, unless it is short.
@@ -277,14 +288,11 @@ impl Session {
     /// one of the permits if there are any.
     fn set_apart<I: Sessional>(
         &mut self,
-        id: u64,
+        accepted: Accepted,
         item: I,
-        started: Started,
-        call: CallContext,
-        charge: Option<Charge>,
         permits: Option<Arc<Semaphore>>,
     ) {
-        let shared = Arc::clone(&self.shared);
+        let (shared, call) = (Arc::clone(&self.shared), accepted.call);
         let asked = shared.slow.is_on().then(|| item.clone());
         let answering = async move {
             let waiting = async { permits?.acquire_owned().await.ok() };
@@ -293,19 +301,23 @@ impl Session {
             run::one(&shared, item, call).await
         };
         let partition = |shared: &Shared| run::partition_of(shared, asked);
-        self.answer_later::<I>(id, answering, partition, started, charge);
+        self.answer_later::<I>(accepted, answering, partition);
     }
 
     /// Answers when the future ends, beside the other operations.
     fn answer_later<I: Sessional>(
         &mut self,
-        id: u64,
+        accepted: Accepted,
         answering: impl Future<Output = Result<I::Answer, Fault>> + Send + 'static,
         partition: impl FnOnce(&Shared) -> Option<Partition> + Send + 'static,
-        started: Started,
-        charge: Option<Charge>,
     ) {
         let shared = Arc::clone(&self.shared);
+        let Accepted {
+            id,
+            started,
+            charge,
+            ..
+        } = accepted;
         let answer = async move {
             let answer = answering.await;
             drop(charge);
@@ -316,14 +328,13 @@ impl Session {
         self.forwarded.push(answer.boxed());
     }
 
-    fn keep(
-        &mut self,
-        id: u64,
-        task: Task,
-        started: Started,
-        call: CallContext,
-        charge: Option<Charge>,
-    ) {
+    fn keep(&mut self, accepted: Accepted, task: Task) {
+        let Accepted {
+            id,
+            started,
+            call,
+            charge,
+        } = accepted;
         let (target, condition, wanted) = task.wanted(call);
         let slot = Slot {
             id,
