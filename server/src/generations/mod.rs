@@ -29,6 +29,8 @@ use crate::shared::{Shared, store_fault};
 /// Interval between checks if no topology arrives, and the longest after failures.
 const LOOK: Duration = Duration::from_secs(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(8);
+/// The longest if all that is missing is damaged where it was built: each look reads it anew.
+const LONGEST_LOOK_AT_DAMAGE: Duration = Duration::from_secs(600);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Slices copied from other nodes at a time.
 const COPIES: usize = 16;
@@ -49,13 +51,22 @@ async fn fetch_all(shared: &Arc<Shared>) {
                 Ok(()) => LOOK,
                 Err(fault) => {
                     tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
-                    LONGEST_LOOK.min(pause * 2)
+                    longer(pause, &fault)
                 }
             };
         }
         // Fails only while the node stops.
         let _ = tokio::time::timeout(pause, adopted.changed()).await;
     }
+}
+
+/// The pause after another failure.
+fn longer(pause: Duration, fault: &Fault) -> Duration {
+    let longest = match fault.reason {
+        Reason::Corrupt => LONGEST_LOOK_AT_DAMAGE,
+        _ => LONGEST_LOOK,
+    };
+    longest.min(pause * 2)
 }
 
 /// Reports each adopted topology.
@@ -98,7 +109,10 @@ async fn look(shared: &Arc<Shared>, table: &Arc<RoutingTable>, me: NodeId) -> Re
                     slices = count,
                     "fetched slices of a generation"
                 ),
-                Err(fault) => failed = failed.or(Some(fault)),
+                Err(fault) => {
+                    let first = failed.filter(|first: &Fault| first.reason != Reason::Corrupt);
+                    failed = first.or(Some(fault));
+                }
             }
         }
     }
@@ -239,4 +253,22 @@ async fn copy(
 
 fn failed(what: &str) -> Fault {
     Fault::new(Reason::Internal, format!("{what} failed: report this"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_looked_at_less_and_less_often() {
+        let after = |reason, failures| {
+            let fault = Fault::new(reason, "");
+            (0..failures).fold(LOOK, |pause, _| longer(pause, &fault))
+        };
+        assert_eq!(after(Reason::Corrupt, 3), after(Reason::NotServing, 3));
+        assert_eq!(after(Reason::NotServing, 20), LONGEST_LOOK);
+        assert_eq!(after(Reason::Corrupt, 20), LONGEST_LOOK_AT_DAMAGE);
+        let recovering = longer(LONGEST_LOOK_AT_DAMAGE, &Fault::new(Reason::NotServing, ""));
+        assert_eq!(recovering, LONGEST_LOOK);
+    }
 }
