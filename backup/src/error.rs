@@ -19,6 +19,17 @@ pub enum BackupError {
         /// A hint, or empty.
         hint: &'static str,
     },
+    /// A backup cannot be read, so its packs are not known. Nothing was removed.
+    #[error(
+        "backup {name} cannot be read, so it is not known which packs it uses: prune with the release \
+         that wrote it, or remove the objects below backups/{name} first ({error})"
+    )]
+    Unreadable {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: Box<BackupError>,
+    },
     /// The name cannot be used. Nothing was changed.
     #[error("a backup cannot be named {name}: {what}")]
     Name {

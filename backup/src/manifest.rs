@@ -7,12 +7,13 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use torc_objects::ObjectError;
 use torc_record::DigestKey;
 use torc_ring::Partition;
 
 use crate::{BackupError, Location};
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const LONGEST_NAME: usize = 64;
 const LONGEST_PLAN: u64 = 16 << 20;
 /// 200 bytes for each of 65,536 slices in each of eight layers, ten times over.
@@ -408,7 +409,10 @@ pub(crate) async fn write_part(
     let text: Vec<u8> = lines.iter().flat_map(line_of).collect();
     let part = format!("{}.ndjson", blake3::hash(&text).to_hex());
     let object = format!("{}/{part}", parts_of(name));
-    location.create(&object, text.into()).await?;
+    if !location.create(&object, text.into()).await? {
+        let what = "its name stands for other bytes: remove it";
+        return Err(BackupError::damaged(&object, what));
+    }
     Ok(part)
 }
 
@@ -461,13 +465,14 @@ impl Backup {
         }
         let foot = lines.pop().unwrap_or_default();
         let before = foot.start;
+        // First, because it says if the rest is of another release's format.
+        let plan = Plan::parse(object, &text[lines[0].clone()])?;
         let foot: Foot = serde_json::from_slice(&text[foot])
             .map_err(|error| damaged(&format!("its last line: {error}")))?;
         // Byte for byte: a digit may have two forms.
         if line_of(&Foot::of(&text[..before], foot.sums)) != text[before..] {
             return Err(damaged("its digest does not match"));
         }
-        let plan = Plan::parse(object, &text[lines[0].clone()])?;
         let mut by_partition = BTreeMap::new();
         for range in lines.drain(1..) {
             let line: Line = serde_json::from_slice(&text[range.clone()])
@@ -496,11 +501,15 @@ impl Backup {
         partitions.filter_map(|partition| self.line(Partition(*partition)))
     }
 
-    /// The backups at a location, finished or not, oldest first.
+    /// The backups at a location, finished or not, oldest first. `unreadable` hears of the others:
+    /// those that are damaged, or of another release's format.
     ///
     /// # Errors
-    /// [`BackupError::Location`].
-    pub async fn list(location: &Location) -> Result<Vec<Listed>, BackupError> {
+    /// [`BackupError::Location`]: the location cannot be listed or read.
+    pub async fn list(
+        location: &Location,
+        mut unreadable: impl FnMut(String, BackupError),
+    ) -> Result<Vec<Listed>, BackupError> {
         let mut lens: BTreeMap<String, Option<u64>> = BTreeMap::new();
         for (object, len) in location.list("backups").await? {
             let Some((name, rest)) = object.split_once('/') else {
@@ -511,15 +520,22 @@ impl Backup {
                 *manifest = Some(len);
             }
         }
-        let listed = stream::iter(lens).map(async |(name, manifest)| {
-            let plan = Plan::read(location, &name).await?;
-            let sums = match manifest {
-                Some(len) => Some(read_foot(location, &name, len).await?.sums),
-                None => None,
-            };
-            Ok(Listed { plan, sums })
+        let found = stream::iter(lens).map(async |(name, manifest)| {
+            let listed = Listed::read(location, &name, manifest).await;
+            (name, listed)
         });
-        listed.buffered(TOGETHER).try_collect().await
+        let found: Vec<_> = found.buffered(TOGETHER).collect().await;
+        let mut all = Vec::new();
+        for (name, listed) in found {
+            match listed {
+                Ok(listed) => all.push(listed),
+                Err(error @ BackupError::Location(ObjectError::Object { .. })) => {
+                    return Err(error);
+                }
+                Err(error) => unreadable(name, error),
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -530,6 +546,22 @@ pub struct Listed {
     pub plan: Plan,
     /// What it comes to; none while it is not finished.
     pub sums: Option<Sums>,
+}
+
+impl Listed {
+    /// Reads a backup, whose manifest has this length.
+    async fn read(
+        location: &Location,
+        name: &str,
+        manifest: Option<u64>,
+    ) -> Result<Self, BackupError> {
+        let plan = Plan::read(location, name).await?;
+        let sums = match manifest {
+            Some(len) => Some(read_foot(location, name, len).await?.sums),
+            None => None,
+        };
+        Ok(Self { plan, sums })
+    }
 }
 
 async fn read_foot(location: &Location, name: &str, len: u64) -> Result<Foot, BackupError> {

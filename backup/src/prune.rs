@@ -18,10 +18,11 @@ pub struct Pruned {
 
 /// Removes all but the newest `keep` backups, and the packs that these do not use. A pack stays as
 /// long as one of its slices is used. An unfinished backup stops the pruning, because a node may
-/// still write to it; `unfinished` also removes such backups. With `is_plan`, nothing is removed.
+/// still write to it; `unfinished` also removes such backups. An unreadable backup stops it, too,
+/// because nothing else knows its packs. With `is_plan`, nothing is removed.
 ///
 /// # Errors
-/// [`BackupError::Name`]: a backup is not finished.
+/// [`BackupError::Name`]: a backup is not finished. [`BackupError::Unreadable`].
 /// [`BackupError::Location`]: the remaining backups did not use what was already removed.
 pub async fn prune(
     location: &Location,
@@ -31,10 +32,14 @@ pub async fn prune(
 ) -> Result<Pruned, BackupError> {
     // Before the backups: what is written from now on is not among them.
     let packs = location.list("packs").await?;
-    let (finished, begun): (Vec<Listed>, Vec<Listed>) = Backup::list(location)
-        .await?
-        .into_iter()
-        .partition(|listed| listed.sums.is_some());
+    let mut unreadable = None;
+    let on_unreadable = |name, error| unreadable = Some((name, Box::new(error)));
+    let listed = Backup::list(location, on_unreadable).await?;
+    if let Some((name, error)) = unreadable {
+        return Err(BackupError::Unreadable { name, error });
+    }
+    let (finished, begun): (Vec<Listed>, Vec<Listed>) =
+        listed.into_iter().partition(|listed| listed.sums.is_some());
     if let Some(listed) = begun.first().filter(|_| !unfinished) {
         return Err(BackupError::Name {
             name: listed.plan.name.clone(),

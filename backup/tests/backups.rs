@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tempfile::TempDir;
 use torc_backup::{
-    Backup, BackupError, Depth, Known, Location, Namespace, PackWriter, Part, Plan, Writing, prune,
-    verify,
+    Backup, BackupError, Depth, Known, Listed, Location, Namespace, PackWriter, Part, Plan,
+    Writing, prune, verify,
 };
 use torc_objects::ObjectError;
 use torc_record::{
@@ -260,7 +260,8 @@ async fn a_backup_that_was_interrupted_goes_on_with_what_is_missing() {
 
     let unfinished = Backup::read(&node.location, "a").await.unwrap_err();
     assert!(unfinished.to_string().contains("not finished"));
-    assert_eq!(Backup::list(&node.location).await.unwrap()[0].sums, None);
+    let listed = readable(&node.location).await;
+    assert_eq!(listed[0].sums, None);
     let refused = prune(&node.location, 1, false, false).await.unwrap_err();
     assert!(matches!(refused, BackupError::Name { .. }), "{refused}");
 
@@ -319,8 +320,46 @@ async fn pruning_keeps_what_the_newest_use() {
         .await
         .unwrap();
     assert_eq!(node.values(&last).await, before);
-    let names = Backup::list(&node.location).await.unwrap();
+    let names = readable(&node.location).await;
     assert_eq!(names.len(), 1);
+}
+
+#[tokio::test]
+async fn a_backup_of_another_release_hinders_no_other_one() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    // Of the release before: without epochs.
+    for (object, text) in [
+        ("plan.json", "{\"format\":1}\n"),
+        ("manifest.ndjson", "{\"format\":1}\n{\"sums\":{}}\n"),
+    ] {
+        let object = format!("backups/old/{object}");
+        node.location.create(&object, text.into()).await.unwrap();
+    }
+    node.back_up("b", Some("a")).await;
+    let mut unreadable = Vec::new();
+    let listed = Backup::list(&node.location, |name, _| unreadable.push(name)).await;
+    let names: Vec<_> = listed.unwrap().into_iter().map(|it| it.plan.name).collect();
+    assert_eq!(
+        (names, unreadable),
+        (vec!["a".into(), "b".into()], vec!["old".into()])
+    );
+    let refused = prune(&node.location, 1, true, false).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("backup old cannot be read"),
+        "{refused}"
+    );
+    for name in ["a", "b"] {
+        verify(&node.location, name, Depth::Restore, || {})
+            .await
+            .unwrap();
+    }
+}
+
+async fn readable(location: &Location) -> Vec<Listed> {
+    let fail = |name, error| panic!("{name}: {error}");
+    Backup::list(location, fail).await.unwrap()
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -448,7 +487,7 @@ async fn a_place_that_is_none_is_refused_without_its_secrets() {
     assert!(!error.to_string().contains("secret"), "{error}");
     let dir = TempDir::new().unwrap();
     let location = Location::open(&url(dir.path(), "empty")).unwrap();
-    assert_eq!(Backup::list(&location).await.unwrap(), []);
+    assert_eq!(readable(&location).await, []);
     for name in ["", "a/b", "..", "a b", &"n".repeat(65)] {
         let read = Backup::read(&location, name).await.unwrap_err();
         assert!(matches!(read, BackupError::Name { .. }), "{name}: {read}");

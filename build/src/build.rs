@@ -97,8 +97,12 @@ impl BuildOptions {
     }
 }
 
-/// Creates a directory if it is missing, and locks it.
-pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
+/// Creates the directory of a build if it is missing, and locks it, as a [`Build`] does until it is
+/// finished.
+///
+/// # Errors
+/// [`BuildError::Io`], also if another process has locked it.
+pub fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
     std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
     let path = dir.join(LOCK_FILE);
     RealFs.lock(&path).map_err(BuildError::io("lock", &path))
@@ -155,9 +159,11 @@ impl Build {
         let plan = options.plan(target);
         if dir.join(MANIFEST_FILE).exists() {
             let dir = dir.to_owned();
-            let begun = Plan::read(&dir)?;
-            let what = begun.and_then(|begun| begun.difference(&plan));
-            return Err(match what {
+            let Some(begun) = Plan::read(&dir)? else {
+                // What is left of a directory that somebody has begun to remove, or of another tool.
+                return Err(BuildError::NotEmpty { dir });
+            };
+            return Err(match begun.difference(&plan) {
                 Some(what) => BuildError::OtherPlan { dir, what },
                 None => BuildError::Complete { dir },
             });

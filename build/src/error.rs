@@ -57,6 +57,19 @@ pub enum BuildError {
         /// What is missing or wrong.
         what: String,
     },
+    /// Two manifests have the highest number at a place. Nothing was read or changed.
+    #[error(
+        "{} has two newest manifests, {one} and {other}: give the URL of one of them",
+        place.display()
+    )]
+    TwoNewest {
+        /// A directory or the URL of a location.
+        place: PathBuf,
+        /// One of them.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// A file that `kvctl generation reserve` did not write.
     #[error("{} is not a reservation of a generation: {what}", path.display())]
     NoReservation {

@@ -22,8 +22,8 @@
 //! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is
 //!   refused.
 //!
-//! With the feature `objects`, a `Published` generation has its files in an object store: segments under
-//! their digests, created and never replaced, then a manifest with a number and a part of its digest in its
+//! With the feature `objects`, a `Published` generation has its files in an object store: files under their
+//! digests, replaced only if they are damaged, then a manifest with a number and a part of its digest in its
 //! name. Which manifest is current is not known there: the cluster knows it.
 //!
 //! Absent on purpose: formats of rows (callers parse them), and clocks; without that feature, the network.
@@ -59,7 +59,7 @@ mod shape;
 mod sums;
 mod task;
 
-pub use build::{Build, BuildOptions, Progress};
+pub use build::{Build, BuildOptions, Progress, lock};
 pub use error::BuildError;
 pub use generation::{Answer, Depth, Generation};
 pub use manifest::{FileEntry, Manifest, SliceEntry};

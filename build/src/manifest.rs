@@ -71,12 +71,57 @@ pub struct SliceEntry {
 }
 
 /// The manifest with the digest of its own bytes.
-#[derive(Serialize, Deserialize)]
-struct Sealed {
+#[derive(Serialize)]
+struct Sealed<'a> {
     #[serde(flatten)]
-    manifest: Manifest,
+    manifest: &'a Manifest,
     #[serde(with = "hex32")]
     digest: [u8; 32],
+}
+
+/// Read in a pass of its own, because `flatten` buffers all that a stranger has written.
+#[derive(Deserialize)]
+struct Seal {
+    #[serde(with = "hex32")]
+    digest: [u8; 32],
+}
+
+/// The name of a manifest at a location of objects. Its id is the start of its digest.
+#[cfg(feature = "objects")]
+pub(crate) fn numbered_name(number: u64, id: &str) -> String {
+    format!("generation-{number:06}-{id}.json")
+}
+
+/// The number of a manifest, and its id.
+pub(crate) fn parse_name(object: &str) -> Option<(u64, &str)> {
+    let name = object
+        .strip_prefix("generation-")?
+        .strip_suffix(".json")?
+        .split_once('-')?;
+    Some((name.0.parse().ok()?, name.1))
+}
+
+/// The numbered manifest with the highest number, among these names at a place.
+pub(crate) fn newest<'a>(
+    place: &Path,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<Option<&'a str>, BuildError> {
+    let named = names
+        .into_iter()
+        .filter_map(|name| Some((parse_name(name)?.0, name)));
+    let mut named: Vec<_> = named.collect();
+    named.sort_unstable();
+    let newest = named.pop();
+    match (newest, named.pop()) {
+        (Some((number, one)), Some((same, other))) if number == same => {
+            Err(BuildError::TwoNewest {
+                place: place.to_owned(),
+                one: one.to_owned(),
+                other: other.to_owned(),
+            })
+        }
+        _ => Ok(newest.map(|(_, name)| name)),
+    }
 }
 
 const FORMAT: u32 = 2;
@@ -129,8 +174,8 @@ impl SliceEntry {
 }
 
 impl Manifest {
-    /// Longest manifest, bytes: 65,536 slices in each of eight layers, at 200 bytes each, take less.
-    pub const MAX_LEN: u64 = 1 << 28;
+    /// Longest manifest, bytes. 65,536 partitions, each with a slice in a file of its own, take less.
+    pub const MAX_LEN: u64 = 64 << 20;
 
     /// From the results of all buckets, if their sums equal those of the rows read.
     pub(crate) fn of(
@@ -191,7 +236,7 @@ impl Manifest {
     /// Its stored form.
     pub(crate) fn sealed(&self) -> Vec<u8> {
         let sealed = Sealed {
-            manifest: self.clone(),
+            manifest: self,
             digest: self.digest(),
         };
         // As in `digest`: it cannot fail.
@@ -204,12 +249,29 @@ impl Manifest {
         write_durably(&dir.join(MANIFEST_FILE), &self.sealed())
     }
 
-    /// Reads the manifest of a directory.
+    /// Reads the manifest of a directory: `generation.json`, or else the newest that was sent there.
     ///
     /// # Errors
-    /// [`BuildError::NoGeneration`]: it is missing or damaged. [`BuildError::Io`].
+    /// [`BuildError::NoGeneration`]: it is missing or damaged. [`BuildError::TwoNewest`],
+    /// [`BuildError::Io`].
     pub fn read(dir: &Path) -> Result<Self, BuildError> {
-        Self::read_named(dir, MANIFEST_FILE)
+        Self::read_named(dir, &Self::name_in(dir)?)
+    }
+
+    /// The name of the manifest that [`read`](Self::read) reads.
+    ///
+    /// # Errors
+    /// [`BuildError::TwoNewest`], [`BuildError::Io`].
+    pub fn name_in(dir: &Path) -> Result<String, BuildError> {
+        let mut names = Vec::new();
+        if !dir.join(MANIFEST_FILE).exists() && dir.exists() {
+            for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
+                let name = entry.map_err(BuildError::io("read", dir))?.file_name();
+                names.extend(name.to_str().map(str::to_owned));
+            }
+        }
+        let newest = newest(dir, names.iter().map(String::as_str))?;
+        Ok(newest.unwrap_or(MANIFEST_FILE).to_owned())
     }
 
     /// Reads the manifest with this name in a directory.
@@ -245,22 +307,80 @@ impl Manifest {
             dir: dir.to_owned(),
             what: format!("its {name} {what}"),
         };
-        let sealed: Sealed = serde_json::from_slice(text)
-            .map_err(|error| none(&format!("cannot be read: {error}")))?;
-        if sealed.manifest.format != FORMAT {
+        let unreadable = |error| none(&format!("cannot be read: {error}"));
+        let seal: Seal = serde_json::from_slice(text).map_err(unreadable)?;
+        let manifest: Self = serde_json::from_slice(text).map_err(unreadable)?;
+        if manifest.format != FORMAT {
             return Err(none("is of another release's format"));
         }
         // Byte for byte, as some bytes mean the same as others.
-        if sealed.manifest.digest() != sealed.digest || sealed.manifest.sealed() != text {
+        if manifest.digest() != seal.digest || manifest.sealed() != text {
             return Err(none("is damaged: its digest does not match"));
         }
-        Ok(sealed.manifest)
+        Ok(manifest)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_manifest_can_be_read() {
+        let slice = SliceEntry {
+            partition: Partition(u32::MAX),
+            records: u32::MAX,
+            at: u64::MAX,
+            len: u64::MAX,
+            digest: [0xff; 32],
+        };
+        let most = u64::MAX;
+        let file = FileEntry {
+            digest: [0xff; 32],
+            len: most,
+            directory_at: most,
+            first_partition: u32::MAX,
+            last_partition: u32::MAX,
+            sums: Sums {
+                records: most,
+                payload_bytes: most,
+                packed_bytes: most,
+                fingerprint: u128::MAX,
+                checksum: most,
+            },
+            slices: vec![slice],
+        };
+        let count = torc_ring::Partitions::MAX_COUNT as usize;
+        let manifest = Manifest {
+            format: FORMAT,
+            target: Target::offline([0xff; 32]),
+            shape: Shape::Values,
+            records: most,
+            payload_bytes: most,
+            fingerprint: u128::MAX,
+            duplicates: most,
+            files: vec![file; count],
+        };
+        let text = manifest.sealed();
+        assert!((text.len() as u64) < Manifest::MAX_LEN, "{}", text.len());
+        let parsed = Manifest::parse(&text, Path::new("dir"), "name").unwrap();
+        assert!(parsed == manifest);
+    }
+
+    #[test]
+    fn the_newest_of_numbered_manifests_is_one() {
+        let of = |names: &[&'static str]| newest(Path::new("place"), names.iter().copied());
+        let names = [
+            "generation-000009-ff.json",
+            "generation-000010-aa.json",
+            "generation.json",
+            "aa.part",
+        ];
+        assert_eq!(of(&names).unwrap(), Some(names[1]));
+        assert_eq!(of(&names[2..]).unwrap(), None);
+        let two = of(&["generation-10-b.json", names[1]]).unwrap_err();
+        assert!(matches!(two, BuildError::TwoNewest { .. }), "{two}");
+    }
 
     #[test]
     fn neighbours_are_read_together_within_bounds() {

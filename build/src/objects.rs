@@ -18,7 +18,7 @@ use torc_record::{Digest, DigestKey, to_usize};
 use torc_store::bulk::LooseSlice;
 
 use crate::generation::check_file;
-use crate::manifest::{FileEntry, Manifest, SliceEntry};
+use crate::manifest::{FileEntry, Manifest, SliceEntry, newest, numbered_name, parse_name};
 use crate::{BuildError, Depth, MANIFEST_FILE, source_of};
 
 /// Files that are sent or read at a time.
@@ -38,30 +38,20 @@ pub struct Published {
     manifest: Manifest,
 }
 
-/// The number of a manifest, and its id.
-fn parse_name(object: &str) -> Option<(u64, &str)> {
-    let name = object
-        .strip_prefix("generation-")?
-        .strip_suffix(".json")?
-        .split_once('-')?;
-    Some((name.0.parse().ok()?, name.1))
-}
-
 impl Published {
     /// Reads the manifest that a URL names, or the newest one at a location.
     ///
     /// # Errors
-    /// [`BuildError::NoGeneration`], [`BuildError::Objects`].
+    /// [`BuildError::NoGeneration`], [`BuildError::TwoNewest`], [`BuildError::Objects`].
     pub async fn open(url: &str) -> Result<Self, BuildError> {
         let url = url.trim_end_matches('/');
         let (base, mut object) = source_of(url);
         let location = Location::open(base)?;
         let listed;
         if base == url {
-            listed = location.list("").await?;
-            let names = listed.iter().map(|(name, _)| name.as_str());
-            let numbered = names.filter_map(|name| Some((parse_name(name)?, name)));
-            object = numbered.max().map_or(MANIFEST_FILE, |(_, newest)| newest);
+            listed = location.names().await?;
+            let newest = newest(Path::new(base), listed.iter().map(String::as_str))?;
+            object = newest.unwrap_or(MANIFEST_FILE);
         }
         Self::read(location, base, object).await
     }
@@ -80,7 +70,9 @@ impl Published {
     }
 
     /// Sends the generation of a directory to a location: its files, except those that are there,
-    /// then the manifest. `sent` hears of the bytes of each file that is there.
+    /// then the manifest. A file that is there is read back, and replaced if it is damaged: so a
+    /// repeated call reads at most what the earlier ones have sent. `sent` hears of the bytes of each
+    /// file that is there.
     ///
     /// # Errors
     /// [`BuildError::NoGeneration`], [`BuildError::Objects`]. A repeated call continues.
@@ -100,24 +92,43 @@ impl Published {
         sent: impl Fn(u64),
     ) -> Result<Self, BuildError> {
         let manifest = Manifest::read(dir)?;
-        let (at, sent) = (&location, &sent);
-        stream::iter(&manifest.files)
-            .map(async |entry| {
-                check_file(dir, entry, Depth::Names)?;
-                let name = entry.name();
-                at.upload(&name, &dir.join(&name), |_| ready(())).await?;
-                sent(entry.len);
-                Ok::<_, BuildError>(())
-            })
-            .buffer_unordered(TOGETHER)
-            .try_collect::<()>()
-            .await?;
-        let object = write_manifest(&location, &manifest).await?;
-        Ok(Self {
+        let mut this = Self {
             location,
-            url: format!("{url}/{object}"),
+            url: String::new(),
             manifest,
-        })
+        };
+        let (at, sent) = (&this, &sent);
+        let sending = stream::iter(&this.manifest.files).map(async |entry| {
+            at.send(dir, entry).await?;
+            sent(entry.len);
+            Ok(())
+        });
+        // None is dropped because another one failed: it would leave an unfinished upload.
+        let all: Vec<Result<(), BuildError>> = sending.buffer_unordered(TOGETHER).collect().await;
+        all.into_iter().collect::<Result<(), _>>()?;
+        let object = write_manifest(&this.location, &this.manifest).await?;
+        this.url = format!("{url}/{object}");
+        Ok(this)
+    }
+
+    /// Sends a file, unless it is there and intact.
+    async fn send(&self, dir: &Path, entry: &FileEntry) -> Result<(), BuildError> {
+        check_file(dir, entry, Depth::Names)?;
+        let name = entry.name();
+        let path = dir.join(&name);
+        let upload = || self.location.upload(&name, &path, |_| ready(()));
+        if upload().await? {
+            return Ok(());
+        }
+        match self.check_file(entry, Depth::Bytes).await {
+            Err(ObjectError::Damaged { .. }) => {
+                check_file(dir, entry, Depth::Bytes)?;
+                self.location.remove(&name).await?;
+                upload().await?;
+                Ok(())
+            }
+            checked => Ok(checked?),
+        }
     }
 
     /// The URL of its manifest, which nodes and `open` take.
@@ -133,7 +144,10 @@ impl Published {
     }
 
     /// Checks its files. Of a file, 8 MiB are in memory, or a slice if `depth` is
-    /// [`Depth::Records`].
+    /// [`Depth::Records`]. It does not add up the records, as [`Generation::verify`] does: each slice
+    /// has the digest that the manifest states.
+    ///
+    /// [`Generation::verify`]: crate::Generation::verify
     ///
     /// # Errors
     /// [`BuildError::Objects`] names the first object that is missing or damaged.
@@ -182,10 +196,13 @@ impl Published {
             let (Some(first), Some(last)) = (run.first(), run.last()) else {
                 continue;
             };
-            let impossible = || ObjectError::damaged(&name, "a slice has an impossible place");
+            let damaged = |what: &str| ObjectError::damaged(&name, what);
+            if last.len > LONGEST_SLICE {
+                return Err(damaged("a slice has more than 8 GiB"));
+            }
             let end = last.at.checked_add(last.len);
-            let end = end.filter(|end| *end <= entry.len && last.len <= LONGEST_SLICE);
-            let range = first.at..end.ok_or_else(impossible)?;
+            let end = end.filter(|end| *end <= entry.len);
+            let range = first.at..end.ok_or_else(|| damaged("a slice has an impossible place"))?;
             let bytes = self.location.read_range(&name, range).await?;
             for slice in &run {
                 let of = |what: &str| {
@@ -211,15 +228,15 @@ impl Published {
 async fn write_manifest(location: &Location, manifest: &Manifest) -> Result<String, BuildError> {
     let id = blake3::Hash::from_bytes(manifest.digest()).to_hex();
     let id = &id[..16];
-    let listed = location.list("").await?;
-    let numbers = listed.iter().filter_map(|(name, _)| parse_name(name));
+    let listed = location.names().await?;
+    let numbers = listed.iter().filter_map(|name| parse_name(name));
     let mine = numbers.clone().filter(|(_, other)| *other == id);
     let next = numbers.map(|(number, _)| number).max();
     let next = next.unwrap_or(0).saturating_add(1);
     let first = mine.map(|(number, _)| number).max().unwrap_or(next);
     let text = bytes::Bytes::from(manifest.sealed());
     for number in std::iter::once(first).chain(next..next.saturating_add(ATTEMPTS)) {
-        let object = format!("generation-{number:06}-{id}.json");
+        let object = numbered_name(number, id);
         // Something else under this name is damaged: it stays, and is passed over.
         if location.create(&object, text.clone()).await? {
             return Ok(object);

@@ -152,6 +152,10 @@ fn a_build_goes_on_only_with_what_it_was_begun_for() {
     build(dir.path(), &rows(10), options()).unwrap();
     let again = Build::create(dir.path(), target(), options());
     assert!(matches!(again, Err(BuildError::Complete { .. })));
+    // A kill has left this of a directory that was being removed.
+    std::fs::remove_file(dir.path().join("plan.json")).unwrap();
+    let again = Build::create(dir.path(), target(), options());
+    assert!(matches!(again, Err(BuildError::NotEmpty { .. })));
 }
 
 #[test]

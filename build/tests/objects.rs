@@ -2,13 +2,18 @@
 //! names one: sent, continued, read; and all damage is detected.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use torc_build::{Build, BuildError, BuildOptions, Depth, Manifest, Published, Shape, Target};
-use torc_objects::{Location, ObjectError};
+use torc_build::{
+    Answer, Build, BuildError, BuildOptions, Depth, Generation, Manifest, Published, Shape, Target,
+};
+use torc_objects::{Location, ObjectError, url_of};
 use torc_ring::Partitions;
 use torc_testkit::Faulty;
 
@@ -16,7 +21,7 @@ use torc_testkit::Faulty;
 fn url(dir: &Path) -> String {
     match std::env::var("TORC_TEST_S3") {
         Ok(bucket) => format!("{bucket}/{}", dir.file_name().unwrap().to_str().unwrap()),
-        Err(_) => format!("file://{}", dir.join("objects").display()),
+        Err(_) => url_of(&dir.join("objects")).unwrap(),
     }
 }
 
@@ -27,6 +32,9 @@ fn build(dir: &Path, rows: u32, shape: Shape) -> Manifest {
     };
     let options = BuildOptions {
         shape,
+        // Four files.
+        expected_bytes: Some(1),
+        workers: 4,
         ..BuildOptions::default()
     };
     let mut build = Build::create(dir, target, options).unwrap();
@@ -37,6 +45,20 @@ fn build(dir: &Path, rows: u32, shape: Shape) -> Manifest {
             .unwrap();
     }
     build.finish(|_| ()).unwrap()
+}
+
+/// The files of a directory, each with its identity; none of an object store.
+fn written(dir: &Path) -> BTreeMap<PathBuf, (u64, SystemTime)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    entries
+        .map(|entry| {
+            let (path, found) = {
+                let entry = entry.unwrap();
+                (entry.path(), entry.metadata().unwrap())
+            };
+            (path, (found.ino(), found.modified().unwrap()))
+        })
+        .collect()
 }
 
 const KEYLESS: Shape = Shape::Keyless {
@@ -64,8 +86,11 @@ async fn a_generation_is_sent_once_and_found_by_its_location_or_manifest() {
             .url()
             .starts_with(&format!("{url}/generation-000001-"))
     );
+    let before = written(&dir.path().join("objects"));
     let again = Published::publish(&first, &url, |_| ()).await.unwrap();
     assert_eq!(again.url(), published.url(), "it finds its own manifest");
+    let after = written(&dir.path().join("objects"));
+    assert_eq!(after, before, "nothing was sent again");
 
     let keyless = build(&second, 300, KEYLESS);
     let newest = Published::publish(&second, &url, |_| ()).await.unwrap();
@@ -106,10 +131,10 @@ async fn a_store_that_fails_is_slow_and_answers_twice_delays_a_generation() {
     let found = Published::open(&url).await.unwrap();
     assert_eq!(found.url(), published.url());
     found.verify(Depth::Records).await.unwrap();
-    let manifests = sound.list("").await.unwrap();
+    let manifests = sound.names().await.unwrap();
     let manifests = manifests
         .iter()
-        .filter(|(name, _)| name.strip_suffix(".json").is_some());
+        .filter(|name| name.strip_suffix(".json").is_some());
     assert_eq!(manifests.count(), 1, "one, however often it was sent");
 }
 
@@ -132,6 +157,97 @@ async fn a_name_that_something_else_has_is_passed_over() {
         Some(junk),
         "it stays"
     );
+}
+
+#[tokio::test]
+async fn a_damaged_file_of_the_right_length_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = url(dir.path());
+    let built = dir.path().join("built");
+    let manifest = build(&built, 200, Shape::Values);
+    Published::publish(&built, &url, |_| ()).await.unwrap();
+    let location = Location::open(&url).unwrap();
+    let entry = &manifest.files[0];
+    location.remove(&entry.name()).await.unwrap();
+    let junk = vec![7; usize::try_from(entry.len).unwrap()];
+    location.create(&entry.name(), junk.into()).await.unwrap();
+    let published = Published::publish(&built, &url, |_| ()).await.unwrap();
+    published.verify(Depth::Records).await.unwrap();
+
+    // It is not replaced by another damaged one.
+    let local = built.join(entry.name());
+    let mut bytes = std::fs::read(&local).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&local, &bytes).unwrap();
+    Published::publish(&built, &url, |_| ()).await.unwrap();
+    published.verify(Depth::Records).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_else_is_below_a_location_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = url(dir.path());
+    let built = dir.path().join("built");
+    build(&built, 50, Shape::Values);
+    let location = Location::open(&url).unwrap();
+    let below = "below/generation-000007-aa.json";
+    location.create(below, "{}".into()).await.unwrap();
+    // Whoever lists what is below fails.
+    let unreadable = dir.path().join("objects/lost+found");
+    std::fs::create_dir_all(&unreadable).unwrap();
+    std::os::unix::fs::symlink("..", unreadable.join("loop")).unwrap();
+    let published = Published::publish(&built, &url, |_| ()).await.unwrap();
+    let number = format!("{url}/generation-000001-");
+    assert!(published.url().starts_with(&number), "{}", published.url());
+    Published::open(&url).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_newest_of_two_equal_numbers_is_not_guessed() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = url(dir.path());
+    let built = dir.path().join("built");
+    build(&built, 50, Shape::Values);
+    let published = Published::publish(&built, &url, |_| ()).await.unwrap();
+    let location = Location::open(&url).unwrap();
+    let other = "generation-000001-00000000000000aa.json";
+    location.create(other, "{}".into()).await.unwrap();
+    let name = published.url().rsplit('/').next().unwrap();
+    for place in [&url, &format!("{url}/")] {
+        let error = Published::open(place).await.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(other), "{error}");
+    }
+    Published::open(published.url()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_a_generation_was_sent_to_is_read_by_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let (built, objects) = (dir.path().join("built"), dir.path().join("objects"));
+    let manifest = build(&built, 50, Shape::Values);
+    let url = url_of(&objects).unwrap();
+    Published::publish(&built, &url, |_| ()).await.unwrap();
+    assert_eq!(Manifest::read(&objects).unwrap(), manifest);
+    Generation::verify(&objects, Depth::Records).unwrap();
+    let found = Generation::open(&objects).unwrap().get(b"key-7").unwrap();
+    assert_eq!(found, Answer::Value("value".into()));
+}
+
+/// `flatten` would keep each number of a stranger's manifest as a value of 32 bytes.
+#[test]
+fn a_manifest_of_a_stranger_takes_no_more_memory_than_its_bytes() {
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() << 10
+    };
+    let len = usize::try_from(Manifest::MAX_LEN).unwrap();
+    let text = format!(r#"{{"more":[{}0]}}"#, "0,".repeat(len / 2 - 10));
+    let before = peak();
+    Manifest::parse(text.as_bytes(), Path::new("dir"), "name").unwrap_err();
+    let taken = peak() - before;
+    assert!(taken < 4 * Manifest::MAX_LEN, "{taken} bytes");
 }
 
 fn objects(dir: &Path) -> Vec<PathBuf> {

@@ -13,7 +13,8 @@ use crate::{Client, Error};
 /// What a node should copy, and where to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupRequest {
-    /// Where the backups are: `file:///DIR`, or `s3://BUCKET/PREFIX` if nodes were built with S3.
+    /// Where the backups are: `file:///DIR`; or `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or
+    /// `az://CONTAINER/PREFIX`, if nodes were built with the feature `s3`, `gcs` or `azure`.
     pub url: String,
     /// The backup's name; its plan must exist.
     pub name: String,

@@ -6,7 +6,7 @@
 //! | 1 | key not found |
 //! | 2 | usage: the command line, a local file, or a malformed line of it |
 //! | 3 | unavailable: no node that could do it was reached in time; nothing changed |
-//! | 4 | a condition was not met, `doctor` found something wrong, or a backup is damaged; nothing changed |
+//! | 4 | a condition was not met, `doctor` found something wrong, or a backup or generation is missing or damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
 //! | 6 | refused: limits, the state of the cluster, or missing permission; nothing changed |
 //!
@@ -54,6 +54,9 @@ pub(crate) enum Failure {
         path: String,
         source: io::Error,
     },
+    /// A generation that is missing or damaged.
+    #[error("{0}")]
+    Damaged(String),
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
     #[error("{path}: {error}")]
@@ -164,7 +167,7 @@ impl Failure {
             | Self::NoHistory
             | Self::Kubernetes(_)
             | Self::NodeEnded(_) => Code::Unavailable,
-            Self::Unhealthy { .. } => Code::ConditionNotMet,
+            Self::Unhealthy { .. } | Self::Damaged(_) => Code::ConditionNotMet,
             Self::Interrupted => Code::Interrupted,
         }
     }
@@ -196,6 +199,7 @@ fn code_of_objects(error: &ObjectError) -> Code {
     match error {
         ObjectError::Url { .. } | ObjectError::Io { .. } => Code::Usage,
         ObjectError::Damaged { .. } => Code::ConditionNotMet,
+        error if error.is_denied() => Code::Refused,
         _ => Code::Unavailable,
     }
 }

@@ -35,7 +35,7 @@ pub(crate) enum Stored {
     Yes,
     /// Already expired, so not sent.
     Expired,
-    /// Of a merge: the key was written or deleted since its reservation, which stays.
+    /// Of a merge: the key has a later write or delete, which stays.
     Superseded,
     /// Not stored; a retry would not help.
     No(Failure),

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn kvctl() -> Command {
@@ -415,7 +416,7 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
         let line = one_line(&refused.stderr);
         assert!(line.contains(says), "{name}: {line}");
         let none = run(&["generation", "show", &to]);
-        assert_eq!(none.status.code(), Some(2), "{name}: no generation is left");
+        assert_eq!(none.status.code(), Some(4), "{name}: no generation is left");
     }
     let kept = run(&[
         "build",
@@ -428,6 +429,37 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
     ]);
     assert!(kept.status.success(), "{kept:?}");
     let got = run(&["generation", "get", &path("kept"), "a"]);
+    assert_eq!(got.stdout, b"3\n");
+}
+
+#[test]
+fn a_build_is_copied_to_a_directory_of_any_name_and_read_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("rows.csv"), "key,value\na,1\nb,2\na,3\n").unwrap();
+    let build = |more: &[&str]| {
+        let (from, json) = (path("rows.csv"), ["--output", "json"]);
+        let args = ["build", "--duplicates", "last", "--from", &from];
+        run(&[&args[..], &json, more].concat())
+    };
+    let refused = build(&["--out", &path("work/gen"), "--work", &path("work")]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    // Killed between the build and its copy.
+    assert!(build(&["--out", &path("work")]).status.success());
+    let to = path("my gen#3 ~%20.json");
+    let sent = build(&["--out", &to, "--work", &path("work")]);
+    assert!(sent.status.success(), "{sent:?}");
+    let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).unwrap();
+    assert_eq!(
+        (&sent["records"], &sent["rows_resumed"]),
+        (&2.into(), &3.into())
+    );
+    assert!(!Path::new(&path("work")).exists(), "it is of no more use");
+    for at in [to.as_str(), sent["url"].as_str().unwrap()] {
+        let verified = run(&["generation", "verify", at]);
+        assert!(verified.status.success(), "{at}: {verified:?}");
+    }
+    let got = run(&["generation", "get", &to, "a"]);
     assert_eq!(got.stdout, b"3\n");
 }
 

@@ -52,7 +52,53 @@ impl ObjectError {
         }
     }
 
+    /// Whether the object store, or the disk, refuses what was asked of it, so that a retry is of no use.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        use object_store::Error;
+        let Self::Object { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source,
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. }
+        )
+    }
+
     pub(crate) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { action, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_refuses_is_not_one_that_fails() {
+        let path = || "object".to_owned();
+        let of = |source| ObjectError::Object {
+            action: "read",
+            object: path(),
+            source,
+        };
+        let source = || "403".into();
+        let (store, path) = ("s3", path());
+        assert!(
+            of(Error::Unauthenticated {
+                path,
+                source: source()
+            })
+            .is_denied()
+        );
+        assert!(
+            !of(Error::Generic {
+                store,
+                source: source()
+            })
+            .is_denied()
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Objects in a directory or in an object store, for backups and generations.
 //!
-//! A [`Location`] is a directory, or a prefix in an object store. Its objects are created and
-//! never changed.
+//! A [`Location`] is a directory, or a prefix in an object store. A complete object is never changed;
+//! a damaged one may be removed and sent again.
 //!
 //! Invariants:
 //! * A URL names a bucket, never a host. Endpoint and credentials come from the environment of the
@@ -15,4 +15,4 @@ mod error;
 mod location;
 
 pub use error::ObjectError;
-pub use location::{Location, check_url};
+pub use location::{Location, check_url, url_of};

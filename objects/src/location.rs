@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Component, Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
-use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
+use object_store::path::{Path, PathPart};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode};
 use tokio::io::AsyncReadExt as _;
 use url::Url;
 
@@ -33,7 +33,7 @@ pub struct Location {
 enum Named {
     Dir(Path, PathBuf),
     /// A bucket, by the scheme of its service.
-    Bucket(Path),
+    Bucket(Path, String),
 }
 
 /// Checks the form of a URL, even of a service that this program was built without.
@@ -51,6 +51,9 @@ fn named(url: &str) -> Result<Named, ObjectError> {
         "file" => {
             let path = parsed.to_file_path();
             let path = path.map_err(|()| wrong("write file:///DIR"))?;
+            if parsed.query().is_some() || parsed.fragment().is_some() {
+                return Err(wrong("write `?` as %3F and `#` as %23"));
+            }
             if path.parent().is_none() {
                 return Err(wrong("name a directory, not the root"));
             }
@@ -73,12 +76,42 @@ fn named(url: &str) -> Result<Named, ObjectError> {
             }
             let prefix = Path::from_url_path(parsed.path());
             let prefix = prefix.map_err(|error| wrong(&error.to_string()))?;
-            Ok(Named::Bucket(prefix))
+            Ok(Named::Bucket(prefix, scheme.to_owned()))
         }
         other => Err(wrong(&format!(
             "{other}:// is not supported: use file:///DIR or s3://BUCKET/PREFIX"
         ))),
     }
+}
+
+/// The URL of a directory or file, which need not exist.
+///
+/// # Errors
+/// [`ObjectError::Io`]: the current directory is gone.
+pub fn url_of(path: &FilePath) -> Result<String, ObjectError> {
+    let url = std::path::absolute(path).and_then(|path| {
+        Url::from_file_path(path).map_err(|()| io::Error::from(io::ErrorKind::InvalidInput))
+    });
+    let url = url.map_err(ObjectError::io("find a directory"))?;
+    Ok(url.into())
+}
+
+/// The path without symbolic links and `..`, whether or not it exists.
+fn resolved(path: &FilePath) -> io::Result<PathBuf> {
+    let mut real = PathBuf::new();
+    for part in std::path::absolute(path)?.components() {
+        if part == Component::ParentDir {
+            real.pop();
+            continue;
+        }
+        real.push(part);
+        match real.canonicalize() {
+            Ok(found) => real = found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(real)
 }
 
 fn wrong(url: &str, what: &str) -> ObjectError {
@@ -89,8 +122,7 @@ fn wrong(url: &str, what: &str) -> ObjectError {
 }
 
 /// The object store of a URL, set up by the environment.
-fn service(url: &str) -> Result<Arc<dyn ObjectStore>, ObjectError> {
-    let scheme = url.split(':').next().unwrap_or_default();
+fn service(url: &str, scheme: &str) -> Result<Arc<dyn ObjectStore>, ObjectError> {
     #[cfg(feature = "cloud")]
     {
         // The one provider of this program; it may have been chosen before.
@@ -124,8 +156,8 @@ fn service(url: &str) -> Result<Arc<dyn ObjectStore>, ObjectError> {
     }
 }
 
-/// Without any setting of the service, a client library would ask the metadata address of the
-/// machine for credentials. Nobody who only names a URL should cause that.
+/// Without any variable of the service, the client library would ask the machine's metadata address
+/// for credentials. A URL alone must not cause that.
 #[cfg(feature = "cloud")]
 fn built<S: ObjectStore>(
     url: &str,
@@ -138,8 +170,8 @@ fn built<S: ObjectStore>(
     });
     if !is_set_up {
         let what = format!(
-            "this process has no {variables}… environment variables: set the region or endpoint, and \
-             credentials"
+            "this process has no {variables}… environment variables: set the credentials, and the region, \
+             endpoint or account that the service needs"
         );
         return Err(wrong(url, &what));
     }
@@ -161,8 +193,8 @@ impl Location {
                 prefix,
                 dir: Some(dir),
             },
-            Named::Bucket(prefix) => Self {
-                store: service(url)?,
+            Named::Bucket(prefix, scheme) => Self {
+                store: service(url, &scheme)?,
                 prefix,
                 dir: None,
             },
@@ -183,16 +215,37 @@ impl Location {
     }
 
     fn path(&self, object: &str) -> Path {
-        let prefix = self.prefix.parts().map(|part| part.as_ref().to_owned());
-        let parts = prefix.chain(object.split('/').map(str::to_owned));
-        parts.collect()
+        // The prefix is in its stored form already.
+        let prefix = self.prefix.parts();
+        prefix
+            .chain(object.split('/').map(PathPart::from))
+            .collect()
+    }
+
+    /// The directory, if it is one.
+    #[must_use]
+    pub fn dir(&self) -> Option<&FilePath> {
+        self.dir.as_deref()
+    }
+
+    /// Whether it is this directory or below it, whatever links lead there.
+    ///
+    /// # Errors
+    /// [`ObjectError::Io`]: a directory on the way cannot be read.
+    pub fn is_within(&self, dir: &FilePath) -> Result<bool, ObjectError> {
+        let Some(own) = &self.dir else {
+            return Ok(false);
+        };
+        let within = resolved(own).and_then(|own| Ok(own.starts_with(resolved(dir)?)));
+        within.map_err(ObjectError::io("find the directory of a location"))
     }
 
     /// Creates an object. Returns whether it now has these bytes; otherwise another writer has
     /// created it.
     ///
     /// If the answer is lost, a repeated request finds the object there, as if another writer had
-    /// created it; and some stores know no conditional writes. So the object is read back.
+    /// created it. So the object is read back. Some stores know no conditional writes: there, two
+    /// writers that create an object at the same moment may both be told that it has their bytes.
     ///
     /// # Errors
     /// [`ObjectError::Object`]: it may have been created.
@@ -202,24 +255,23 @@ impl Location {
             let (bytes, path) = (bytes.clone(), path.clone());
             async move { self.store.put_opts(&path, bytes.into(), mode.into()).await }
         };
-        let written = match put(PutMode::Create).await {
+        let failure = match put(PutMode::Create).await {
+            Ok(_) => return Ok(true),
             Err(Error::NotImplemented { .. }) => match self.len(object).await? {
-                Some(_) => Ok(None),
-                None => put(PutMode::Overwrite).await.map(Some),
+                Some(_) => None,
+                None => put(PutMode::Overwrite).await.err(),
             },
-            Err(Error::AlreadyExists { .. }) => Ok(None),
-            written => written.map(Some),
+            Err(error) => Some(error),
         };
-        let failure = match written {
-            Ok(Some(_)) => return Ok(true),
-            Ok(None) => None,
-            Err(source) => Some(source),
-        };
-        let stored = self.read(object, bytes.len() as u64).await;
-        match (stored, failure) {
+        match (self.read(object, bytes.len() as u64).await, failure) {
             (Ok(Some(stored)), _) if stored == bytes => Ok(true),
-            (Ok(_) | Err(ObjectError::Damaged { .. }), None) => Ok(false),
-            (Err(error), None) => Err(error),
+            (Ok(None), None) => Err(ObjectError::damaged(object, "it is gone again")),
+            (
+                Ok(Some(_)) | Err(ObjectError::Damaged { .. }),
+                None | Some(Error::AlreadyExists { .. }),
+            ) => Ok(false),
+            (Err(error), None | Some(Error::AlreadyExists { .. })) => Err(error),
+            // A store may also say that it exists because two requests met, and neither created it.
             (_, Some(source)) => Err(failed("write", object)(source)),
         }
     }
@@ -238,8 +290,10 @@ impl Location {
         if let Some(dir) = &self.dir {
             let (from, to) = (file.to_owned(), dir.join(object));
             let moved = tokio::task::spawn_blocking(move || move_file(&from, &to)).await;
+            let moved = moved.unwrap_or_else(|error| Err(io::Error::other(error)));
+            let moved = moved.map_err(ObjectError::io("move a file to its location"))?;
             // Whatever prevented it: a copy works, or tells why not.
-            if let Ok(Ok(mut left)) = moved {
+            if let Some(mut left) = moved {
                 while left > 0 {
                     let piece = left.min(PIECE as u64);
                     pace(piece).await;
@@ -288,6 +342,7 @@ impl Location {
         let path = self.path(object);
         if len <= PIECE as u64 {
             let bytes = piece(file).await?;
+            check_len(bytes.len() as u64, len)?;
             pace(len).await;
             let sent = self.store.put(&path, bytes.into()).await;
             return sent.map(drop).map_err(failed("write", object));
@@ -295,21 +350,25 @@ impl Location {
         let upload = self.store.put_multipart(&path).await;
         let mut upload = upload.map_err(failed("write", object))?;
         let sending = async {
+            let mut total = 0;
             loop {
                 let bytes = piece(file).await?;
                 if bytes.is_empty() {
                     break;
                 }
+                total += bytes.len() as u64;
                 pace(bytes.len() as u64).await;
                 let sent = upload.put_part(bytes.into()).await;
                 sent.map_err(failed("write", object))?;
             }
+            check_len(total, len)?;
             upload.complete().await.map_err(failed("write", object))
         };
         match sending.await {
             Ok(_) => Ok(()),
             Err(error) => {
-                // What was sent is of no use; if even this fails, the store collects it.
+                // What was sent is of no use. If even this fails, it stays until a rule of the bucket
+                // removes it.
                 let _ = upload.abort().await;
                 Err(error)
             }
@@ -338,15 +397,21 @@ impl Location {
     /// [`ObjectError::Damaged`]: it is missing or shorter. [`ObjectError::Object`].
     pub async fn read_range(&self, object: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
         let wanted = range.end.saturating_sub(range.start);
-        let got = self.store.get_range(&self.path(object), range).await;
-        let bytes = got.map_err(|source| match source {
-            Error::NotFound { .. } => ObjectError::damaged(object, "it is missing"),
-            source => failed("read", object)(source),
-        })?;
-        if bytes.len() as u64 != wanted {
-            return Err(ObjectError::damaged(object, "it is cut off"));
+        let cut_off = || ObjectError::damaged(object, "it is cut off");
+        match self
+            .store
+            .get_range(&self.path(object), range.clone())
+            .await
+        {
+            Ok(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
+            Ok(_) => Err(cut_off()),
+            Err(Error::NotFound { .. }) => Err(ObjectError::damaged(object, "it is missing")),
+            // Stores do not say in one way that a range is not there.
+            Err(source) => match self.len(object).await {
+                Ok(Some(len)) if len < range.end => Err(cut_off()),
+                _ => Err(failed("read", object)(source)),
+            },
         }
-        Ok(bytes)
     }
 
     /// The length of an object; `None` if it does not exist.
@@ -361,27 +426,35 @@ impl Location {
         }
     }
 
-    /// The objects below a name, or all for an empty one, relative to it, each with its length.
+    /// The objects at all depths below a name, relative to it, each with its length.
     ///
     /// # Errors
     /// [`ObjectError::Object`].
     pub async fn list(&self, below: &str) -> Result<Vec<(String, u64)>, ObjectError> {
-        let path = if below.is_empty() {
-            self.prefix.clone()
-        } else {
-            self.path(below)
-        };
+        let path = self.path(below);
         let listed: Result<Vec<_>, _> = self.store.list(Some(&path)).try_collect().await;
         let listed = match listed {
             Err(Error::NotFound { .. }) => return Ok(Vec::new()),
-            listed => listed.map_err(failed("list", below))?,
+            listed => listed.map_err(failed("list", path.as_ref()))?,
         };
-        let relative = listed.iter().filter_map(|meta| {
-            let parts = meta.location.prefix_match(&path)?;
-            let name: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
-            Some((name.join("/"), meta.size))
-        });
-        Ok(relative.collect())
+        let named = |meta: &ObjectMeta| Some((relative(&meta.location, &path)?, meta.size));
+        Ok(listed.iter().filter_map(named).collect())
+    }
+
+    /// The names of the objects that are not below another name. Reads no directory below.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`].
+    pub async fn names(&self) -> Result<Vec<String>, ObjectError> {
+        let path = &self.prefix;
+        let listed = match self.store.list_with_delimiter(Some(path)).await {
+            Err(Error::NotFound { .. }) => return Ok(Vec::new()),
+            listed => listed.map_err(failed("list", path.as_ref()))?,
+        };
+        let objects = listed.objects.iter();
+        Ok(objects
+            .filter_map(|meta| relative(&meta.location, path))
+            .collect())
     }
 
     /// Removes an object, if it exists.
@@ -396,17 +469,31 @@ impl Location {
     }
 }
 
-/// Moves a synced file durably. Returns its length.
-fn move_file(from: &FilePath, to: &FilePath) -> io::Result<u64> {
-    let len = fs::metadata(from)?.len();
+/// Moves a synced file durably. Returns its length; `None` if it is where it was.
+fn move_file(from: &FilePath, to: &FilePath) -> io::Result<Option<u64>> {
     let dir = to.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(dir)?;
-    fs::rename(from, to)?;
+    let moved = fs::create_dir_all(dir).and_then(|()| {
+        let len = fs::metadata(from)?.len();
+        fs::rename(from, to).map(|()| len)
+    });
+    let Ok(len) = moved else {
+        return Ok(None);
+    };
     // Of the directories that were just made, too.
     for dir in dir.ancestors().take(2) {
         File::open(dir)?.sync_all()?;
     }
-    Ok(len)
+    Ok(Some(len))
+}
+
+fn check_len(read: u64, len: u64) -> Result<(), ObjectError> {
+    if read == len {
+        return Ok(());
+    }
+    let what = format!("it had {len} bytes, and now has {read}");
+    Err(ObjectError::io("send a file that changes")(
+        io::Error::other(what),
+    ))
 }
 
 /// The next piece of a file; empty at its end.
@@ -415,6 +502,13 @@ async fn piece(file: &mut tokio::fs::File) -> Result<Bytes, ObjectError> {
     let read = file.take(PIECE as u64).read_to_end(&mut piece).await;
     read.map_err(ObjectError::io("read a file to send"))?;
     Ok(piece.into())
+}
+
+/// The name of an object below a path.
+fn relative(object: &Path, below: &Path) -> Option<String> {
+    let parts = object.prefix_match(below)?;
+    let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
+    Some(parts.join("/"))
 }
 
 fn failed(action: &'static str, object: &str) -> impl FnOnce(Error) -> ObjectError {
@@ -466,6 +560,33 @@ mod tests {
             assert_eq!(paced.into_inner(), content.len() as u64);
             let read = location.read(&object, u64::MAX).await.unwrap();
             assert_eq!(read.unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn a_file_is_moved_or_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, taken) = (dir.path().join("from"), dir.path().join("taken"));
+        fs::write(&from, "content").unwrap();
+        fs::write(&taken, "a file, not a directory").unwrap();
+        let moved = move_file(&from, &taken.join("to")).unwrap();
+        assert_eq!((moved, from.exists()), (None, true));
+        let moved = move_file(&from, &dir.path().join("new/to")).unwrap();
+        assert_eq!((moved, from.exists()), (Some(7), false));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_meanwhile_is_not_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::open(&url_of(&dir.path().join("objects")).unwrap()).unwrap();
+        let path = dir.path().join("file");
+        for (had, has) in [(100, 99), (PIECE + 5, PIECE + 4), (PIECE + 5, PIECE + 6)] {
+            fs::write(&path, vec![7; has]).unwrap();
+            let mut file = tokio::fs::File::open(&path).await.unwrap();
+            let sent = location.send("object", &mut file, had as u64, |_| std::future::ready(()));
+            let refused = sent.await.unwrap_err();
+            assert!(matches!(refused, ObjectError::Io { .. }), "{refused}");
+            assert_eq!(location.len("object").await.unwrap(), None);
         }
     }
 }

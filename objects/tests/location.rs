@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use torc_objects::{Location, ObjectError, check_url};
-use torc_testkit::Faulty;
+use torc_objects::{Location, ObjectError, check_url, url_of};
+use torc_testkit::{Faulty, Overtaken};
 
 #[test]
 fn a_url_names_a_directory_or_a_bucket_and_never_a_host() {
@@ -24,6 +24,8 @@ fn a_url_names_a_directory_or_a_bucket_and_never_a_host() {
         "/tmp",
         "file:///",
         "file://host/dir",
+        "file:///dir?secret",
+        "file:///dir#secret",
         "ftp://host/dir",
         "http://169.254.169.254/latest",
         "https://bucket.s3.amazonaws.com/prefix",
@@ -41,6 +43,13 @@ fn a_url_names_a_directory_or_a_bucket_and_never_a_host() {
         assert!(!error.to_string().contains("secret"), "{error}");
         assert!(Location::open(wrong).is_err(), "{wrong}");
     }
+}
+
+#[cfg(not(feature = "gcs"))]
+#[test]
+fn a_scheme_may_be_in_capitals() {
+    let error = Location::open("GS://bucket/prefix").unwrap_err();
+    assert!(error.to_string().contains("the feature `gcs`"), "{error}");
 }
 
 #[tokio::test]
@@ -64,4 +73,108 @@ async fn an_object_is_created_once_whatever_answers_are_lost() {
         let stored = sound.read(&object, 10).await.unwrap();
         assert_eq!(stored.as_ref(), Some(&bytes[0]), "{object}");
     }
+}
+
+#[tokio::test]
+async fn a_directory_may_have_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a~b%20[1]", "gen#3", "what?", "a b*", "Wörter", r"a\b|c"] {
+        let path = dir.path().join(name);
+        let url = url_of(&path).unwrap();
+        let location = Location::open(&url).unwrap();
+        assert_eq!(location.dir(), Some(path.as_path()), "{url}");
+        assert!(
+            location.create("a/made", "1".into()).await.unwrap(),
+            "{url}"
+        );
+        let file = dir.path().join("file");
+        for object in ["a/moved", "sent"] {
+            std::fs::write(&file, object).unwrap();
+            let pace = |_| std::future::ready(());
+            location.hand_over(object, &file, pace).await.unwrap();
+            let read = location.read(object, 10).await.unwrap();
+            assert_eq!(read.unwrap(), object, "{url}");
+            assert_eq!(std::fs::read_to_string(path.join(object)).unwrap(), object);
+        }
+        let mut listed = location.list("a").await.unwrap();
+        listed.sort();
+        assert_eq!(listed, [("made".into(), 1), ("moved".into(), 7)], "{url}");
+        assert_eq!(location.names().await.unwrap(), ["sent"], "{url}");
+        location.remove("sent").await.unwrap();
+        assert_eq!(location.len("sent").await.unwrap(), None, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_learns_that_another_one_was_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = Location::open(&url_of(dir.path()).unwrap()).unwrap();
+    let other = Bytes::from_static(b"other");
+    let overtaken = sound.through(|inner| Arc::new(Overtaken::new(inner, other.clone())));
+    assert!(!overtaken.create("object", "mine".into()).await.unwrap());
+    assert!(overtaken.create("object", other).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_range_that_is_not_there_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::open(&url_of(dir.path()).unwrap()).unwrap();
+    std::fs::write(dir.path().join("object"), "0123456789").unwrap();
+    for range in [5..11, 9..30, 10..12, 20..30] {
+        let read = location.read_range("object", range.clone()).await;
+        let damaged = matches!(read, Err(ObjectError::Damaged { .. }));
+        assert!(damaged, "{range:?}: {read:?}");
+    }
+    let read = location.read_range("object", 8..10).await.unwrap();
+    assert_eq!(read, "89");
+}
+
+#[tokio::test]
+async fn a_location_is_found_within_a_directory_whatever_leads_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let within = dir.path().join("within");
+    std::fs::create_dir_all(within.join("deep")).unwrap();
+    std::fs::create_dir(dir.path().join("within-not")).unwrap();
+    std::os::unix::fs::symlink(within.join("deep"), dir.path().join("link")).unwrap();
+    for (name, wanted) in [
+        ("within", true),
+        ("within/new/deeper", true),
+        ("link", true),
+        ("within-not", false),
+        ("other", false),
+    ] {
+        let location = Location::open(&url_of(&dir.path().join(name)).unwrap()).unwrap();
+        for within in [within.clone(), dir.path().join("link/..")] {
+            assert_eq!(location.is_within(&within).unwrap(), wanted, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_file_is_sent_and_removed_whatever_answers_are_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = Location::open(&url_of(&dir.path().join("objects")).unwrap()).unwrap();
+    let faulty = sound.through(|inner| Arc::new(Faulty::new(inner)));
+    // Three parts.
+    let content: Vec<u8> = (0..5_u32 << 20).flat_map(u32::to_le_bytes).collect();
+    let file = dir.path().join("file");
+    std::fs::write(&file, &content).unwrap();
+    let mut failures = 0;
+    for number in 0..12 {
+        let object = format!("object-{number}");
+        while let Err(error) = faulty
+            .upload(&object, &file, |_| std::future::ready(()))
+            .await
+        {
+            assert!(matches!(error, ObjectError::Object { .. }), "{error}");
+            failures += 1;
+        }
+        let stored = sound.read(&object, u64::MAX).await.unwrap();
+        assert!(stored.unwrap() == content, "{object}");
+        while faulty.remove(&object).await.is_err() {
+            failures += 1;
+        }
+        assert_eq!(sound.len(&object).await.unwrap(), None, "{object}");
+    }
+    assert!(failures > 3, "{failures}");
 }

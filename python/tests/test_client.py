@@ -99,6 +99,8 @@ def test_a_write_below_a_version_replaces_only_what_is_older(client: torc.Client
     assert client.delete(key) is True
     with pytest.raises(torc.Conflict):
         client.put(key, b"5", if_older_than=newer)
+    client.put(key + b"-absent", b"x", if_older_than=newer)
+    assert client.get(key + b"-absent") == b"x"
 
 
 def test_versions_are_ordered_and_survive_text_and_pickle(client: torc.Client, key: bytes) -> None:

@@ -6,5 +6,5 @@ mod ports;
 pub mod redis;
 
 pub use examples::{example_output, run_example};
-pub use objects::Faulty;
+pub use objects::{Faulty, Overtaken};
 pub use ports::{free_address, free_run};

@@ -149,7 +149,8 @@ pub struct Reservation {
 pub struct GenerationContent {
     /// BLAKE3 of its manifest.
     pub manifest: [u8; 32],
-    /// A directory that every node can read: `file:///DIR`.
+    /// Where every node can read it: the URL of its manifest, or of the directory of
+    /// `generation.json`. `file:///…`, or `s3://…`, `gs://…` or `az://…` if nodes have the feature.
     pub source: String,
     /// Its keys.
     pub records: u64,

@@ -11,7 +11,7 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
 use crate::input;
-use crate::out::Out;
+use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;
 
@@ -20,8 +20,8 @@ use crate::text;
 /// URL is file:///DIR, a directory that this machine and all nodes can write to, or
 /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. These need kvctl and nodes built
 /// with the feature `s3`, `gcs` or `azure`, and the AWS_…, GOOGLE_… or AZURE_… environment variables.
-/// Every backup is complete by itself, but does not copy slices again
-/// that an earlier backup at the same URL has.
+/// You can restore each backup without any other one. It copies only the slices that no earlier
+/// backup at the same URL has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -190,7 +190,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 }
 
 async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let listed = Backup::list(&Location::open(url)?).await?;
+    let listed = readable(&Location::open(url)?).await?;
     let rows: Vec<Row> = listed.iter().map(Row::of).collect();
     if global.json() {
         return rows.iter().try_for_each(|row| out.json(row));
@@ -221,12 +221,18 @@ async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> 
     out.line(table)
 }
 
+/// The backups at a location. Names the others on standard error.
+async fn readable(location: &Location) -> Result<Vec<Listed>, Failure> {
+    let pass_over = |name, error| note(format_args!("passed over backup {name}: {error}"));
+    Ok(Backup::list(location, pass_over).await?)
+}
+
 /// The given name, or the name of the newest complete backup.
 pub(super) async fn name_of(location: &Location, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name);
     }
-    let listed = Backup::list(location).await?;
+    let listed = readable(location).await?;
     let newest = listed.into_iter().rfind(|listed| listed.sums.is_some());
     let newest = newest.ok_or_else(|| Failure::Usage("there is no complete backup there".into()));
     Ok(newest?.plan.name)

@@ -1,6 +1,8 @@
 //! `kvctl build`: builds the whole content of a static namespace from files, on this machine.
 //! Contacts nodes only with `--into`.
 
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -10,9 +12,9 @@ use bytes::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use torc_build::{
-    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Published, Shape,
-    Target,
+    Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
+use torc_client::Generation;
 use torc_objects::Location;
 
 use crate::args;
@@ -73,14 +75,14 @@ pub(crate) struct Args {
     /// With --key: columns, separated by commas, whose JSON object becomes the value.
     #[arg(long, value_name = "COLUMN", requires = "key", value_delimiter = ',')]
     value_json: Vec<String>,
-    /// Directory to build in, created if missing; or URL to send the files to after the build:
-    /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. These need a build with the
-    /// feature `s3`, `gcs` or `azure`.
+    /// Directory to build in, created if missing. Or URL to send the files to after the build:
+    /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, if kvctl has the feature `s3`,
+    /// `gcs` or `azure`.
     #[arg(long, value_name = "DIR|URL")]
     out: PathBuf,
-    /// With a URL: directory to build in. Removed once everything is there. Default: NAME.build in the
-    /// current directory, where NAME is the end of the URL. With a directory as --out: its files are
-    /// copied from here.
+    /// With a URL: directory to build in; kvctl removes it after sending. Default: NAME.build in the
+    /// current directory, where NAME is the last part of the URL. With a directory as --out: build
+    /// here, then copy the files to --out and remove this directory.
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
     /// What to keep of each row.
@@ -169,30 +171,37 @@ struct Places {
 impl Places {
     fn of(args: &Args) -> Result<Self, Failure> {
         let out = args.out.to_str().unwrap_or_default();
-        let dir = match out.strip_prefix("file://") {
-            Some(dir) => PathBuf::from(dir),
-            None if out.contains("://") => {
-                // Fails before the build, not after it.
-                Location::open(out)?;
-                let name = out.trim_end_matches('/').rsplit('/').next();
-                let default = || PathBuf::from(format!("{}.build", name.unwrap_or_default()));
-                return Ok(Self {
-                    work: args.work.clone().unwrap_or_else(default),
-                    url: Some(out.to_owned()),
-                });
-            }
-            None => args.out.clone(),
-        };
-        let Some(work) = args.work.clone() else {
-            let (work, url) = (dir, None);
+        let url = if out.contains("://") {
+            out.to_owned()
+        } else if args.work.is_some() {
+            torc_objects::url_of(&args.out)?
+        } else {
+            let (work, url) = (args.out.clone(), None);
             return Ok(Self { work, url });
         };
-        let dir =
-            std::path::absolute(&dir).map_err(|source| Failure::file("find", &dir, source))?;
-        let url = format!("file://{}", dir.display());
-        Location::open(&url)?;
-        let url = Some(url);
-        Ok(Self { work, url })
+        // Fails before the build, not after it.
+        let location = Location::open(&url)?;
+        let work = match (&args.work, location.dir()) {
+            (Some(work), _) => work.clone(),
+            (None, Some(dir)) => {
+                let (work, url) = (dir.to_owned(), None);
+                return Ok(Self { work, url });
+            }
+            (None, None) => {
+                let name = url.trim_end_matches('/').rsplit('/').next();
+                PathBuf::from(format!("{}.build", name.unwrap_or_default()))
+            }
+        };
+        if location.is_within(&work)? {
+            return Err(Failure::Usage(format!(
+                "--out is in {}, which is removed after the files were copied: choose another --work",
+                work.display()
+            )));
+        }
+        Ok(Self {
+            work,
+            url: Some(url),
+        })
     }
 }
 
@@ -202,8 +211,11 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         let message = "--source is for builds in a directory: nodes read the URL of --out";
         return Err(Failure::Usage(message.to_owned()));
     }
+    let is_used = url.is_some() || args.attach || args.promote;
     let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, url.is_some(), target)?;
+    let mut built = build(args, &work, is_used, target)?;
+    // The build had it until now.
+    let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
         built.sent = Some(send(&work, url).await?);
     }
@@ -220,8 +232,45 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         }
     }
     if url.is_some() {
-        let removed = std::fs::remove_dir_all(&work);
-        removed.map_err(|source| Failure::file("remove", &work, source))?;
+        remove(&work)?;
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Removes the directory of a build that was sent. Gives it another name first, so that no kill
+/// leaves a part of a build under its own.
+fn remove(work: &Path) -> Result<(), Failure> {
+    let file = |source| Failure::file("remove", work, source);
+    if let Some(name) = work.file_name() {
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(".removed");
+        let removed = work.with_file_name(hidden);
+        // What a kill has left of an earlier one.
+        match std::fs::remove_dir_all(&removed) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(error)),
+            _ => {}
+        }
+        if std::fs::rename(work, &removed).is_ok() {
+            return std::fs::remove_dir_all(&removed).map_err(file);
+        }
+    }
+    // A mount, or the current directory: only what is in it.
+    for entry in std::fs::read_dir(work).map_err(file)? {
+        let path = entry.map_err(file)?.path();
+        let removed = if path.is_dir() {
+            std::fs::remove_dir_all(&path)
+        } else {
+            std::fs::remove_file(&path)
+        };
+        removed.map_err(|source| Failure::file("remove", &path, source))?;
+    }
+    if let Err(error) = std::fs::remove_dir(work) {
+        note(format_args!(
+            "{} is empty and stays: {error}",
+            work.display()
+        ));
     }
     Ok(())
 }
@@ -243,8 +292,8 @@ async fn send(work: &Path, url: &str) -> Result<String, Failure> {
     Ok(sent.map_err(continues)?.url().to_owned())
 }
 
-/// Builds in a directory. A generation that is complete there and `is_sent` is only sent.
-fn build(args: &Args, dir: &Path, is_sent: bool, target: Target) -> Result<Built, Failure> {
+/// Builds in a directory. A generation that is complete there is taken if it `is_used` further.
+fn build(args: &Args, dir: &Path, is_used: bool, target: Target) -> Result<Built, Failure> {
     let files = input::files(&args.from)?;
     let formats: Result<Vec<_>, _> = files
         .iter()
@@ -271,9 +320,9 @@ fn build(args: &Args, dir: &Path, is_sent: bool, target: Target) -> Result<Built
     };
     let started = Instant::now();
     let mut build = match Build::create(dir, target, options) {
-        Err(BuildError::Complete { .. }) if is_sent => {
+        Err(BuildError::Complete { .. }) if is_used => {
             let manifest = Manifest::read(dir).map_err(failure)?;
-            let taken = manifest.records;
+            let taken = manifest.records + manifest.duplicates;
             return Built::of(dir, manifest, taken, (Duration::ZERO, Duration::ZERO));
         }
         build => build.map_err(failure)?,
@@ -326,20 +375,29 @@ fn shape(args: &Args) -> Shape {
 /// The target of the build. A build that continues keeps its target.
 async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Failure> {
     let begun = Build::target_of(work).map_err(failure)?;
-    if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
-        return Ok(begun);
-    }
     if let Some(path) = &args.reservation {
         return Target::read(path).map_err(failure);
     }
     if let Some(namespace) = &args.into {
         let client = global.client()?;
+        if let Some(begun) = begun {
+            let all = client.generations(Some(namespace)).await?;
+            let is_it = |it: &Generation| it.id == begun.namespace && it.version == begun.ballot;
+            if all.iter().any(is_it) {
+                return Ok(begun);
+            }
+            let (dir, what) = (work.to_owned(), "target");
+            return Err(failure(BuildError::OtherPlan { dir, what }));
+        }
         let reserved = client.reserve_generation(namespace).await?;
         note(format_args!(
             "reserved generation {} of `{namespace}`",
             reserved.generation.number
         ));
         return Ok(generation::target_of(&reserved));
+    }
+    if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
+        return Ok(begun);
     }
     let partitions = torc_ring::Partitions::new(args.partitions);
     let partitions = partitions.map_err(|error| Failure::Usage(error.to_string()))?;
@@ -491,6 +549,9 @@ pub(super) fn failure(error: BuildError) -> Failure {
         BuildError::Duplicate { .. }
         | BuildError::SameDigest { .. }
         | BuildError::BadShape { .. } => Failure::OutOfBounds(error.to_string()),
+        BuildError::NoGeneration { .. } | BuildError::SumsDiffer { .. } | BuildError::Store(_) => {
+            Failure::Damaged(error.to_string())
+        }
         other => Failure::Usage(other.to_string()),
     }
 }
@@ -530,7 +591,8 @@ impl Built {
         taken: u64,
         (read_for, elapsed): (Duration, Duration),
     ) -> Result<Self, Failure> {
-        let index_bytes = Generation::open(dir).map_err(failure)?.index_bytes();
+        let generation = torc_build::Generation::open(dir).map_err(failure)?;
+        let index_bytes = generation.index_bytes();
         Ok(Self {
             manifest,
             index_bytes,
@@ -609,6 +671,72 @@ pub(super) fn hex(digest: &[u8; 32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
+
+    fn places(out: &str, work: Option<&str>) -> Result<Places, Failure> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: Args,
+        }
+        let work = work.iter().flat_map(|work| ["--work", work]);
+        let line = ["build", "--from", "rows.csv", "--out", out].into_iter();
+        let command = <Command as clap::Parser>::try_parse_from(line.chain(work));
+        Places::of(&command.unwrap().args)
+    }
+
+    #[test]
+    fn the_result_is_never_removed_with_the_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| format!("{}/{name}", dir.path().display());
+        std::fs::create_dir(path("real")).unwrap();
+        std::os::unix::fs::symlink(path("real"), path("link")).unwrap();
+        for (out, work) in [
+            ("gen", "gen"),
+            ("gen", "./gen/"),
+            ("w/out", "w"),
+            ("real/gen", "link"),
+            ("link/gen", "real/../real"),
+        ] {
+            for out in [path(out), format!("file://{}", path(out))] {
+                let refused = places(&out, Some(&path(work))).err().unwrap();
+                assert_eq!(refused.code(), Code::Usage, "{out} {work}: {refused}");
+            }
+        }
+        let places = places(&path("my gen#3"), Some(&path("my gen#3.build"))).unwrap();
+        let url = Location::open(&places.url.unwrap()).unwrap();
+        assert_eq!(url.dir(), Some(dir.path().join("my gen#3").as_path()));
+    }
+
+    #[test]
+    fn a_url_of_a_directory_names_the_directory() {
+        assert_eq!(
+            places("file:///my%20gen", None).unwrap().work,
+            Path::new("/my gen")
+        );
+        for wrong in ["file://nas/gen", "file:///gen#3", "ftp://host/gen"] {
+            let refused = places(wrong, None).err().unwrap();
+            assert_eq!(refused.code(), Code::Usage, "{wrong}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_directory_of_a_build_is_removed_with_what_a_kill_left_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join(".work.removed");
+        let work = dir.path().join("work");
+        for dir in [&left, &work.join("runs")] {
+            std::fs::create_dir_all(dir).unwrap();
+            std::fs::write(dir.join("file"), "").unwrap();
+        }
+        remove(&work).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // `--work .`, which cannot be given another name.
+        std::fs::create_dir_all(work.join("runs")).unwrap();
+        std::fs::write(work.join("plan.json"), "").unwrap();
+        remove(&work.join(".")).unwrap();
+        assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    }
 
     #[test]
     fn the_json_is_documented() {

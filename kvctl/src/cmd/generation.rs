@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 pub(super) use change::{attach, open_merge, promote, state, target_of, url_of};
 use serde::Serialize;
 use torc_build::{Answer, Depth, Generation, Manifest, Published, Shape};
+use torc_client::GenerationState;
 
 use super::build::{bits_per_key, failure, hex};
 use crate::args::KeyArgs;
@@ -54,7 +55,8 @@ enum Command {
     /// Make the nodes fetch a generation that was built for a reservation, and wait until they hold
     /// it.
     Attach {
-        /// Directory of the build, or URL: of a manifest, or of a location whose newest manifest counts.
+        /// Directory of the build, or URL of a manifest or of a location. Of a location, kvctl takes the
+        /// newest manifest.
         #[arg(value_name = "DIR|URL")]
         dir: PathBuf,
         /// URL of the directory as nodes see it, file:///DIR. Default: the same path as here.
@@ -123,7 +125,8 @@ enum Command {
     },
     /// Check a generation and name the first damaged file.
     Verify {
-        /// Directory of the build, or URL: of a manifest, or of a location whose newest manifest counts.
+        /// Directory of the build, or URL of a manifest or of a location. Of a location, kvctl takes the
+        /// newest manifest.
         #[arg(value_name = "DIR|URL")]
         dir: PathBuf,
         /// How much to check.
@@ -192,63 +195,80 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         }
         Command::Rollback { name, force } => change::roll_back(name, *force, global, out).await,
         Command::Drop { number } => {
-            global.client()?.drop_generation(*number).await?;
-            note(format_args!("dropped generation {number}"));
+            let client = global.client()?;
+            let all = client.generations(None).await?;
+            let mut all = all.iter().filter(|it| it.number == *number);
+            let is_merge = all.any(|it| it.state == GenerationState::Merging);
+            client.drop_generation(*number).await?;
+            let did = if is_merge {
+                "ended merge"
+            } else {
+                "dropped generation"
+            };
+            note(format_args!("{did} {number}"));
             Ok(())
         }
         Command::List { name } => change::list(name.as_deref(), global, out).await,
-        Command::Key { name, id } => {
-            let client = global.client()?.namespace(name.clone());
-            let Some((key, version)) = client.key_of(*id).await? else {
-                return Err(Failure::IdNotFound { id: *id });
-            };
-            if global.json() {
-                return out.json(&JsonRow::key(&key).version(version));
-            }
-            out.raw(&key)?;
-            out.raw(b"\n")
-        }
-        Command::Get { dir, key } => {
-            let generation = Generation::open(dir).map_err(failure)?;
-            let key = key.key()?;
-            let (value, id) = match generation.get(&key).map_err(failure)? {
-                Answer::Value(value) => (value, None),
-                Answer::Id(id) => (id.to_string().into(), None),
-                Answer::Probably { id, payload } => (payload, Some(id)),
-                Answer::Absent => {
-                    let key = text::escaped(&key).into_owned();
-                    return Err(Failure::KeyNotFound { key });
-                }
-            };
-            if global.json() {
-                let record = JsonRow::key(&key).value(&value);
-                return out.json(&Found { record, id });
-            }
-            if let Some(id) = id {
-                let rate = generation.manifest().shape.false_positive_rate();
-                note(format!(
-                    "probably present, as number {id}: an absent key looks present with probability {rate:.1e}"
-                ));
-            }
-            out.raw(&value)?;
-            out.raw(b"\n")
-        }
+        Command::Key { name, id } => key(name, *id, global, out).await,
+        Command::Get { dir, key } => get(dir, key, global, out),
         Command::Show { dir } => show(&Generation::open(dir).map_err(failure)?, global, out),
-        Command::Verify { dir, depth } => {
-            let depth = match depth {
-                HowDeep::Names => Depth::Names,
-                HowDeep::Bytes => Depth::Bytes,
-                HowDeep::Records => Depth::Records,
-            };
-            if let Some(url) = as_url(dir) {
-                let published = Published::open(url).await.map_err(failure)?;
-                published.verify(depth).await.map_err(failure)?;
-                return shown(published.manifest(), None, global, out);
-            }
-            Generation::verify(dir, depth).map_err(failure)?;
-            show(&Generation::open(dir).map_err(failure)?, global, out)
-        }
+        Command::Verify { dir, depth } => verify(dir, *depth, global, out).await,
     }
+}
+
+/// Prints the key with an id.
+async fn key(name: &str, id: u64, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?.namespace(name);
+    let Some((key, version)) = client.key_of(id).await? else {
+        return Err(Failure::IdNotFound { id });
+    };
+    if global.json() {
+        return out.json(&JsonRow::key(&key).version(version));
+    }
+    out.raw(&key)?;
+    out.raw(b"\n")
+}
+
+/// Prints the value of a key of a generation in a directory.
+fn get(dir: &Path, key: &KeyArgs, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let generation = Generation::open(dir).map_err(failure)?;
+    let key = key.key()?;
+    let (value, id) = match generation.get(&key).map_err(failure)? {
+        Answer::Value(value) => (value, None),
+        Answer::Id(id) => (id.to_string().into(), None),
+        Answer::Probably { id, payload } => (payload, Some(id)),
+        Answer::Absent => {
+            let key = text::escaped(&key).into_owned();
+            return Err(Failure::KeyNotFound { key });
+        }
+    };
+    if global.json() {
+        let record = JsonRow::key(&key).value(&value);
+        return out.json(&Found { record, id });
+    }
+    if let Some(id) = id {
+        let rate = generation.manifest().shape.false_positive_rate();
+        note(format!(
+            "probably present, as number {id}: an absent key looks present with probability {rate:.1e}"
+        ));
+    }
+    out.raw(&value)?;
+    out.raw(b"\n")
+}
+
+async fn verify(dir: &Path, depth: HowDeep, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let depth = match depth {
+        HowDeep::Names => Depth::Names,
+        HowDeep::Bytes => Depth::Bytes,
+        HowDeep::Records => Depth::Records,
+    };
+    if let Some(url) = as_url(dir) {
+        let published = Published::open(url).await.map_err(failure)?;
+        published.verify(depth).await.map_err(failure)?;
+        return shown(published.manifest(), None, global, out);
+    }
+    Generation::verify(dir, depth).map_err(failure)?;
+    show(&Generation::open(dir).map_err(failure)?, global, out)
 }
 
 /// A location of objects instead of a directory.

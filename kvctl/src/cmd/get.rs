@@ -12,8 +12,8 @@ use crate::out::{Out, note};
 /// Print the value of a key, byte for byte.
 ///
 /// With `--output json`: an object with key, value, version and `expires_at_ms`, if the
-/// value expires. In a static namespace that does not store its keys, says that the key is only
-/// probably present, on standard error. Exit code 1: the key has no value.
+/// value expires. If the namespace does not store its keys, kvctl prints on standard error that the
+/// key is only probably present. Exit code 1: the key has no value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

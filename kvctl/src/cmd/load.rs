@@ -36,11 +36,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// again. So a row may take effect twice and overwrite another client's write to its
 /// key in between. `--patience 0s` sends no row twice.
 ///
-/// Formats:
-///
 /// With --merge, rows replace what was there before the reservation, and no write or delete that
 /// came after it. Then the first row of a key wins. Repeating the load is harmless: rows that
 /// are there already count as superseded, too.
+///
+/// Formats:
 ///
 ///   ndjson  {"key":"a","value":"text"} per line. A value that is no string, such as
 ///           {"status":200}, is stored as the bytes of its JSON, as they are in the
@@ -93,6 +93,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let mut condition = None;
     if let Some(number) = args.merge {
         let merge = generation::open_merge(&client, number).await?;
+        let named = global.namespace();
+        if !["default", &merge.namespace].contains(&named) {
+            return Err(Failure::Usage(format!(
+                "merge {number} is into `{}`, not into `{named}`",
+                merge.namespace
+            )));
+        }
         condition = Some(Condition::IfOlderThan(merge.version));
         client = client.namespace(merge.namespace);
     }

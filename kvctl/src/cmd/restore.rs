@@ -43,7 +43,8 @@ const AHEAD: usize = 4_096;
 /// A static namespace can be restored only into an ordinary one, with `--into`; or build it again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the backups are: file:///DIR or s3://BUCKET/PREFIX.
+    /// Where the backups are: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or
+    /// az://CONTAINER/PREFIX.
     #[arg(value_name = "URL")]
     url: String,
     /// Name of the backup. Default: the newest.

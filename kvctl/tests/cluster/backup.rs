@@ -281,6 +281,13 @@ async fn one_namespace_is_backed_up_alone() {
     ok(&cluster.kvctl(&["flush"]));
     urls.delete(key(0)).await.unwrap();
 
+    // The node would empty that directory.
+    let within = format!("file://{}/backup", cluster.nodes[0].data().display());
+    let refused = cluster.kvctl(&["backup", "create", &within]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(6), "{told}");
+    assert!(told.contains("in the data directory of node"), "{told}");
+
     let unknown = cluster.kvctl(&["backup", "create", &url, "--only", "none"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let args = [

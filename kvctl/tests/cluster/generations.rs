@@ -2,6 +2,7 @@
 //! while clients read, and nodes are killed and join.
 
 use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
@@ -238,6 +239,28 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
     attach(&cluster, 1);
     promote(&cluster, 1);
+    // The same command again, as after a kill.
+    ok(&cluster.kvctl(&["namespace", "create", "other", "--mode", "static"]));
+    let from = cluster.dir.path().join("rows-1.ndjson");
+    let out = cluster.dir.path().join("built-1");
+    let (from, out) = (from.to_str().unwrap(), out.to_str().unwrap());
+    let build = [
+        "build", "--from", from, "--key", "key", "--value", "value", "--out", out,
+    ];
+    let endpoints = cluster.endpoints();
+    let again = |into: &str| {
+        let args = [&build[..], &["--promote", "--into", into]].concat();
+        crate::processes::kvctl(&endpoints, &args)
+    };
+    ok(&again(NAME));
+    let refused = again("other");
+    assert_eq!(
+        refused.status.code(),
+        Some(2),
+        "it was built for another one"
+    );
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("another target"), "{told}");
     attach(&cluster, 2);
     // A voter that is not the leader, so that the group continues at once.
     let leader = cluster.topology_leader().await;
@@ -251,6 +274,37 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         1,
         "the killed one may be back with what it knew"
     );
+    // A repeated build waits for the killed node, too, and holds its directory meanwhile.
+    let (from, out) = (
+        from.replace("rows-1", "rows-2"),
+        out.replace("built-1", "built-2"),
+    );
+    let build = [
+        "build",
+        "--from",
+        &from,
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--out",
+        &out,
+        "--into",
+        NAME,
+        "--promote",
+    ];
+    let mut waiting = cluster.kvctl_spawned(&build);
+    let mut told = String::new();
+    let mut stderr = BufReader::new(waiting.stderr.take().unwrap());
+    stderr.read_line(&mut told).unwrap();
+    assert!(
+        told.contains("generation 2 is current; waiting for"),
+        "{told}"
+    );
+    let second = cluster.kvctl(&build);
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(2), "{told}");
+    assert!(told.contains("cannot lock"), "{told}");
     let status = ok(&cluster.kvctl(&["--output", "json", "status"]));
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let current = &status["generations"][1];
@@ -265,6 +319,10 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         told.contains("generation 2 of `") && told.contains(&line),
         "{told}"
     );
+    let refused = again(NAME);
+    assert_eq!(refused.status.code(), Some(6), "a newer one is current");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("kvctl generation rollback"), "{told}");
     let refused = cluster.kvctl(&["generation", "drop", "1"]);
     assert_eq!(
         refused.status.code(),
@@ -273,6 +331,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     );
     cluster.nodes[victim].start();
     ready(&cluster.nodes[victim]).await;
+    assert!(waiting.wait().unwrap().success());
     promote(&cluster, 2);
     let behind = Client::builder().endpoints([cluster.nodes[victim].endpoint()]);
     let behind = behind.connect().await.unwrap().namespace(NAME);

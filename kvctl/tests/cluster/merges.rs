@@ -85,7 +85,7 @@ fn rows(cluster: &Cluster) -> PathBuf {
     path
 }
 
-/// Three nodes, the last of which has a clock that is as late as nodes tolerate.
+/// Three nodes. The clock of the last one is late, by as much as nodes tolerate.
 async fn with_a_late_clock() -> Cluster {
     let dir = tempfile::tempdir().unwrap();
     let shift = dir.path().join("shift.txt");
@@ -139,6 +139,8 @@ async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whate
     let file = path.to_str().unwrap();
     let slowly = ["--batch", "1", "--concurrency", "1"];
     let load = ["load", file, "--merge", &number];
+    let elsewhere = cluster.kvctl(&[&load[..], &["--namespace", "other"]].concat());
+    assert_eq!(elsewhere.status.code(), Some(2), "it is into `default`");
     let mut tool = cluster.kvctl_spawned(&[&load[..], &slowly[..]].concat());
     until("the first rows are merged", async || {
         let found = client.get(key("absent", 2)).await.unwrap();
@@ -187,7 +189,12 @@ async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whate
     assert!(status.contains(&open), "{status}");
 
     // After the merge, deleted keys are collected again.
-    ok(&cluster.kvctl(&["generation", "drop", &number]));
+    let ended = cluster.kvctl(&["generation", "drop", &number]);
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        ended.status.success() && told.contains("ended merge"),
+        "{told}"
+    );
     let refused = cluster.kvctl(&["load", file, "--merge", &number]);
     assert_eq!(refused.status.code(), Some(2), "it is over");
     until("deleted keys are collected", async || {

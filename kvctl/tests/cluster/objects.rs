@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use torc_objects::Location;
 
@@ -153,9 +152,9 @@ impl Fixture {
     }
 
     async fn objects(&self, ending: &str) -> BTreeSet<String> {
-        let listed = self.location().list("").await.unwrap();
-        let names = listed.into_iter().map(|(name, _)| name);
+        let names = self.location().names().await.unwrap();
         names
+            .into_iter()
             .filter(|name| name.strip_suffix(ending).is_some())
             .collect()
     }
@@ -185,11 +184,21 @@ async fn killed_again_and_again(fixture: &Fixture, generation: u64) -> String {
     let build = fixture.build(generation);
     let before = fixture.objects(".json").await;
     let mut kills = 0;
-    for millis in [300, 900, 1_500, 2_500] {
+    let plan = fixture.path(&format!("work-{generation}/plan.json"));
+    for is_sending in [false, true, true] {
+        let sent = fixture.objects(".part").await;
         let mut command = fixture.command(&args(&build));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut tool = command.spawn().unwrap();
-        tokio::time::sleep(Duration::from_millis(millis)).await;
+        until("it builds, or sends", async || {
+            let is_far = if is_sending {
+                fixture.objects(".part").await != sent
+            } else {
+                Path::new(&plan).exists()
+            };
+            is_far || tool.try_wait().unwrap().is_some()
+        })
+        .await;
         kills += u32::from(tool.try_wait().unwrap().is_none());
         tool.kill().unwrap();
         tool.wait().unwrap();
@@ -233,7 +242,7 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     fixture.ok(&["generation", "promote", "1"]);
     fixture.all_there(1).await;
 
-    // A damaged file is named, and harms nothing. Its location is named without its manifest.
+    // A file that is cut off is named, and harms nothing. Its location is named without its manifest.
     let second = killed_again_and_again(&fixture, 2).await;
     let location = fixture.location();
     let manifest = torc_build::Published::open(&second).await.unwrap();
@@ -244,20 +253,15 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
         .unwrap()
         .unwrap();
     let slice = file.slices[file.slices.len() / 2];
-    let mut damaged = whole.to_vec();
-    let at = usize::try_from(slice.at + slice.len / 2).unwrap();
-    damaged[at] ^= 1;
-    replace(&fixture, &file.name(), &damaged).await;
+    let cut = usize::try_from(slice.at + slice.len / 2).unwrap();
+    replace(&fixture, &file.name(), &whole[..cut]).await;
     let verified = fixture.command(&["generation", "verify", &second, "--depth", "bytes"]);
     let verified = { verified }.output().unwrap();
     assert_eq!(verified.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&verified.stderr).contains(&file.name()));
     let mut attaching = fixture.attaching(&fixture.url);
-    let told = format!(
-        "{}: the slice of partition {}: ",
-        file.name(),
-        slice.partition
-    );
+    // A run of slices is read at once, and then slice by slice.
+    let told = format!("{}: the slice of partition ", file.name());
     let log = || {
         let nodes = fixture.cluster.nodes.iter();
         nodes.map(Node::log).collect::<String>()
@@ -321,4 +325,19 @@ async fn a_url_that_nodes_cannot_use_is_refused_at_once() {
     let stderr = String::from_utf8_lossy(&other.stderr);
     assert_eq!(other.status.code(), Some(2), "{stderr}");
     assert!(!Path::new("dir.build").exists());
+    // Without a variable of the service, nothing is asked for credentials.
+    let mut bare = fixture.command(&["backup", "list", "s3://bucket/prefix"]);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("AWS_") {
+            bare.env_remove(name);
+        }
+    }
+    let bare = bare.env_remove("AWS_ENDPOINT").output().unwrap();
+    let stderr = String::from_utf8_lossy(&bare.stderr);
+    assert_eq!(bare.status.code(), Some(2), "{stderr}");
+    let says = match fixture.proxy {
+        Some(_) => "no AWS_… environment variables",
+        None => "without the feature `s3`",
+    };
+    assert!(stderr.contains(says), "{stderr}");
 }

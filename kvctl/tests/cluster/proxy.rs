@@ -16,7 +16,7 @@ const UNAVAILABLE: &[u8] =
 /// What happens to a request depends on its number alone.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    requests: Arc<AtomicU64>,
+    troubles: Arc<AtomicU64>,
     /// Its own threads, as tests block theirs.
     runtime: Option<Runtime>,
 }
@@ -34,34 +34,45 @@ impl Proxy {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&requests);
+        let troubles = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&troubles);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).unwrap();
-            while let Ok((client, _)) = listener.accept().await {
-                let number = counted.fetch_add(1, Ordering::Relaxed);
+            for number in 0_u64.. {
+                let Ok((client, _)) = listener.accept().await else {
+                    return;
+                };
+                let counted = Arc::clone(&counted);
                 // A client that hangs up is no failure of the proxy.
-                tokio::spawn(async move { serve(client, store, number).await.ok() });
+                tokio::spawn(async move { serve(client, store, number, &counted).await.ok() });
             }
         });
         Self {
             address,
-            requests,
+            troubles,
             runtime: Some(runtime),
         }
     }
 
     /// Requests that did not simply pass.
     pub(crate) fn troubles(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed) / 13 * 5
+        self.troubles.load(Ordering::Relaxed)
     }
 }
 
 /// One request of a connection, which ends with it.
-async fn serve(mut client: TcpStream, store: SocketAddr, number: u64) -> std::io::Result<()> {
+async fn serve(
+    mut client: TcpStream,
+    store: SocketAddr,
+    number: u64,
+    troubles: &AtomicU64,
+) -> std::io::Result<()> {
     let request = request(&mut client).await?;
+    if matches!(number % 13, 2 | 4 | 6 | 8 | 10) {
+        troubles.fetch_add(1, Ordering::Relaxed);
+    }
     match number % 13 {
         2 => return client.write_all(UNAVAILABLE).await,
         4 => {

@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use torc_client::{Client, ErrorKind, ScanOptions};
 use torc_testkit::redis::Redis;
 
-use crate::processes::{Cluster, Node, TIMEOUT, ready, until};
+use crate::processes::{Cluster, Node, TIMEOUT, ready, until, until_or};
 
 const KEYS: u64 = 500;
 const BEYOND: u64 = 500;
@@ -113,7 +113,7 @@ async fn gets(client: &Client) {
                 assert!(ids.insert(text.parse::<u64>().unwrap()), "an id twice");
             }
         }
-        // With 20 bits, one of 500 in 2,000 runs.
+        // With 20 bits, one run in 2,000 sees a stranger.
         assert!(strangers < 3, "{strangers} strangers in {name}");
         if name == "words" {
             assert!(ids.into_iter().eq(0..KEYS), "ids are dense");
@@ -193,8 +193,8 @@ fn command_line(cluster: &Cluster) {
     assert_eq!(json["false_positive_rate"], 0.5_f64.powi(20));
     let list = ok(&cluster.kvctl(&["generation", "list"]));
     for shape in [
-        "keyless with 4 B, wrong 9.5e-7",
-        "set, wrong 2.3e-10",
+        "keyless with 4 B, false positives 9.5e-7",
+        "set, false positives 2.3e-10",
         "ids",
     ] {
         assert!(list.contains(shape), "{list}");
@@ -294,12 +294,13 @@ async fn every_shape_is_served_by_every_door_and_moves_and_is_repaired() {
     assert!(flipped > 50);
     cluster.nodes[spare].start();
     ready(&cluster.nodes[spare]).await;
-    until("the damaged slices have been dropped", async || {
+    let all_dropped = async || {
         // The node reads its own slices, finds the damage, and asks another replica.
         redis(&cluster.nodes[spare]).await;
         dropped(&cluster.nodes[spare]) >= flipped
-    })
-    .await;
+    };
+    let log = || format!("{flipped} damaged: {}", cluster.nodes[spare].log());
+    until_or("the damaged slices have been dropped", all_dropped, log).await;
     until("they have been copied again", async || {
         let client = cluster.client().await;
         let all = client.generations(None).await.unwrap();

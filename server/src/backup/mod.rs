@@ -85,6 +85,16 @@ pub(crate) async fn start(
     let partitions = checked_partitions(&table, node, &request.partitions)?;
     let location = Location::open(&request.url);
     let location = location.map_err(|error| object_fault(&error))?;
+    let data_dir = &shared.settings.data_dir;
+    let within = location.is_within(data_dir);
+    if within.map_err(|error| object_fault(&error))? {
+        let message = format!(
+            "{} is in the data directory of node {node}, which empties parts of it: choose another \
+             directory",
+            request.url
+        );
+        return Err(Fault::new(Reason::Invalid, message));
+    }
     let place = shared.classes.backups.enter()?;
     let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
     let (messages, receiver) = mpsc::channel(1);

@@ -56,11 +56,8 @@ impl Source {
     }
 
     fn open(base: &str) -> Result<Self, Fault> {
-        if let Some(dir) = base
-            .strip_prefix("file://")
-            .filter(|it| it.starts_with('/'))
-        {
-            return Ok(Self::Dir(dir.into()));
+        if let Some(dir) = dir_of(base) {
+            return Ok(Self::Dir(dir));
         }
         #[cfg(feature = "objects")]
         {
@@ -112,6 +109,13 @@ impl Source {
             }
         }
     }
+}
+
+/// The directory that a URL names.
+fn dir_of(url: &str) -> Option<PathBuf> {
+    let url = url::Url::parse(url).ok()?;
+    let is_plain = url.scheme() == "file" && url.query().is_none() && url.fragment().is_none();
+    url.to_file_path().ok().filter(|_| is_plain)
 }
 
 fn read_file(path: &Path, range: Range<u64>) -> Result<Bytes, Fault> {
@@ -246,6 +250,8 @@ async fn fetch_run(
         shared.throttle.take(range.end - range.start).await;
         match source.read(name, range).await {
             Ok(bytes) => whole = Some((first.at, bytes)),
+            // The file is cut off. Each slice is read by itself, as the first ones may be whole.
+            Err(fault) if fault.reason == Reason::Corrupt => {}
             Err(fault) => return (Vec::new(), Some(fault)),
         }
     }
@@ -348,4 +354,26 @@ async fn fetch_slice(
     }
     shared.metrics.transfer_received_records.inc_by(records);
     Ok(Box::pin(ingest.publish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_url_names_a_directory_as_in_any_other_program() {
+        for (url, wanted) in [
+            ("file:///gen", Some("/gen")),
+            ("file:///my%20gen%233", Some("/my gen#3")),
+            ("file:///my gen", Some("/my gen")),
+            ("file:///a~b%2520", Some("/a~b%20")),
+            ("file:///gen#3", None),
+            ("file:///gen?3", None),
+            ("file://host/gen", None),
+            ("/gen", None),
+            ("s3://bucket/gen", None),
+        ] {
+            assert_eq!(dir_of(url), wanted.map(PathBuf::from), "{url}");
+        }
+    }
 }

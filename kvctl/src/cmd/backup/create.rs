@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde::Serialize;
-use torc_backup::{Backup, Location, Namespace, Plan, Writing};
+use torc_backup::{Location, Namespace, Plan, Writing};
 use torc_client::{
     BackupProgress, BackupRequest, Client, GenerationShape, GenerationState, NodeId, Partition,
     RoutingTable,
@@ -139,12 +139,13 @@ async fn valueless(client: &Client, args: &Args) -> Result<BTreeSet<String>, Fai
     let names: BTreeSet<String> = valueless.map(|it| it.namespace).collect();
     if let Some(name) = args.only.iter().find(|name| names.contains(*name)) {
         return Err(Failure::Usage(format!(
-            "`{name}` keeps no values, so a backup cannot hold it: keep the directory of its build"
+            "`{name}` keeps no values, so a backup cannot hold it: keep the directory or the objects of \
+             its build"
         )));
     }
     for name in names.iter().filter(|_| args.only.is_empty()) {
         note(format_args!(
-            "left out `{name}`, which keeps no values: keep the directory of its build"
+            "left out `{name}`, which keeps no values: keep the directory or the objects of its build"
         ));
     }
     Ok(names)
@@ -166,7 +167,7 @@ async fn begin(
         )));
     }
     let cluster = table.cluster.to_string();
-    let earlier = Backup::list(location).await?;
+    let earlier = super::readable(location).await?;
     let of_this = |it: &&torc_backup::Listed| {
         it.plan.cluster == cluster && it.sums.is_some() && !it.plan.only
     };

@@ -9,6 +9,7 @@ use torc_client::{
 };
 
 use crate::cli::Global;
+use crate::cmd::build::failure;
 use crate::failure::Failure;
 use crate::input;
 use crate::out::{Out, note};
@@ -79,14 +80,16 @@ pub(super) async fn reserve(
     show(&reserved.generation, global, out)
 }
 
-/// The URL of a directory.
+/// The URL of the manifest in a directory.
 pub(crate) fn url_of(dir: &Path) -> Result<String, Failure> {
     let found = dir.canonicalize();
     let dir = found.map_err(|source| Failure::file("find", dir, source))?;
-    Ok(format!("file://{}", dir.display()))
+    let name = Manifest::name_in(&dir).map_err(failure)?;
+    Ok(torc_objects::url_of(&dir.join(name))?)
 }
 
-/// Attaches a generation, and waits until every node holds its share.
+/// Attaches a generation, and waits until every node holds its share. One that was promoted before,
+/// as by a repeated command, stays as it is.
 pub(crate) async fn attach(
     client: &Client,
     manifest: &Manifest,
@@ -97,6 +100,18 @@ pub(crate) async fn attach(
         return Err(Failure::Usage(format!(
             "{source} was built without a cluster: build again with `--into NAMESPACE`"
         )));
+    }
+    let before = find(client, id.number()).await?;
+    match before.state {
+        GenerationState::Current if before.source == source => return Ok(before),
+        GenerationState::Previous => {
+            let (number, namespace) = (before.number, before.namespace);
+            return Err(Failure::OutOfBounds(format!(
+                "generation {number} was current, and a newer one is: `kvctl generation rollback \
+                 {namespace}` returns to it"
+            )));
+        }
+        _ => {}
     }
     let content = GenerationContent {
         manifest: manifest.digest(),
@@ -267,10 +282,10 @@ fn shape(shape: GenerationShape) -> String {
         GenerationShape::Values => "values".to_owned(),
         GenerationShape::Keyless {
             payload_bytes: 0, ..
-        } => format!("set, wrong {rate:.1e}"),
+        } => format!("set, false positives {rate:.1e}"),
         GenerationShape::Keyless { payload_bytes, .. } => {
             let payload = text::bytes(payload_bytes.into());
-            format!("keyless with {payload}, wrong {rate:.1e}")
+            format!("keyless with {payload}, false positives {rate:.1e}")
         }
         GenerationShape::Ids => "ids".to_owned(),
     }
@@ -281,6 +296,20 @@ mod tests {
     use super::*;
     use torc_client::{Epoch, NodeSlot, Version};
     use torc_record::{HybridTime, NamespaceId};
+
+    #[test]
+    fn the_url_of_a_directory_names_its_manifest() {
+        let dir = tempfile::tempdir().unwrap();
+        let built = dir.path().join("my gen.json");
+        std::fs::create_dir(&built).unwrap();
+        let url = url_of(&built).unwrap();
+        let (location, name) = torc_build::source_of(&url);
+        assert!(location.ends_with("/my%20gen.json"), "{url}");
+        assert_eq!(name, "generation.json");
+        let sent = "generation-000001-aa.json";
+        std::fs::write(built.join(sent), "").unwrap();
+        assert!(url_of(&built).unwrap().ends_with(sent));
+    }
 
     #[test]
     fn the_json_is_documented() {
