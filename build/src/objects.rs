@@ -9,6 +9,7 @@
 //! objects, and a repeated upload finds the manifest that it wrote before. So nothing depends on
 //! conditional writes, which not every store has.
 
+use std::cell::Cell;
 use std::future::ready;
 use std::path::Path;
 
@@ -97,13 +98,16 @@ impl Published {
             url: String::new(),
             manifest,
         };
-        let (at, sent) = (&this, &sent);
+        let (at, sent, has_failed) = (&this, &sent, Cell::new(false));
         let sending = stream::iter(&this.manifest.files).map(async |entry| {
-            at.send(dir, entry).await?;
-            sent(entry.len);
-            Ok(())
+            // After a failure none is begun, and none is dropped: that would leave an unfinished upload.
+            if has_failed.get() {
+                return Ok(());
+            }
+            let done = at.send(dir, entry).await;
+            has_failed.set(has_failed.get() || done.is_err());
+            done.map(|()| sent(entry.len))
         });
-        // None is dropped because another one failed: it would leave an unfinished upload.
         let all: Vec<Result<(), BuildError>> = sending.buffer_unordered(TOGETHER).collect().await;
         all.into_iter().collect::<Result<(), _>>()?;
         let object = write_manifest(&this.location, &this.manifest).await?;

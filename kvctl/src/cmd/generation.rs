@@ -33,7 +33,8 @@ enum Command {
     ///
     /// A merge loads rows into a linearizable namespace that clients use meanwhile: every write and
     /// delete that begins after the reservation wins over the rows. Prepare them for as long as you
-    /// like, load them with `kvctl load --merge`, and end the merge with `drop`. Until then, the
+    /// like, load them with `kvctl load --merge`, and end the merge with `drop` once the load has
+    /// ended: a row that arrives later can undo a delete that found no value. Until then, the
     /// namespace keeps deleted and expired keys on disk. Waits for nodes that do not respond, and
     /// names them.
     Reserve {
