@@ -1,5 +1,6 @@
 //! A build, from its first row to its manifest.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,7 +106,13 @@ impl BuildOptions {
 pub fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
     std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
     let path = dir.join(LOCK_FILE);
-    RealFs.lock(&path).map_err(BuildError::io("lock", &path))
+    let locked = RealFs.lock(&path).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => {
+            io::Error::new(error.kind(), "another build is using the directory")
+        }
+        _ => error,
+    });
+    locked.map_err(BuildError::io("lock", &path))
 }
 
 /// The progress of a build.
@@ -160,7 +167,7 @@ impl Build {
         if dir.join(MANIFEST_FILE).exists() {
             let dir = dir.to_owned();
             let Some(begun) = Plan::read(&dir)? else {
-                // What is left of a directory that somebody has begun to remove, or of another tool.
+                // The rest of a directory whose removal was cut short, or the work of another tool.
                 return Err(BuildError::NotEmpty { dir });
             };
             return Err(match begun.difference(&plan) {

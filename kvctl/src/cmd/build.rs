@@ -1,8 +1,8 @@
 //! `kvctl build`: builds the whole content of a static namespace from files, on this machine.
 //! Contacts nodes only with `--into`.
 
-use std::ffi::OsString;
-use std::io;
+mod places;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -15,7 +15,6 @@ use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
-use torc_objects::Location;
 
 use crate::args;
 use crate::cli::Global;
@@ -25,6 +24,7 @@ use crate::format::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, Read
 use crate::input::{self, Source};
 use crate::out::{Out, note};
 use crate::text;
+use places::Places;
 
 /// Most rows of a parsed batch, and their most bytes.
 const BATCH_ROWS: usize = 1 << 10;
@@ -162,49 +162,6 @@ fn gate_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "use a rate from 0.0001 to 0.5".to_owned())
 }
 
-/// Where a build is made, and where its files are sent.
-struct Places {
-    work: PathBuf,
-    url: Option<String>,
-}
-
-impl Places {
-    fn of(args: &Args) -> Result<Self, Failure> {
-        let out = args.out.to_str().unwrap_or_default();
-        let url = if out.contains("://") {
-            out.to_owned()
-        } else if args.work.is_some() {
-            torc_objects::url_of(&args.out)?
-        } else {
-            let (work, url) = (args.out.clone(), None);
-            return Ok(Self { work, url });
-        };
-        // Fails before the build, not after it.
-        let location = Location::open(&url)?;
-        let work = match (&args.work, location.dir()) {
-            (Some(work), _) => work.clone(),
-            (None, Some(dir)) => {
-                let (work, url) = (dir.to_owned(), None);
-                return Ok(Self { work, url });
-            }
-            (None, None) => {
-                let name = url.trim_end_matches('/').rsplit('/').next();
-                PathBuf::from(format!("{}.build", name.unwrap_or_default()))
-            }
-        };
-        if location.is_within(&work)? {
-            return Err(Failure::Usage(format!(
-                "--out is in {}, which is removed after the files were copied: choose another --work",
-                work.display()
-            )));
-        }
-        Ok(Self {
-            work,
-            url: Some(url),
-        })
-    }
-}
-
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let Places { work, url } = Places::of(args)?;
     if url.is_some() && args.source.is_some() {
@@ -232,46 +189,9 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         }
     }
     if url.is_some() {
-        remove(&work)?;
+        places::remove(&work)?;
     }
     drop(lock);
-    Ok(())
-}
-
-/// Removes the directory of a build that was sent. Gives it another name first, so that no kill
-/// leaves a part of a build under its own.
-fn remove(work: &Path) -> Result<(), Failure> {
-    let file = |source| Failure::file("remove", work, source);
-    if let Some(name) = work.file_name() {
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(".removed");
-        let removed = work.with_file_name(hidden);
-        // What a kill has left of an earlier one.
-        match std::fs::remove_dir_all(&removed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(error)),
-            _ => {}
-        }
-        if std::fs::rename(work, &removed).is_ok() {
-            return std::fs::remove_dir_all(&removed).map_err(file);
-        }
-    }
-    // A mount, or the current directory: only what is in it.
-    for entry in std::fs::read_dir(work).map_err(file)? {
-        let path = entry.map_err(file)?.path();
-        let removed = if path.is_dir() {
-            std::fs::remove_dir_all(&path)
-        } else {
-            std::fs::remove_file(&path)
-        };
-        removed.map_err(|source| Failure::file("remove", &path, source))?;
-    }
-    if let Err(error) = std::fs::remove_dir(work) {
-        note(format_args!(
-            "{} is empty and stays: {error}",
-            work.display()
-        ));
-    }
     Ok(())
 }
 
@@ -671,72 +591,6 @@ pub(super) fn hex(digest: &[u8; 32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Code;
-
-    fn places(out: &str, work: Option<&str>) -> Result<Places, Failure> {
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            args: Args,
-        }
-        let work = work.iter().flat_map(|work| ["--work", work]);
-        let line = ["build", "--from", "rows.csv", "--out", out].into_iter();
-        let command = <Command as clap::Parser>::try_parse_from(line.chain(work));
-        Places::of(&command.unwrap().args)
-    }
-
-    #[test]
-    fn the_result_is_never_removed_with_the_work() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| format!("{}/{name}", dir.path().display());
-        std::fs::create_dir(path("real")).unwrap();
-        std::os::unix::fs::symlink(path("real"), path("link")).unwrap();
-        for (out, work) in [
-            ("gen", "gen"),
-            ("gen", "./gen/"),
-            ("w/out", "w"),
-            ("real/gen", "link"),
-            ("link/gen", "real/../real"),
-        ] {
-            for out in [path(out), format!("file://{}", path(out))] {
-                let refused = places(&out, Some(&path(work))).err().unwrap();
-                assert_eq!(refused.code(), Code::Usage, "{out} {work}: {refused}");
-            }
-        }
-        let places = places(&path("my gen#3"), Some(&path("my gen#3.build"))).unwrap();
-        let url = Location::open(&places.url.unwrap()).unwrap();
-        assert_eq!(url.dir(), Some(dir.path().join("my gen#3").as_path()));
-    }
-
-    #[test]
-    fn a_url_of_a_directory_names_the_directory() {
-        assert_eq!(
-            places("file:///my%20gen", None).unwrap().work,
-            Path::new("/my gen")
-        );
-        for wrong in ["file://nas/gen", "file:///gen#3", "ftp://host/gen"] {
-            let refused = places(wrong, None).err().unwrap();
-            assert_eq!(refused.code(), Code::Usage, "{wrong}: {refused}");
-        }
-    }
-
-    #[test]
-    fn the_directory_of_a_build_is_removed_with_what_a_kill_left_of_another() {
-        let dir = tempfile::tempdir().unwrap();
-        let left = dir.path().join(".work.removed");
-        let work = dir.path().join("work");
-        for dir in [&left, &work.join("runs")] {
-            std::fs::create_dir_all(dir).unwrap();
-            std::fs::write(dir.join("file"), "").unwrap();
-        }
-        remove(&work).unwrap();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        // `--work .`, which cannot be given another name.
-        std::fs::create_dir_all(work.join("runs")).unwrap();
-        std::fs::write(work.join("plan.json"), "").unwrap();
-        remove(&work.join(".")).unwrap();
-        assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
-    }
 
     #[test]
     fn the_json_is_documented() {

@@ -29,8 +29,8 @@ use crate::shared::{Shared, store_fault};
 
 /// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
-/// Longest pause before a generation is fetched again after a failure, and after damage at its
-/// source, which ends only when somebody repairs it.
+/// Longest pause before a generation is fetched again: after a failure, and after damage, which lasts
+/// until the source is repaired.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const LONGEST_PAUSE_DAMAGED: Duration = Duration::from_secs(120);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,7 +156,7 @@ async fn report_all(shared: &Shared) {
     }
 }
 
-/// Reports the generations of which this node holds its share.
+/// Reports each generation of which this node holds all the slices that it must.
 async fn tell_of_held(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
     for generation in table.generations.values() {
         let number = generation.id.number();

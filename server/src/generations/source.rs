@@ -250,7 +250,7 @@ async fn fetch_run(
         shared.throttle.take(range.end - range.start).await;
         match source.read(name, range).await {
             Ok(bytes) => whole = Some((first.at, bytes)),
-            // The file is cut off. Each slice is read by itself, as the first ones may be whole.
+            // The file is too short. Its first slices may be intact, so each is read by itself.
             Err(fault) if fault.reason == Reason::Corrupt => {}
             Err(fault) => return (Vec::new(), Some(fault)),
         }
