@@ -21,8 +21,8 @@ pub enum BackupError {
     },
     /// A backup cannot be read, so its packs are not known. Nothing was removed.
     #[error(
-        "backup {name} cannot be read, so it is not known which packs it uses: prune with the release \
-         that wrote it, or remove the objects below backups/{name} first ({error})"
+        "backup {name} cannot be read, so it is not known which packs it uses. Give it up by removing the \
+         objects below backups/{name}, then prune again ({error})"
     )]
     Unreadable {
         /// Its name.

@@ -115,6 +115,16 @@ pub fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
     locked.map_err(BuildError::io("lock", &path))
 }
 
+fn remove_runs(dir: &Path) -> Result<(), BuildError> {
+    let runs = dir.join(RUNS_DIR);
+    match std::fs::remove_dir_all(&runs) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(BuildError::io("remove", &runs)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -170,10 +180,12 @@ impl Build {
                 // The rest of a directory whose removal was cut short, or the work of another tool.
                 return Err(BuildError::NotEmpty { dir });
             };
-            return Err(match begun.difference(&plan) {
-                Some(what) => BuildError::OtherPlan { dir, what },
-                None => BuildError::Complete { dir },
-            });
+            if let Some(what) = begun.difference(&plan) {
+                return Err(BuildError::OtherPlan { dir, what });
+            }
+            // The end of a build that was cut short.
+            remove_runs(&dir)?;
+            return Err(BuildError::Complete { dir });
         }
         let plan = Self::plan(dir, plan)?;
         let (journal, steps) = Journal::open(dir)?;
@@ -301,8 +313,7 @@ impl Build {
         let gathered = gathered.into_iter().map(|(_, gathered)| gathered);
         let manifest = Manifest::of(&self.plan, &self.dir, &self.total, gathered)?;
         manifest.write(&self.dir)?;
-        let runs = self.dir.join(RUNS_DIR);
-        std::fs::remove_dir_all(&runs).map_err(BuildError::io("remove", &runs))?;
+        remove_runs(&self.dir)?;
         Ok(manifest)
     }
 

@@ -76,7 +76,8 @@ impl Published {
     /// file that is there.
     ///
     /// # Errors
-    /// [`BuildError::NoGeneration`], [`BuildError::Objects`]. A repeated call continues.
+    /// [`BuildError::NoGeneration`]; [`BuildError::Complete`] if a build is at the location;
+    /// [`BuildError::Objects`]. A repeated call continues.
     pub async fn publish(dir: &Path, url: &str, sent: impl Fn(u64)) -> Result<Self, BuildError> {
         let base = url.trim_end_matches('/');
         Self::publish_at(dir, Location::open(base)?, base, sent).await
@@ -93,6 +94,15 @@ impl Published {
         sent: impl Fn(u64),
     ) -> Result<Self, BuildError> {
         let manifest = Manifest::read(dir)?;
+        // Readers of its path would take that one.
+        if location
+            .names()
+            .await?
+            .iter()
+            .any(|name| name == MANIFEST_FILE)
+        {
+            return Err(BuildError::Complete { dir: url.into() });
+        }
         let mut this = Self {
             location,
             url: String::new(),

@@ -11,7 +11,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use torc_build::{
-    Answer, Build, BuildError, BuildOptions, Depth, Generation, Manifest, Published, Shape, Target,
+    Answer, Build, BuildError, BuildOptions, Depth, Generation, MANIFEST_FILE, Manifest, Published,
+    Shape, Target,
 };
 use torc_objects::{Location, ObjectError, url_of};
 use torc_ring::Partitions;
@@ -181,6 +182,28 @@ async fn a_damaged_file_of_the_right_length_is_replaced() {
     std::fs::write(&local, &bytes).unwrap();
     Published::publish(&built, &url, |_| ()).await.unwrap();
     published.verify(Depth::Records).await.unwrap();
+    let junk = bytes::Bytes::from(vec![8; bytes.len()]);
+    location.remove(&entry.name()).await.unwrap();
+    location.create(&entry.name(), junk.clone()).await.unwrap();
+    let refused = Published::publish(&built, &url, |_| ()).await.unwrap_err();
+    assert!(
+        matches!(refused, BuildError::NoGeneration { .. }),
+        "{refused}"
+    );
+    let kept = location.read(&entry.name(), entry.len).await.unwrap();
+    assert_eq!(kept, Some(junk));
+}
+
+#[tokio::test]
+async fn a_directory_with_a_build_is_no_location() {
+    let dir = tempfile::tempdir().unwrap();
+    let [built, other] = ["built", "other"].map(|name| dir.path().join(name));
+    build(&built, 50, Shape::Values);
+    build(&other, 60, Shape::Values);
+    let url = torc_objects::url_of(&other).unwrap();
+    let refused = Published::publish(&built, &url, |_| ()).await.unwrap_err();
+    assert!(matches!(refused, BuildError::Complete { .. }), "{refused}");
+    assert_eq!(Manifest::name_in(&other).unwrap(), MANIFEST_FILE);
 }
 
 #[tokio::test]

@@ -139,11 +139,12 @@ impl Keeper {
         let Ok(running) = self.group.running() else {
             return TICK;
         };
-        let metrics = running.raft.metrics().borrow().clone();
         let (true, Some(topology)) = (self.group.is_leader(), self.group.topology()) else {
             self.reign = None;
             return TICK;
         };
+        // After the topology: their last entry is none before the one that removed a member.
+        let metrics = running.raft.metrics().borrow().clone();
         let now = Instant::now();
         let reign = self.reign.get_or_insert_with(|| Reign::new(now));
         reign.note(&topology, &metrics, now);

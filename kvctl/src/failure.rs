@@ -153,6 +153,7 @@ impl Failure {
                 BackupError::Location(error) => code_of_objects(error),
                 BackupError::Name { .. } | BackupError::Io { .. } => Code::Usage,
                 BackupError::NoBackup { .. } => Code::Refused,
+                BackupError::Unreadable { .. } => Code::ConditionNotMet,
                 _ => Code::Unavailable,
             },
             Self::Objects(error) => code_of_objects(error),

@@ -173,7 +173,7 @@ pub(crate) fn bar(len: Option<u64>) -> ProgressBar {
         .with_message("0")
 }
 
-fn is_stdin(path: &Path) -> bool {
+pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

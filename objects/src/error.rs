@@ -1,5 +1,7 @@
 //! Errors of locations.
 
+use std::io;
+
 /// Why an object cannot be written or read. Objects that were complete before are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -38,7 +40,7 @@ pub enum ObjectError {
         action: &'static str,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -59,13 +61,20 @@ impl ObjectError {
         let Self::Object { source, .. } = self else {
             return false;
         };
+        let is_denied = |error: &(dyn std::error::Error + 'static)| {
+            error.downcast_ref().is_some_and(|error: &io::Error| {
+                use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+                matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
+            })
+        };
+        let first: &(dyn std::error::Error + 'static) = source;
         matches!(
             source,
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. }
-        )
+        ) || std::iter::successors(Some(first), |error| error.source()).any(is_denied)
     }
 
-    pub(crate) fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, source }
     }
 }
@@ -86,6 +95,12 @@ mod tests {
         };
         let source = || "403".into();
         let (store, path) = ("s3", path());
+        let of_disk = |kind| {
+            let source = Box::new(io::Error::from(kind));
+            of(Error::Generic { store, source })
+        };
+        assert!(of_disk(io::ErrorKind::ReadOnlyFilesystem).is_denied());
+        assert!(!of_disk(io::ErrorKind::StorageFull).is_denied());
         assert!(
             of(Error::Unauthenticated {
                 path,

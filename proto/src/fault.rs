@@ -95,6 +95,16 @@ impl Fault {
         self
     }
 
+    /// The same fault of a request whose change had been made before.
+    #[must_use]
+    pub fn after_change(self) -> Self {
+        let maybe_applied = true;
+        Self {
+            maybe_applied,
+            ..self
+        }
+    }
+
     /// Whether the same request can succeed later, or at another node, and is known
     /// not to have happened.
     #[must_use]

@@ -1,4 +1,5 @@
-//! The log of slow operations, on a node for which every operation is slow.
+//! The log of slow operations, on a node for which every operation is slow. A process of its own, because its log
+//! is the process's.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -6,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[allow(dead_code, reason = "it uses a part of what tests of nodes share")]
+#[path = "node/common/mod.rs"]
 mod common;
 
 use std::io::{self, Write};

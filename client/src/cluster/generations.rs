@@ -1,5 +1,7 @@
 //! Generations: the content of static namespaces.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 use torc_proto::v1::GenerationKind;
 use torc_proto::{WireError, v1, version_from_wire};
@@ -28,6 +30,8 @@ pub struct Generation {
     pub shape: Option<GenerationShape>,
     /// The probability that a get of an absent key finds a value; zero unless it is keyless.
     pub false_positive_rate: f64,
+    /// The digest of its manifest, as hexadecimal digits; empty while it is reserved.
+    pub manifest: String,
     /// Where nodes fetch it from; empty while it is reserved.
     pub source: String,
     /// Its keys.
@@ -185,6 +189,7 @@ impl Generation {
             id: NamespaceId(wire.id),
             version: version_from_wire(&version)?,
             state,
+            manifest: hex(&wire.manifest),
             source: wire.source,
             records: wire.records,
             payload_bytes: wire.payload_bytes,
@@ -192,6 +197,14 @@ impl Generation {
             unheard: wire.unheard.into_iter().map(NodeId).collect(),
         })
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl Reservation {

@@ -232,10 +232,20 @@ pub(super) async fn name_of(location: &Location, named: Option<String>) -> Resul
     if let Some(name) = named {
         return Ok(name);
     }
-    let listed = readable(location).await?;
+    let mut unreadable = Vec::new();
+    let listed = Backup::list(location, |name, error| unreadable.push((name, error))).await?;
     let newest = listed.into_iter().rfind(|listed| listed.sums.is_some());
-    let newest = newest.ok_or_else(|| Failure::Usage("there is no complete backup there".into()));
-    Ok(newest?.plan.name)
+    let newest = newest.map(|listed| listed.plan.name);
+    // Names begin with the time.
+    let newer = unreadable
+        .into_iter()
+        .find(|(name, _)| newest.as_ref() < Some(name));
+    if let Some((name, error)) = newer {
+        let message =
+            format!("backup {name} cannot be read: {error}. Choose another one with --backup");
+        return Err(Failure::Damaged(message));
+    }
+    newest.ok_or_else(|| Failure::Usage("there is no complete backup there".into()))
 }
 
 async fn look(

@@ -15,6 +15,7 @@ use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
+use torc_store::StoreError;
 
 use crate::args;
 use crate::cli::Global;
@@ -168,9 +169,10 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         let message = "--source is for builds in a directory: nodes read the URL of --out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let is_used = url.is_some() || args.attach || args.promote;
+    // Of a second standard input, nobody knows whether it is the same.
+    let is_known = url.is_some() || !args.from.iter().any(|path| input::is_stdin(path));
     let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, is_used, target)?;
+    let mut built = build(args, &work, is_known, target)?;
     // The build had it until now.
     let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
@@ -183,6 +185,7 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
             Some(source) => source.to_owned(),
             None => generation::url_of(&work)?,
         };
+        generation::is_not_rolled_back(&client, &built.manifest).await?;
         let attached = generation::attach(&client, &built.manifest, source).await?;
         if args.promote {
             generation::promote(&client, attached.number, false).await?;
@@ -212,8 +215,9 @@ async fn send(work: &Path, url: &str) -> Result<String, Failure> {
     Ok(sent.map_err(continues)?.url().to_owned())
 }
 
-/// Builds in a directory. A generation that is complete there is taken if it `is_used` further.
-fn build(args: &Args, dir: &Path, is_used: bool, target: Target) -> Result<Built, Failure> {
+/// Builds in a directory, or takes the generation that was built there from the same files, if their
+/// content `is_known`.
+fn build(args: &Args, dir: &Path, is_known: bool, target: Target) -> Result<Built, Failure> {
     let files = input::files(&args.from)?;
     let formats: Result<Vec<_>, _> = files
         .iter()
@@ -240,7 +244,7 @@ fn build(args: &Args, dir: &Path, is_used: bool, target: Target) -> Result<Built
     };
     let started = Instant::now();
     let mut build = match Build::create(dir, target, options) {
-        Err(BuildError::Complete { .. }) if is_used => {
+        Err(BuildError::Complete { .. }) if is_known => {
             let manifest = Manifest::read(dir).map_err(failure)?;
             let taken = manifest.records + manifest.duplicates;
             return Built::of(dir, manifest, taken, (Duration::ZERO, Duration::ZERO));
@@ -468,8 +472,11 @@ pub(super) fn failure(error: BuildError) -> Failure {
         BuildError::Objects(error) => error.into(),
         BuildError::Duplicate { .. }
         | BuildError::SameDigest { .. }
-        | BuildError::BadShape { .. } => Failure::OutOfBounds(error.to_string()),
-        BuildError::NoGeneration { .. } | BuildError::SumsDiffer { .. } | BuildError::Store(_) => {
+        | BuildError::BadShape { .. }
+        | BuildError::Store(StoreError::OutOfSpace) => Failure::OutOfBounds(error.to_string()),
+        BuildError::NoGeneration { .. }
+        | BuildError::SumsDiffer { .. }
+        | BuildError::Store(StoreError::Corrupt { .. } | StoreError::Damaged { .. }) => {
             Failure::Damaged(error.to_string())
         }
         other => Failure::Usage(other.to_string()),

@@ -4,7 +4,9 @@ mod change;
 
 use std::path::{Path, PathBuf};
 
-pub(super) use change::{attach, open_merge, promote, state, target_of, url_of};
+pub(super) use change::{
+    attach, is_not_rolled_back, open_merge, promote, state, target_of, url_of,
+};
 use serde::Serialize;
 use torc_build::{Answer, Depth, Generation, Manifest, Published, Shape};
 use torc_client::GenerationState;
@@ -186,7 +188,17 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
                 }
                 None => (Manifest::read(dir).map_err(failure)?, url_of(dir)?),
             };
-            let source = source.clone().unwrap_or(url);
+            // The same manifest, where nodes see it.
+            let source = source.as_ref().map(|seen| {
+                let (_, name) = torc_build::source_of(&url);
+                match torc_build::source_of(seen.trim_end_matches('/')) {
+                    (location, _) if location == seen.trim_end_matches('/') => {
+                        format!("{location}/{name}")
+                    }
+                    _ => seen.clone(),
+                }
+            });
+            let source = source.unwrap_or(url);
             let attached = attach(&global.client()?, &manifest, source).await?;
             change::show(&attached, global, out)
         }

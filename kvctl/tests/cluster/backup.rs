@@ -287,6 +287,9 @@ async fn one_namespace_is_backed_up_alone() {
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(6), "{told}");
     assert!(told.contains("in the data directory of node"), "{told}");
+    assert!(!told.contains("--resume"), "{told}");
+    let listed = ok(&cluster.kvctl(&["--output", "json", "backup", "list", &within]));
+    assert_eq!(listed, "", "nothing is left of it");
 
     let unknown = cluster.kvctl(&["backup", "create", &url, "--only", "none"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
@@ -312,6 +315,25 @@ async fn one_namespace_is_backed_up_alone() {
     let args = ["--output", "json", "backup", "create", &url];
     let whole = json(&ok(&cluster.kvctl(&args)));
     assert_eq!(whole["known_bytes"], 0, "{whole}");
+
+    // The newest is damaged: an older one is not taken in its place.
+    let newest = whole["name"].as_str().unwrap();
+    let plan = cluster
+        .dir
+        .path()
+        .join(format!("backups/backups/{newest}/plan.json"));
+    std::fs::write(plan, "{").unwrap();
+    for command in [
+        &["backup", "verify", &url][..],
+        &["backup", "prune", &url, "--keep", "1"],
+    ] {
+        let refused = cluster.kvctl(command);
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{command:?}: {told}");
+        assert!(told.contains(newest), "{told}");
+    }
+    let older = made["name"].as_str().unwrap();
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--backup", older]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

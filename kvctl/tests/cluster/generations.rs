@@ -337,5 +337,17 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     let behind = behind.connect().await.unwrap().namespace(NAME);
     let found = behind.get(key(1)).await.unwrap().unwrap();
     assert_eq!(generation_of(&found.value), 2);
+    stays_rolled_back(&cluster, &build, &out);
     ok(&cluster.kvctl(&["generation", "drop", "1"]));
+}
+
+/// Whoever repeats a build does not undo a rollback.
+fn stays_rolled_back(cluster: &Cluster, build: &[&str], out: &str) {
+    ok(&cluster.kvctl(&["generation", "rollback", NAME]));
+    let refused = cluster.kvctl(build);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(6), "{told}");
+    assert!(told.contains("generation 2 was rolled back"), "{told}");
+    ok(&cluster.kvctl(&["generation", "attach", out]));
+    promote(cluster, 2);
 }

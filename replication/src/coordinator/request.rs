@@ -63,7 +63,7 @@ pub enum Request {
     },
     /// Delete it.
     Delete {
-        /// When; `Absent` makes no sense and never applies.
+        /// When. `Absent` deletes nothing; while a merge is open, it leaves a tombstone.
         condition: Condition,
         /// Whether to report if there was a value, which takes another round.
         tells_existed: bool,

@@ -97,7 +97,7 @@ pub enum Command {
         namespace: NamespaceId,
     },
     /// Reserves a generation of a static namespace, or a merge into a linearizable one. Repeating it
-    /// reserves another.
+    /// reserves another, unless it is applied [once](Self::Once).
     ReserveGeneration {
         /// The namespace.
         namespace: String,
@@ -128,7 +128,8 @@ pub enum Command {
         /// The generation.
         number: u32,
     },
-    /// Makes the previous generation of a namespace current again.
+    /// Makes the previous generation of a namespace current again. Repeating it goes back one more,
+    /// unless it is applied [once](Self::Once).
     RollBack {
         /// The namespace.
         namespace: String,
@@ -211,9 +212,24 @@ pub enum Command {
         /// The step.
         step: RotationStep,
     },
+    /// A command that must be applied only once, however often the group's log has it: a repetition has
+    /// the outcome of the first.
+    Once {
+        /// Drawn at random.
+        request: u64,
+        /// Any other command.
+        command: Box<Command>,
+    },
 }
 
 impl Command {
+    /// This command, applied only once. `request` is drawn at random.
+    #[must_use]
+    pub fn once(self, request: u64) -> Self {
+        let command = Box::new(self);
+        Self::Once { request, command }
+    }
+
     /// Checks what does not depend on the topology's state, names and lengths above all. The
     /// topology refuses such a command anyway, but by then it has gone through the group's log.
     ///
@@ -239,6 +255,10 @@ impl Command {
             Self::AttachGeneration { content, .. } => content.check(),
             Self::CreateBearerToken { token, .. } => token.check(),
             Self::BeginRotation { old, new } => Authorities::check(old, new),
+            Self::Once { command, .. } => match **command {
+                Self::Once { .. } => Err(TopologyError::setting("command", "not nested")),
+                _ => command.check(),
+            },
             // Numbers and digests, which only the topology's state can judge. A new command decides here.
             Self::Begin(_)
             | Self::Report { .. }

@@ -208,6 +208,55 @@ fn a_switch_waits_for_every_member_that_can_still_answer() {
     assert_eq!(topology.generation(old), None);
 }
 
+/// A node sends a command again if its first leader fails before it answers.
+#[test]
+fn what_the_log_has_twice_is_applied_once() {
+    let mut topology = static_cluster();
+    let one = promoted(&mut topology);
+    let two = promoted(&mut topology);
+    promoted(&mut topology);
+    let namespace = || NAME.to_owned();
+    let twice = |topology: &mut Topology, command: Command, request| {
+        let command = command.once(request);
+        let outcome = topology.apply(command.clone());
+        assert!(outcome.is_ok(), "{outcome:?}");
+        let stored = serde_json::to_string(topology).unwrap();
+        let mut restored: Topology = serde_json::from_str(&stored).unwrap();
+        assert_eq!(restored.apply(command.clone()), outcome);
+        assert_eq!(&restored, topology);
+        outcome.unwrap()
+    };
+    let command = Command::RollBack {
+        namespace: namespace(),
+    };
+    twice(&mut topology, command.clone(), 1);
+    assert_eq!(state(&topology, two), GenerationState::Current);
+    all_hear(&mut topology);
+    let reserve = Command::ReserveGeneration {
+        namespace: namespace(),
+        merge: false,
+        at_ms: 5,
+    };
+    let Outcome::Reserved { number } = twice(&mut topology, reserve, 2) else {
+        panic!("not reserved");
+    };
+    twice(&mut topology, Command::DropGeneration { number }, 3);
+    twice(&mut topology, command.clone(), 4);
+    assert_eq!(state(&topology, one), GenerationState::Current);
+    let refused = topology.apply(command.clone().once(5));
+    assert!(matches!(refused, Err(TopologyError::NothingBefore { .. })));
+    let nested = command.once(6).once(7);
+    assert!(matches!(
+        topology.apply(nested),
+        Err(TopologyError::Setting { .. })
+    ));
+    twice(
+        &mut topology,
+        Command::DropNamespace { name: namespace() },
+        8,
+    );
+}
+
 #[test]
 fn what_was_rolled_back_has_to_be_attached_anew() {
     let mut topology = static_cluster();

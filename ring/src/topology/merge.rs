@@ -66,7 +66,8 @@ impl Topology {
     }
 
     /// Raises the epoch of a namespace's partitions above `above`, or as far towards it as one
-    /// command may.
+    /// command may. While any member has not heard of an earlier epoch, it raises nothing and waits for
+    /// that member: a recovery from it must be above every raise that is lost.
     pub(super) fn raise_epoch(
         &mut self,
         name: &str,
@@ -86,6 +87,14 @@ impl Topology {
             return Err(TopologyError::setting("above", "an epoch of at most 2^48"));
         }
         self.check_nothing_moves()?;
+        if !self.unheard(name).is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let mut others = self.stored.switches.keys();
+        if others.any(|other| !self.unheard(other).is_empty()) {
+            self.wait_for_all(name.to_owned());
+            return Ok(Outcome::Done);
+        }
         let highest = Epoch(self.stored.epoch.0 + MAX_SKIPPED);
         self.stored.epoch = self.stored.epoch.max(above.min(highest));
         let epoch = self.wait_for_all(name.to_owned());

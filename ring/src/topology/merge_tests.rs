@@ -203,7 +203,25 @@ fn a_recovery_is_above_every_raise_that_may_be_lost() {
     raise(&mut topology, far).unwrap();
     assert!(topology.epoch() < survivor);
     assert!(!topology.is_above("default", Epoch(far)), "in steps");
+    // The survivor has not heard of the first step, and another namespace hides nothing of that.
+    create(&mut topology, "other", NamespaceMode::Linearizable);
+    let hear = |topology: &mut Topology, nodes: &[u64]| {
+        let epoch = topology.epoch();
+        for node in nodes.iter().copied().map(NodeId) {
+            topology.apply(Command::Adopted { node, epoch }).unwrap();
+        }
+    };
+    hear(&mut topology, &[2, 3]);
+    for namespace in ["default", "other", "default", "other"] {
+        let (namespace, above) = (namespace.to_owned(), Epoch(far));
+        let command = Command::RaiseEpoch { namespace, above };
+        topology.apply(command).unwrap();
+        hear(&mut topology, &[2, 3]);
+        assert!(topology.epoch() < survivor, "{}", topology.epoch());
+    }
+    assert_eq!(topology.unheard("other"), BTreeSet::from([NodeId(1)]));
     for _ in 0..10 {
+        hear(&mut topology, &[1, 2, 3]);
         raise(&mut topology, far).unwrap();
     }
     assert!(topology.is_above("default", Epoch(far)));

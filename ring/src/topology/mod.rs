@@ -38,7 +38,7 @@ mod summary;
 mod transition;
 mod writeoff;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,9 @@ use stored::{Stored, is_in, lacks_only};
 
 /// Most members a cluster may have.
 pub const MAX_MEMBERS: usize = 1 << 12;
+
+/// Commands whose outcomes are remembered. A node repeats a command for a minute at most.
+const MAX_RECENT: usize = 128;
 
 /// The agreed state of a cluster: members, ring, configurations and the running transition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -326,6 +329,7 @@ impl Topology {
             dead: BTreeSet::new(),
             transition: None,
             last_transition: None,
+            recent: VecDeque::new(),
         };
         for member in founding.members {
             let id = stored.admit(member, MemberState::Active)?;
@@ -398,7 +402,22 @@ impl Topology {
                 rotation,
                 step,
             } => Ok(self.rotation_done(node, rotation, step)),
+            Command::Once { request, command } => self.once(request, *command),
         }
+    }
+
+    /// Applies a command, unless it was applied before.
+    fn once(&mut self, request: u64, command: Command) -> Result<Outcome, TopologyError> {
+        let mut recent = self.stored.recent.iter();
+        if let Some((_, outcome)) = recent.find(|(known, _)| *known == request) {
+            return Ok(outcome.clone());
+        }
+        let outcome = self.apply(command)?;
+        if self.stored.recent.len() >= MAX_RECENT {
+            self.stored.recent.pop_front();
+        }
+        self.stored.recent.push_back((request, outcome.clone()));
+        Ok(outcome)
     }
 
     /// Plans a change: exactly what [`Command::Begin`] will do if it is committed at

@@ -3,7 +3,7 @@
 //! The form has a version; other versions are refused. Reading checks that
 //! configurations, ring and transition are consistent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use torc_record::{DigestKey, Epoch, Layer, NamespaceId};
 use super::layers::Placements;
 use super::{
     Authorities, BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState,
-    Move, Namespace, Switch, Topology, Transition, TransitionKind,
+    Move, Namespace, Outcome, Switch, Topology, Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
@@ -70,6 +70,9 @@ pub(super) struct Stored {
     pub(super) dead: BTreeSet<NodeId>,
     pub(super) transition: Option<Transition>,
     pub(super) last_transition: Option<Transition>,
+    /// The outcomes of the last commands that are applied once, by their requests.
+    #[serde(default)]
+    pub(super) recent: VecDeque<(u64, Outcome)>,
 }
 
 impl Topology {

@@ -46,7 +46,9 @@ pub(super) async fn change(
             let number = asked.number;
             let command = Command::PromoteGeneration { number };
             shared.group.propose(command, deadline).await?;
-            heard(shared, &name_of(shared, number)?, asked.force, deadline).await?;
+            let name = name_of(shared, number)?;
+            let heard = heard(shared, &name, asked.force, deadline);
+            heard.await.map_err(Fault::after_change)?;
             number
         }
         Change::RollBack(asked) => {
@@ -54,25 +56,38 @@ pub(super) async fn change(
             let command = Command::RollBack {
                 namespace: namespace.clone(),
             };
+            let command = command.once(rand::random());
             shared.group.propose(command, deadline).await?;
-            heard(shared, &namespace, asked.force, deadline).await?;
-            let topology = shared.group.read_current(deadline).await?;
+            let heard = heard(shared, &namespace, asked.force, deadline);
+            heard.await.map_err(Fault::after_change)?;
+            let topology = changed(shared, deadline).await?;
             let current = topology.current_generation(&namespace);
             current.map_or(0, |generation| generation.id.number())
         }
         Change::Drop(asked) => {
             let number = asked.number;
-            let command = Command::DropGeneration { number };
+            let command = Command::DropGeneration { number }.once(rand::random());
             shared.group.propose(command, deadline).await?;
             number
         }
     };
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = changed(shared, deadline).await?;
     let generation = topology.generation(number);
     Ok(ChangeGenerationResponse {
         generation: generation.map(|generation| to_wire(&topology, generation)),
         digest_key: bytes::Bytes::new(),
     })
+}
+
+/// The topology after a change, read while there is time to answer.
+async fn changed(shared: &Shared, deadline: Instant) -> Result<Arc<Topology>, Fault> {
+    let read = shared.group.read_current(before(deadline)).await;
+    read.map_err(|error| Fault::from(error).after_change())
+}
+
+/// The last moment to begin an answer.
+fn before(deadline: Instant) -> Instant {
+    deadline.checked_sub(TO_ANSWER).unwrap_or(deadline)
 }
 
 async fn reserve(
@@ -85,6 +100,7 @@ async fn reserve(
         merge,
         at_ms: unix_ms(),
     };
+    let command = command.once(rand::random());
     let outcome = shared.group.propose(command, deadline).await?;
     let reserved_in = |topology: &Topology| match outcome {
         Outcome::Reserved { number } => topology.generation(number).cloned(),
@@ -95,17 +111,14 @@ async fn reserve(
         if merge {
             heard(shared, &namespace, false, deadline).await?;
         }
-        shared
-            .group
-            .read_current(deadline)
-            .await
-            .map_err(Fault::from)
+        changed(shared, deadline).await
     };
     let topology = match heard.await {
         Ok(topology) => topology,
         Err(fault) => {
             let known = shared.group.topology();
-            known.filter(|it| reserved_in(it).is_some()).ok_or(fault)?
+            let known = known.filter(|it| reserved_in(it).is_some());
+            known.ok_or_else(|| fault.after_change())?
         }
     };
     let reserved = reserved_in(&topology);
@@ -155,14 +168,14 @@ pub(super) async fn heard(
     forced: bool,
     deadline: Instant,
 ) -> Result<BTreeSet<NodeId>, Fault> {
-    let until = deadline.checked_sub(TO_ANSWER).unwrap_or(deadline);
+    let to_answer = before(deadline);
     let until = if forced {
-        until.min(Instant::now() + FORCED_WAIT)
+        to_answer.min(Instant::now() + FORCED_WAIT)
     } else {
-        until
+        to_answer
     };
     let unheard = loop {
-        let topology = shared.group.read_current(deadline).await?;
+        let topology = shared.group.read_current(to_answer).await?;
         let unheard = topology.unheard(namespace);
         if unheard.is_empty() {
             return Ok(unheard);

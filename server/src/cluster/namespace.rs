@@ -64,9 +64,11 @@ pub(super) async fn drop(
     // The topology refuses an unknown namespace below.
     let id = topology.namespace(&request.name).map(|known| known.id);
     let command = Command::DropNamespace { name: request.name };
+    let command = command.once(rand::random());
     shared.group.propose(command, deadline).await?;
     let name = id.map(topology::dropped_name).unwrap_or_default();
-    let unheard = generation::heard(shared, &name, false, deadline).await?;
+    let heard = generation::heard(shared, &name, false, deadline);
+    let unheard = heard.await.map_err(Fault::after_change)?;
     Ok(DropNamespaceResponse {
         unheard: unheard.into_iter().map(|node| node.0).collect(),
     })
@@ -89,7 +91,7 @@ pub(super) async fn raise_epoch(
         shared.group.propose(command, deadline).await?;
         let unheard = generation::heard(shared, &namespace, false, deadline).await?;
         let topology = shared.group.read_current(deadline).await?;
-        // One command raises it by a limited number of epochs, and the next must find all members there.
+        // One command raises it by a limited number of epochs, and the next only once all members are there.
         if !unheard.is_empty() || topology.is_above(&namespace, above) {
             let unheard = unheard.into_iter().map(|node| node.0).collect();
             return Ok(RaiseEpochResponse { unheard });

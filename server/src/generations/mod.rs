@@ -49,6 +49,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// A generation that could not be fetched completely.
 struct Failed {
     missing: BTreeSet<Partition>,
+    /// From there.
+    source: String,
     pause: Duration,
     until: Instant,
 }
@@ -72,9 +74,10 @@ async fn fetch_all(shared: &Arc<Shared>) {
                     continue;
                 }
                 let missing = missing(shared, &table, me, generation);
-                let pauses = failed
-                    .get(&id)
-                    .is_some_and(|it| it.until > Instant::now() && missing.is_subset(&it.missing));
+                let pauses = failed.get(&id).is_some_and(|it| {
+                    let is_same = it.source == source_of(generation);
+                    is_same && it.until > Instant::now() && missing.is_subset(&it.missing)
+                });
                 if missing.is_empty() || pauses {
                     continue;
                 }
@@ -95,6 +98,12 @@ async fn fetch_all(shared: &Arc<Shared>) {
             _ = tokio::time::timeout(LOOK, adopted.changed()) => {}
         }
     }
+}
+
+/// Where a generation was built.
+fn source_of(generation: &Generation) -> &str {
+    let content = generation.content.as_ref();
+    content.map_or("", |content| content.source.as_str())
 }
 
 fn note(
@@ -130,6 +139,7 @@ fn note(
     let until = Instant::now() + pause;
     let now = Failed {
         missing,
+        source: source_of(generation).to_owned(),
         pause,
         until,
     };
@@ -250,35 +260,48 @@ async fn fetch(
     let registers = shared.registers()?;
     let may_ask =
         |node: &NodeId| *node != me && ready.contains(node) && !registers.is_out_of_reach(*node);
-    let mut by_peer: BTreeMap<Partition, NodeId> = BTreeMap::new();
-    for partition in &missing {
-        let config = table.state(*partition).map(|state| &state.config);
+    let holders = |partition: Partition| -> Vec<NodeId> {
+        let config = table.state(partition).map(|state| &state.config);
         let nodes = config.into_iter().flat_map(|config| &config.members);
-        let mut holders = nodes.map(|member| member.node);
-        if let Some(peer) = holders.find(may_ask) {
-            by_peer.insert(*partition, peer);
+        nodes.map(|member| member.node).filter(may_ask).collect()
+    };
+    let wanted: Vec<_> = missing.iter().map(|it| (*it, holders(*it))).collect();
+    let copies = wanted.into_iter().map(|(partition, holders)| {
+        async move {
+            let mut why = None;
+            // The slice of one may be damaged, although it once was ready.
+            for holder in holders {
+                match copy(shared, holder, partition, generation.id).await {
+                    Ok(()) => return (partition, Ok(())),
+                    Err(fault) => why = Some(fault),
+                }
+            }
+            (partition, Err(why))
         }
-    }
-    let copies = by_peer.into_iter().map(|(partition, peer)| async move {
-        let copied = copy(shared, peer, partition, generation.id).await;
-        copied.map(|()| partition)
     });
     let copied: Vec<_> = futures::stream::iter(copies)
         .buffer_unordered(COPIES)
         .collect()
         .await;
     let (mut left, mut why) = (missing, None);
-    for copied in copied {
+    for (partition, copied) in copied {
         match copied {
-            Ok(partition) => drop(left.remove(&partition)),
-            Err(fault) => why = Some(fault),
+            Ok(()) => drop(left.remove(&partition)),
+            Err(fault) => why = why.or(fault),
         }
     }
     if left.is_empty() {
         return Ok(());
     }
+    // The pause depends on the source, which is the last that can have them.
     let from_source = source::take(shared, generation, left).await;
-    from_source.map_err(|fault| why.unwrap_or(fault))
+    from_source.map_err(|fault| match why {
+        Some(why) => Fault {
+            message: format!("{}; and no other replica has them: {why}", fault.message),
+            ..fault
+        },
+        None => fault,
+    })
 }
 
 /// Copies a slice from another replica.

@@ -5,6 +5,7 @@
 //! each slice the digest that the manifest states; then it is verified like one of another node.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::join_all;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
 use torc_proto::{Fault, Reason};
 use torc_record::to_usize;
 use torc_ring::Partition;
-use torc_ring::topology::{Counts, Generation, GenerationShape};
+use torc_ring::topology::{Counts, Generation, GenerationShape, RoutingTable};
 use torc_store::bulk::KeylessLayout;
 use torc_store::{Seq, SliceInfo, StoreError};
 
@@ -37,6 +39,11 @@ const TOGETHER: usize = 8;
 
 /// Time for a source to give a piece; a library's own retries are part of it.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for it to give the manifest.
+const MANIFEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Permits to read directories: those of a mount that hangs keep no more threads than this.
+static READS: Semaphore = Semaphore::const_new(32);
 
 type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
@@ -78,8 +85,7 @@ impl Source {
         match self {
             Self::Dir(dir) => {
                 let (dir, name) = (dir.clone(), name.to_owned());
-                let reading = spawn_blocking(move || Manifest::read_named(&dir, &name));
-                let read = reading.await.map_err(|_| failed("reading a manifest"))?;
+                let read = read_dir(move || Manifest::read_named(&dir, &name)).await?;
                 read.map_err(|error| Fault::new(Reason::NotServing, error.to_string()))
             }
             #[cfg(feature = "objects")]
@@ -99,8 +105,7 @@ impl Source {
         match self {
             Self::Dir(dir) => {
                 let path = dir.join(name);
-                let reading = spawn_blocking(move || read_file(&path, range));
-                reading.await.map_err(|_| failed("reading a slice"))?
+                read_dir(move || read_file(&path, range)).await?
             }
             #[cfg(feature = "objects")]
             Self::Objects(location, _) => {
@@ -109,6 +114,32 @@ impl Source {
             }
         }
     }
+}
+
+/// Reads a directory, once there is a permit.
+async fn read_dir<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Fault> {
+    let permit = READS.acquire().await;
+    let permit = permit.map_err(|_| failed("reading a directory"))?;
+    let reading = spawn_blocking(move || {
+        let _permit = permit;
+        read()
+    });
+    reading.await.map_err(|_| failed("reading a directory"))
+}
+
+/// Ends a read that takes too long.
+async fn in_time<T>(
+    limit: Duration,
+    reading: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let late = |_| {
+        let message = format!("no answer within {limit:?}");
+        Fault::new(Reason::NotServing, message)
+    };
+    let read = tokio::time::timeout(limit, reading).await;
+    read.map_err(late)?
 }
 
 /// The directory that a URL names.
@@ -120,7 +151,7 @@ fn dir_of(url: &str) -> Option<PathBuf> {
 
 fn read_file(path: &Path, range: Range<u64>) -> Result<Bytes, Fault> {
     let mut bytes = vec![0; to_usize(range.end - range.start)];
-    let file = std::fs::File::open(path);
+    let file = File::open(path);
     let read = file.and_then(|file| file.read_exact_at(&mut bytes, range.start));
     read.map_err(|error| {
         let reason = match error.kind() {
@@ -139,16 +170,19 @@ pub(super) async fn take(
     generation: &Arc<Generation>,
     wanted: BTreeSet<Partition>,
 ) -> Result<(), Fault> {
-    let content = generation.content.as_ref();
-    let url = content.map_or("", |content| content.source.as_str());
+    let url = super::source_of(generation);
     let (base, name) = source_of(url);
     let source = Source::open(base)?;
-    let manifest = source.manifest(name).await?;
+    let manifest = in_time(MANIFEST_TIMEOUT, source.manifest(name)).await?;
     check(&manifest, generation, url)?;
     if manifest.target.partitions != shared.settings.partitions {
         return Err(unfit(url, "was built for another number of partitions"));
     }
-    let mut why = None;
+    let listed: BTreeSet<_> = manifest.slices().map(|slice| slice.partition).collect();
+    let mut why = wanted.difference(&listed).next().map(|partition| {
+        let what = format!("has no slice of partition {partition}, contrary to what was attached");
+        unfit(url, &what)
+    });
     for entry in &manifest.files {
         let slices = entry.slices.iter().copied();
         let slices = slices.filter(|slice| wanted.contains(&slice.partition));
@@ -248,7 +282,7 @@ async fn fetch_run(
     if let [first, .., last] = run[..] {
         let range = first.at..last.at.saturating_add(last.len);
         shared.throttle.take(range.end - range.start).await;
-        match source.read(name, range).await {
+        match in_time(READ_TIMEOUT, source.read(name, range)).await {
             Ok(bytes) => whole = Some((first.at, bytes)),
             // The file is too short. Its first slices may be intact, so each is read by itself.
             Err(fault) if fault.reason == Reason::Corrupt => {}
@@ -270,6 +304,79 @@ async fn fetch_run(
     (publishing, why)
 }
 
+/// A slice as it was read. Others wait for an ingest under way, so it is read before its ingest begins.
+enum Fetched {
+    Whole(Bytes),
+    /// In a file without a name, because it is long.
+    Spooled(Arc<File>),
+}
+
+impl Fetched {
+    async fn piece(&self, at: u64, len: u64) -> Result<Bytes, Fault> {
+        match self {
+            Self::Whole(bytes) => Ok(bytes.slice(to_usize(at)..to_usize(at + len))),
+            Self::Spooled(file) => {
+                let file = Arc::clone(file);
+                let reading = spawn_blocking(move || {
+                    let mut bytes = vec![0; to_usize(len)];
+                    file.read_exact_at(&mut bytes, at).map(|()| bytes.into())
+                });
+                let read = reading.await.map_err(|_| failed("reading a slice"))?;
+                read.map_err(|error| spool_fault(&error))
+            }
+        }
+    }
+}
+
+fn spool_fault(error: &std::io::Error) -> Fault {
+    let reason = match error.kind() {
+        std::io::ErrorKind::StorageFull => Reason::OutOfSpace,
+        _ => Reason::NotServing,
+    };
+    let message = format!("a temporary file in the data directory: {error}");
+    Fault::new(reason, message)
+}
+
+/// Reads a slice from the source.
+async fn read_slice(
+    shared: &Arc<Shared>,
+    generation: &Generation,
+    source: &Source,
+    (name, slice): (&str, SliceEntry),
+) -> Result<Fetched, Fault> {
+    let read = async |at: u64| {
+        let len = PIECE.min(slice.len - at);
+        // Uses the rate limit of transfers between nodes.
+        shared.throttle.take(len).await;
+        let from = slice.at.saturating_add(at);
+        let range = from..from.saturating_add(len);
+        in_time(READ_TIMEOUT, source.read(name, range)).await
+    };
+    if slice.len <= PIECE {
+        return Ok(Fetched::Whole(read(0).await?));
+    }
+    let spool = tempfile::tempfile_in(&shared.settings.data_dir);
+    let file = Arc::new(spool.map_err(|error| spool_fault(&error))?);
+    let mut at = 0;
+    while at < slice.len {
+        is_wanted(&*shared.routing()?, generation)?;
+        let (file, bytes) = (Arc::clone(&file), read(at).await?);
+        let (from, len) = (at, bytes.len() as u64);
+        let writing = spawn_blocking(move || file.write_all_at(&bytes, from));
+        let written = writing.await.map_err(|_| failed("writing a slice"))?;
+        written.map_err(|error| spool_fault(&error))?;
+        at += len;
+    }
+    Ok(Fetched::Spooled(file))
+}
+
+fn is_wanted(table: &RoutingTable, generation: &Generation) -> Result<(), Fault> {
+    if table.generations.contains_key(&generation.id) {
+        return Ok(());
+    }
+    Err(Fault::new(Reason::Refused, "the generation was dropped"))
+}
+
 /// Fetches a slice, whose bytes may be `ready`.
 async fn fetch_slice(
     shared: &Arc<Shared>,
@@ -289,33 +396,20 @@ async fn fetch_slice(
         ),
         ..fault
     };
-    let read = async |at: u64| {
-        let len = PIECE.min(slice.len - at);
-        // Uses the rate limit of transfers between nodes.
-        shared.throttle.take(len).await;
-        let from = slice.at.saturating_add(at);
-        let reading = source.read(name, from..from.saturating_add(len));
-        let read = tokio::time::timeout(READ_TIMEOUT, reading).await;
-        let late = || {
-            let message = format!("no answer within {READ_TIMEOUT:?}");
-            Err(Fault::new(Reason::NotServing, message))
-        };
-        read.unwrap_or_else(|_| late()).map_err(of_slice)
-    };
-    // Others wait for an ingest under way, so the first bytes come before it.
-    let mut bytes = match ready {
-        Some(bytes) => bytes,
-        None => read(0).await?,
+    let fetched = if let Some(bytes) = ready {
+        Fetched::Whole(bytes)
+    } else {
+        let read = read_slice(shared, generation, source, (name, slice)).await;
+        read.map_err(of_slice)?
     };
     let ingest = shared.store.ingest(slice.partition, &infos);
     let mut ingest = ingest.map_err(|error| of_slice(store_fault(&error)))?;
     let mut at = 0;
     loop {
         let table = shared.routing()?;
-        if !table.generations.contains_key(&generation.id) {
-            return Err(Fault::new(Reason::Refused, "the generation was dropped"));
-        }
-        let len = bytes.len() as u64;
+        is_wanted(&table, generation)?;
+        let len = PIECE.min(slice.len - at);
+        let bytes = fetched.piece(at, len).await.map_err(of_slice)?;
         shared.metrics.transfer_received_bytes.inc_by(len);
         at += len;
         let (is_all, key) = (at == slice.len, table.digest_key);
@@ -331,7 +425,6 @@ async fn fetch_slice(
         if is_all {
             break;
         }
-        bytes = read(at).await?;
     }
     let records = ingest.records();
     let (keyless, is_numbered) = match generation.shape() {

@@ -20,7 +20,7 @@ mod started;
 
 pub(crate) use fault::no_quorum;
 pub(crate) use item::fingerprint_bits;
-pub(crate) use request::find_namespace;
+pub(crate) use request::{find_namespace, namespace_of};
 pub(crate) use scan::start as scan;
 
 use std::pin::Pin;

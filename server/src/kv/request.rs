@@ -172,7 +172,7 @@ pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<Namespa
     namespace_of(table, name).map(|namespace| namespace.id)
 }
 
-fn namespace_of(table: &RoutingTable, name: &str) -> Result<Namespace, Fault> {
+pub(crate) fn namespace_of(table: &RoutingTable, name: &str) -> Result<Namespace, Fault> {
     let name = if name.is_empty() { "default" } else { name };
     let known = table
         .namespaces

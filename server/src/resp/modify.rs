@@ -22,6 +22,7 @@ use torc_proto::v1::condition::Kind;
 use torc_proto::v1::{DeleteRequest, GetResponse, PutRequest};
 use torc_proto::{Fault, Reason};
 use torc_resp::{KeyOp, KeyState, Reply};
+use torc_ring::topology::NamespaceMode;
 
 use super::burst::{Group, Place};
 use super::run::{Answers, apply, delete_of, get, put_of, state_of};
@@ -270,12 +271,18 @@ fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option
     (Computed { line, replies }, written)
 }
 
-/// Whether a merge is open where this key is.
+/// Whether a record that is merged may have this key.
 fn is_merging(shared: &Shared, place: &Place) -> bool {
     let Ok(table) = shared.routing() else {
         return false;
     };
-    let partition = kv::partition_of(shared, get(shared, place));
+    // Other modes share the partitions, and take neither merges nor conditions.
+    let request = get(shared, place);
+    let namespace = kv::namespace_of(&table, &request.namespace);
+    if namespace.is_ok_and(|it| it.mode != NamespaceMode::Linearizable) {
+        return false;
+    }
+    let partition = kv::partition_of(shared, request);
     let state = partition.and_then(|partition| table.state(partition));
     state.is_some_and(|state| state.config.merging)
 }

@@ -16,7 +16,7 @@ use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
 use crate::args;
 use crate::cli::Global;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::input;
 use crate::out::{Out, note};
 use crate::text;
@@ -104,7 +104,16 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         () = stop => Err(Failure::Interrupted),
     };
     let how = || format!("copied slices stay: continue with `--resume {name}`");
-    done.map_err(|failure| failure.after(how()))?;
+    if let Err(failure) = done {
+        // What nodes refuse from the start cannot be continued either.
+        let is_refused = matches!(failure.code(), Code::Refused | Code::Usage);
+        let is_over = is_refused && args.resume.is_none() && directing.writing.abandon().await?;
+        return Err(if is_over {
+            failure
+        } else {
+            failure.after(how())
+        });
+    }
     let written = directing.written;
     let backup = directing.writing.finish().await;
     let backup = backup.map_err(|error| Failure::from(error).after(how()))?;

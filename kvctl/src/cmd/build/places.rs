@@ -1,12 +1,13 @@
 //! Where a build is made, where its files are sent, and how its directory is removed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use torc_build::{BuildError, MANIFEST_FILE};
 use torc_objects::Location;
 
-use super::Args;
+use super::{Args, failure};
 use crate::failure::Failure;
 use crate::out::note;
 
@@ -27,6 +28,14 @@ impl Places {
             let (work, url) = (args.out.clone(), None);
             return Ok(Self { work, url });
         };
+        // Whoever reads such a URL would take it for that of a manifest.
+        let is_url = args.out.to_str() == Some(url.as_str());
+        if is_url && torc_build::source_of(url.trim_end_matches('/')).0 != url.trim_end_matches('/')
+        {
+            return Err(Failure::Usage(format!(
+                "the URL {url} ends as that of a manifest: choose a location whose name does not end in .json"
+            )));
+        }
         // Fails before the build, not after it.
         let location = Location::open(&url)?;
         let work = match (&args.work, location.dir()) {
@@ -40,6 +49,13 @@ impl Places {
                 PathBuf::from(format!("{}.build", name.unwrap_or_default()))
             }
         };
+        if let Some(dir) = location
+            .dir()
+            .filter(|dir| dir.join(MANIFEST_FILE).exists())
+        {
+            let dir = dir.to_owned();
+            return Err(failure(BuildError::Complete { dir }));
+        }
         if location.is_within(&work)? {
             return Err(Failure::Usage(format!(
                 "--out is in {}, which is removed after the files were copied: choose another --work",
@@ -53,39 +69,65 @@ impl Places {
     }
 }
 
-/// Removes the directory of a build that was sent. Gives it another name first, so that no kill
-/// leaves a part of a build under its own.
+/// Removes the directory of a build that was sent, and the link that names it. Gives it another name
+/// first, so that no kill leaves a part of a build under its own.
 pub(super) fn remove(work: &Path) -> Result<(), Failure> {
     let file = |source| Failure::file("remove", work, source);
-    if let Some(name) = work.file_name() {
+    let dir = work.canonicalize().map_err(file)?;
+    if work.is_symlink() {
+        std::fs::remove_file(work).map_err(file)?;
+    }
+    let is_current = std::env::current_dir().is_ok_and(|current| current == dir);
+    if let Some(name) = dir.file_name().filter(|_| !is_current) {
         let mut hidden = OsString::from(".");
         hidden.push(name);
         hidden.push(".removed");
-        let removed = work.with_file_name(hidden);
+        let removed = dir.with_file_name(hidden);
         // What a kill has left of an earlier one.
         match std::fs::remove_dir_all(&removed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(error)),
             _ => {}
         }
-        if std::fs::rename(work, &removed).is_ok() {
+        if std::fs::rename(&dir, &removed).is_ok() {
             return std::fs::remove_dir_all(&removed).map_err(file);
         }
     }
-    // A mount, or the current directory: only what is in it.
-    for entry in std::fs::read_dir(work).map_err(file)? {
-        let path = entry.map_err(file)?.path();
-        let removed = if path.is_dir() {
+    // A mount, or the current directory.
+    empty(&dir)?;
+    if is_current {
+        return Ok(());
+    }
+    if let Err(error) = std::fs::remove_dir(&dir) {
+        note(format_args!(
+            "{} is empty and stays: {error}",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Removes what is in a directory, in an order that a repeated command understands: without its journal
+/// and manifest, a plan is that of a build to begin anew.
+fn empty(dir: &Path) -> Result<(), Failure> {
+    let file = |source| Failure::file("remove", dir, source);
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(file)? {
+        entries.push(entry.map_err(file)?.path());
+    }
+    entries.sort_by_key(|path| match path.file_name().and_then(OsStr::to_str) {
+        Some("journal.ndjson") => 0,
+        Some(MANIFEST_FILE) => 1,
+        Some("plan.json") => 3,
+        Some("lock") => 4,
+        _ => 2,
+    });
+    for path in entries {
+        let removed = if path.is_dir() && !path.is_symlink() {
             std::fs::remove_dir_all(&path)
         } else {
             std::fs::remove_file(&path)
         };
         removed.map_err(|source| Failure::file("remove", &path, source))?;
-    }
-    if let Err(error) = std::fs::remove_dir(work) {
-        note(format_args!(
-            "{} is empty and stays: {error}",
-            work.display()
-        ));
     }
     Ok(())
 }
@@ -136,7 +178,12 @@ mod tests {
             places("file:///my%20gen", None).unwrap().work,
             Path::new("/my gen")
         );
-        for wrong in ["file://nas/gen", "file:///gen#3", "ftp://host/gen"] {
+        for wrong in [
+            "file://nas/gen",
+            "file:///gen#3",
+            "ftp://host/gen",
+            "s3://b/gen.json/",
+        ] {
             let refused = places(wrong, None).err().unwrap();
             assert_eq!(refused.code(), Code::Usage, "{wrong}: {refused}");
         }
@@ -153,10 +200,14 @@ mod tests {
         }
         remove(&work).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        // `--work .`, which cannot be given another name.
+        std::fs::create_dir_all(work.join("runs")).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&work, &link).unwrap();
+        remove(&link).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         std::fs::create_dir_all(work.join("runs")).unwrap();
         std::fs::write(work.join("plan.json"), "").unwrap();
-        remove(&work.join(".")).unwrap();
+        empty(&work).unwrap();
         assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use torc_client::{
 };
 
 use crate::cli::Global;
-use crate::cmd::build::failure;
+use crate::cmd::build::{failure, hex};
 use crate::failure::Failure;
 use crate::input;
 use crate::out::{Out, note};
@@ -88,6 +88,21 @@ pub(crate) fn url_of(dir: &Path) -> Result<String, Failure> {
     Ok(torc_objects::url_of(&dir.join(name))?)
 }
 
+/// Fails if a generation was rolled back: a repeated build is no reason to return to it.
+pub(crate) async fn is_not_rolled_back(
+    client: &Client,
+    manifest: &Manifest,
+) -> Result<(), Failure> {
+    let Generation { number, state, .. } = find(client, manifest.target.namespace.number()).await?;
+    if state != GenerationState::RolledBack {
+        return Ok(());
+    }
+    Err(Failure::OutOfBounds(format!(
+        "generation {number} was rolled back. To return to it, use `kvctl generation attach` and \
+         `kvctl generation promote {number}`"
+    )))
+}
+
 /// Attaches a generation, and waits until every node holds its share. One that was promoted before,
 /// as by a repeated command, stays as it is.
 pub(crate) async fn attach(
@@ -103,7 +118,11 @@ pub(crate) async fn attach(
     }
     let before = find(client, id.number()).await?;
     match before.state {
-        GenerationState::Current if before.source == source => return Ok(before),
+        GenerationState::Current
+            if before.source == source && before.manifest == hex(&manifest.digest()) =>
+        {
+            return Ok(before);
+        }
         GenerationState::Previous => {
             let (number, namespace) = (before.number, before.namespace);
             return Err(Failure::OutOfBounds(format!(
@@ -328,6 +347,7 @@ mod tests {
                 payload_bytes: 0,
             }),
             false_positive_rate: 1.5e-5,
+            manifest: String::new(),
             source: String::new(),
             records: 0,
             payload_bytes: 0,

@@ -1,11 +1,5 @@
 //! Hot keys and searching scans, as clients see them: real nodes, real sockets.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
 use std::net::SocketAddr;
 use std::path::Path;

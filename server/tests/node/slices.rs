@@ -1,18 +1,10 @@
 //! Slices of running nodes: outside the page cache, and damaged by rotting sectors.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use common::{Servers, settings, until, value_of};
+use crate::common::{Servers, settings, until, value_of};
 use torc_proto::Names;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{

@@ -1,15 +1,7 @@
 //! Namespaces with different numbers of replicas than the cluster's, as clients in any language see
 //! them: real nodes, real sockets.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
-mod common;
-
-use common::{Servers, entries_of, settings, until, value_of};
+use crate::common::{Servers, entries_of, settings, until, value_of};
 use torc_proto::v1::{
     CreateNamespaceRequest, DropNamespaceRequest, ExplainRequest, GetRequest, NamespaceMode,
     PartitionState, PutRequest,

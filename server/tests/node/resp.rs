@@ -1,20 +1,12 @@
 //! Redis clients with real nodes over real sockets, partitions with three replicas.
 #![allow(clippy::cast_possible_wrap, reason = "tests count small numbers")]
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Servers, settings, timed, until};
+use crate::common::{Servers, settings, timed, until};
 use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};

@@ -1,15 +1,7 @@
 //! Eventual namespaces of a cluster with three replicas, as clients in any language see them: real
 //! nodes, real sockets.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
-mod common;
-
-use common::{Servers, entries_of, settings, timed, until, value_of};
+use crate::common::{Servers, entries_of, settings, timed, until, value_of};
 use futures::StreamExt as _;
 
 use tonic::transport::Channel;

@@ -1,19 +1,11 @@
 //! Traces: three real nodes and a collector that speaks OTLP.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![cfg(feature = "otlp")]
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::{Servers, until};
+use crate::common::{Servers, until};
 use futures::stream;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,

@@ -1,12 +1,6 @@
 //! The gRPC services as clients in any language see them: real nodes, real sockets, handwritten
 //! requests.
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,18 +1,10 @@
 //! A node's reaction to a data directory that lost a part, is an older copy, or is a clone.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Servers, settings, until, value_of};
+use crate::common::{Servers, settings, until, value_of};
 use torc_proto::v1::{
     CreateNamespaceRequest, GetRequest, NamespaceMode, PutRequest, StatusRequest,
 };
@@ -108,7 +100,7 @@ async fn a_voter_that_lost_a_part_of_its_data_directory_does_not_start() {
 async fn a_founder_without_its_topology_does_not_found_again() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path(), true).await.unwrap();
-    common::until("it is founded", async || node.ready().is_ok()).await;
+    crate::common::until("it is founded", async || node.ready().is_ok()).await;
     node.stop().await.unwrap();
     std::fs::remove_dir_all(dir.path().join("topology")).unwrap();
     for _ in 0..2 {
@@ -124,7 +116,7 @@ async fn parts_of_two_data_directories_do_not_make_one() {
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
     for dir in [&one, &other] {
         let node = start(dir, true).await.unwrap();
-        common::until("it is founded", async || node.ready().is_ok()).await;
+        crate::common::until("it is founded", async || node.ready().is_ok()).await;
         node.stop().await.unwrap();
     }
     std::fs::remove_dir_all(one.join("topology")).unwrap();

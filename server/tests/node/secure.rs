@@ -1,12 +1,4 @@
 //! Nodes with TLS: which callers may make which calls, for all calls.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +17,8 @@ use torc_server::config::{ConfigError, RawSettings};
 use torc_testkit::redis::Redis;
 use torc_tls::NodeTls;
 
-use common::office::{Door, Office, browser, calls, channel, http_status};
-use common::until;
+use crate::common::office::{Door, Office, browser, calls, channel, http_status};
+use crate::common::until;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
@@ -129,7 +121,9 @@ async fn a_cluster_without_an_authority_of_its_own_lets_nobody_in_and_says_why()
     node.stop().await.unwrap();
 
     let data = tempfile::tempdir().unwrap();
-    let plain = common::settings(data.path().to_owned()).check().unwrap();
+    let plain = crate::common::settings(data.path().to_owned())
+        .check()
+        .unwrap();
     let plain = Node::start(plain).await.unwrap();
     let address = format!("http://{}", plain.grpc_addr());
     let mut stranger = ClusterClient::connect(address).await.unwrap();
@@ -301,7 +295,7 @@ async fn a_node_without_its_files_does_not_start_and_says_which() {
         tls_cert: Some(files.certificate.clone()),
         tls_key: Some(key.to_owned()),
         tls_ca: Some(files.authorities.clone()),
-        ..common::settings(data.path().join("d"))
+        ..crate::common::settings(data.path().join("d"))
     };
     let missing = office.dir.path().join("missing.pem");
     let refused = Node::start(settings(&missing).check().unwrap()).await;

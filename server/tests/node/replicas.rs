@@ -1,15 +1,7 @@
 //! Clusters whose partitions have three replicas, as clients in any language see them: real nodes,
 //! real sockets.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
-mod common;
-
-use common::{Servers, entries_of, until, value_of};
+use crate::common::{Servers, entries_of, until, value_of};
 use std::time::Duration;
 
 use futures::future::join_all;

@@ -1,9 +1,4 @@
 //! A cluster of three real nodes in this process, whose partitions have three replicas.
-#![allow(
-    dead_code,
-    reason = "every test binary uses its part of what all share"
-)]
-
 pub(crate) mod office;
 
 use std::net::SocketAddr;

@@ -1,12 +1,4 @@
 //! The client port and the peer port: which callers each of them serves.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::net::SocketAddr;
 
@@ -22,8 +14,8 @@ use torc_proto::{Access, CLUSTER_HEADER, NODE_HEADER};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-use common::office::{Door, Office, calls, connects_as};
-use common::{Servers, settings, until, value_of};
+use crate::common::office::{Door, Office, calls, connects_as};
+use crate::common::{Servers, settings, until, value_of};
 
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 /// The beginning of an HTTP/2 client's connection.

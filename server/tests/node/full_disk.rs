@@ -1,19 +1,11 @@
 //! Full disks of running nodes: in-memory file systems, which only root may mount.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Servers, timed, until, value_of};
+use crate::common::{Servers, timed, until, value_of};
 use torc_proto::v1::{GetRequest, PutRequest, StatusRequest};
 use torc_proto::{Fault, Reason};
 

@@ -1,14 +1,6 @@
 //! Mixed releases: real nodes and real sockets, with fictional releases.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
-mod common;
-
-use common::{Servers, settings, until, value_of};
+use crate::common::{Servers, settings, until, value_of};
 use torc_proto::v1::{
     GetRequest, JoinRequest, PutRequest, ReplaceRequest, StatusRequest, StatusResponse,
 };

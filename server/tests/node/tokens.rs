@@ -1,12 +1,4 @@
 //! Bearer tokens with real nodes: what they allow, and that everything they opened ends with them.
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
 
 use std::sync::{Arc, Mutex};
 
@@ -30,8 +22,8 @@ use torc_testkit::redis::Redis;
 use tower_service::Service as _;
 use tracing_subscriber::fmt::MakeWriter;
 
-use common::office::{Office, browser, channel, http_lines, with_token};
-use common::until;
+use crate::common::office::{Office, browser, channel, http_lines, with_token};
+use crate::common::until;
 
 /// Three nodes, one of which votes from the start; namespaces `sessions` and `urls`.
 async fn cluster(office: &Office) -> (Vec<Node>, tempfile::TempDir) {
@@ -337,7 +329,7 @@ async fn a_revocation_ends_what_is_open_on_every_node() {
         let again = kv.get(with_token(get("", "k"), &token)).await.unwrap_err();
         assert_eq!(again.code(), Code::Unauthenticated);
         let mut rest = Vec::new();
-        let ends = tokio::time::timeout(common::TIMEOUT, events.read_to_end(&mut rest));
+        let ends = tokio::time::timeout(crate::common::TIMEOUT, events.read_to_end(&mut rest));
         ends.await
             .expect("the console's stream ends")
             .unwrap_or_default();
@@ -580,7 +572,7 @@ async fn a_secret_is_in_no_log_metric_or_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_tls_makes_no_tokens_and_asks_for_none() {
-    let servers = common::Servers::start().await;
+    let servers = crate::common::Servers::start().await;
     let address = servers.nodes[0].grpc_addr();
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let channel = channel.connect().await.unwrap();

@@ -5,12 +5,6 @@
     clippy::cast_sign_loss,
     reason = "tests count small numbers"
 )]
-#![allow(missing_docs)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
