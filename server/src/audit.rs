@@ -23,9 +23,9 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use torc_proto::Fault;
 use torc_ring::NodeId;
+use torc_telemetry::clock::unix_ms;
 
 use crate::caller::Caller;
-use crate::clock::unix_ms;
 
 /// Capacity of the queue of lines.
 const MOST_WAITING: usize = 1_024;

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 use torc_ring::topology::{Holder, Holders, Topology};
+use torc_telemetry::clock::unix_ms;
 
 use crate::caller::Caller;
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// Interval of the check for expired tokens.

@@ -1,9 +1,9 @@
 //! `kvd`, the Torc server, as a library: one [`Node`] is one server.
 //!
-//! This crate is the edge: sockets, clocks, randomness and tasks live here. The pure crates make
-//! the decisions: `torc-ring` on placement, `torc-replication` on operations. `torc-store` keeps
-//! the data, `torc-group` agrees on the topology, and `torc-links` carries messages between
-//! replicas.
+//! This crate is the edge: sockets, randomness and tasks live here. The pure crates make the
+//! decisions: `torc-ring` on placement, `torc-replication` on operations, which `torc-driver` runs.
+//! `torc-store` keeps the data, `torc-group` agrees on the topology, `torc-links` carries messages
+//! between replicas, and `torc-telemetry` has logs, spans and the clock.
 //!
 //! Map:
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
@@ -18,13 +18,12 @@
 //!   `http`: health, metrics, JSON; `console`: the web page.
 //! * `resp`: the server for Redis clients.
 //! * `admission`: the limit of concurrent operations.
-//! * `budget`: the memory limit for clients' requests and answers; `meter`: charging them.
+//! * `meter`: charging clients' requests and answers to the memory limit (`torc_driver::budget`).
 //! * `backup`: this node's part in a backup.
-//! * [`spans`]: traces of single operations. `slow`: the log of slow ones.
+//! * `slow`: the log of slow operations.
 //! * `hot`: the most accessed keys.
-//! * `adopt`: adopting a new topology; `registers`: replicas and coordinators; `moves`: receiving
+//! * `adopt`: adopting a new topology; `registers`: starting the replicas; `moves`: receiving
 //!   slices and reporting facts.
-//! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 
 #![cfg_attr(
@@ -44,10 +43,8 @@ mod audit;
 mod backup;
 mod bearers;
 mod boot;
-mod budget;
 mod caller;
 mod classes;
-mod clock;
 mod cluster;
 pub mod config;
 mod connections;
@@ -63,12 +60,10 @@ mod hot;
 mod http;
 mod identity;
 mod kv;
-mod latencies;
 mod memory;
 mod meter;
 mod metrics;
 mod moves;
-pub mod mutants;
 pub mod node;
 mod peers;
 pub mod playground;
@@ -80,9 +75,7 @@ mod resp;
 mod rotation;
 mod shared;
 mod slow;
-pub mod spans;
 mod sweep;
-pub mod telemetry;
 mod tls_dir;
 pub mod variables;
 

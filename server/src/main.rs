@@ -12,8 +12,8 @@ use torc_server::FirstUse;
 use torc_server::config::RawSettings;
 use torc_server::node::{self, Node};
 use torc_server::playground::{Playground, PlaygroundOptions};
-use torc_server::telemetry::{self, LogFormat};
 use torc_server::variables;
+use torc_telemetry::log::{self, LogFormat};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -85,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Serve { .. } => "info,openraft=off,sled=warn,h2=warn",
         Command::Recover { .. } | Command::Playground { .. } => "warn,openraft=off,h2=error",
     };
-    let ran = telemetry::start(cli.log_format, default)
+    let ran = log::start(cli.log_format, default)
         .map_err(|error| anyhow::anyhow!("logging: {error}"))
         .and_then(|()| run(cli.command));
     match ran {

@@ -30,7 +30,7 @@ use torc_proto::{Access, Fault, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
+use torc_driver::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
 
 /// Time limit for receiving a message: 16 MiB need about 5 Mbit/s.
 const MESSAGE_TIME: Duration = Duration::from_secs(30);

@@ -13,15 +13,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
 use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
+use torc_telemetry::latencies::Latencies;
+use torc_telemetry::spans::SpanMetrics;
 
 use crate::audit::AuditMetrics;
-use crate::latencies::Latencies;
-use crate::registers::RegisterMetrics;
 use crate::resp::RespMetrics;
-use crate::spans::SpanMetrics;
 
 /// A client's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     let broken = std::env::var("TORC_TEST_MUTANT")
         .map_err(|_| "set TORC_TEST_MUTANT to the rule to break".to_owned())
         .and_then(|name| {
-            torc_server::mutants::break_rule(&name).map_err(|error| error.to_string())
+            torc_driver::mutants::break_rule(&name).map_err(|error| error.to_string())
         });
     if let Err(problem) = broken {
         eprintln!("kvd-mutant: {problem}");

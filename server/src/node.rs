@@ -12,6 +12,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use torc_driver::budget::Budget;
 use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
 };
@@ -19,13 +20,15 @@ use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
 use torc_store::{Scratch, Store, StoreError, StoreOptions};
+use torc_telemetry::clock;
+use torc_telemetry::spans::Tracer;
 use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::audit::Audit;
 use crate::bearers::{self, Bearers};
-use crate::budget::Budget;
+use crate::boot;
 use crate::classes::Classes;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
@@ -42,10 +45,8 @@ use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
 use crate::slow::SlowLog;
-use crate::spans::Tracer;
 use crate::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
 use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
-use crate::{boot, clock};
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
@@ -547,7 +548,7 @@ fn open(
         classes: Classes::default(),
         sketchers: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        forwards: crate::budget::Forwards::default(),
+        forwards: torc_driver::budget::Forwards::default(),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,

@@ -9,6 +9,8 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use torc_driver::Registers;
+use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
 use torc_links::LinkService;
 use torc_proto::{Access, Fault, Reason, TraceContext};
@@ -16,13 +18,13 @@ use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
+use torc_telemetry::spans::Tracer;
 use torc_tls::NodeTls;
 
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::audit::{Act, Audit};
 use crate::bearers::Bearers;
-use crate::budget::{Budget, Forwards};
 use crate::caller::Caller;
 use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
@@ -34,10 +36,8 @@ use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
 use crate::recipient::Recipient;
-use crate::registers::Registers;
 use crate::resp::RespDoor;
 use crate::slow::SlowLog;
-use crate::spans::Tracer;
 use crate::tls_dir::OwnAuthority;
 
 /// Default time limit of an operation.

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_driver::{NoQuorum, Wanted};
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_replication::{Condition, Locator, Outcome, Request};
@@ -20,7 +21,6 @@ use torc_ring::topology::{Command, RoutingTable, dropped_name};
 use torc_ring::{NodeId, Partition};
 
 use crate::kv::no_quorum;
-use crate::registers::{NoQuorum, Wanted};
 use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Interval between checks if no topology arrives.

@@ -37,6 +37,7 @@ use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_backup::{Backup, BackupError, Known, Location, PackWriter, Plan};
+use torc_driver::NoQuorum;
 use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
 use torc_proto::{Fault, Reason};
 use torc_record::{Epoch, NamespaceId, Record};
@@ -46,7 +47,6 @@ use torc_store::{SealedSlice, StoreError};
 
 use crate::moves::Throttle;
 use crate::recipient::Recipient;
-use crate::registers::NoQuorum;
 use crate::shared::{Shared, object_fault, stale, store_fault};
 
 use lacking::Ours;

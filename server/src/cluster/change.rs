@@ -21,13 +21,13 @@ use torc_ring::topology::{
     Command, MemberState, NewMember, Outcome, Topology, TopologyError, TransitionKind,
 };
 use torc_ring::{NodeId, Weight};
+use torc_telemetry::clock::unix_ms;
 
 use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
 use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::status::transition_to_wire;
 use super::target::resolve;
-use crate::clock::unix_ms;
 use crate::shared::{Shared, deadline_of};
 
 pub(super) async fn join(

@@ -12,10 +12,10 @@ use torc_group::GroupError;
 use torc_proto::v1::{EnrolNodeRequest, EnrolNodeResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
+use torc_telemetry::clock::unix_ms;
 use torc_tls::{AuthorityDigest, SigningRequest, TlsError};
 
 use crate::caller::Caller;
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 use crate::tls_dir::OwnAuthority;
 

@@ -15,8 +15,8 @@ use torc_ring::topology::{
     Arcs, Command, Counts, Generation, GenerationContent, GenerationShape, GenerationState,
     Outcome, Topology,
 };
+use torc_telemetry::clock::unix_ms;
 
-use crate::clock::unix_ms;
 use crate::generations::Source;
 use crate::kv::find_namespace;
 use crate::shared::Shared;
@@ -24,8 +24,10 @@ use crate::shared::Shared;
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Time for members to learn of a forced promotion.
 const FORCED_WAIT: Duration = Duration::from_secs(2);
-/// Time reserved for sending the answer before the deadline.
+/// Time reserved for reading the topology and sending the answer before the deadline.
 const TO_ANSWER: Duration = Duration::from_millis(200);
+/// Time reserved for sending the answer.
+const TO_SEND: Duration = Duration::from_millis(50);
 
 pub(super) async fn change(
     shared: &Arc<Shared>,
@@ -81,13 +83,12 @@ pub(super) async fn change(
 
 /// The topology after a change, read while there is time to answer.
 async fn changed(shared: &Shared, deadline: Instant) -> Result<Arc<Topology>, Fault> {
-    let read = shared.group.read_current(before(deadline)).await;
+    let read = shared.group.read_current(before(deadline, TO_SEND)).await;
     read.map_err(|error| Fault::from(error).after_change())
 }
 
-/// The last moment to begin an answer.
-fn before(deadline: Instant) -> Instant {
-    deadline.checked_sub(TO_ANSWER).unwrap_or(deadline)
+fn before(deadline: Instant, time: Duration) -> Instant {
+    deadline.checked_sub(time).unwrap_or(deadline)
 }
 
 async fn reserve(
@@ -168,21 +169,28 @@ pub(super) async fn heard(
     forced: bool,
     deadline: Instant,
 ) -> Result<BTreeSet<NodeId>, Fault> {
-    let to_answer = before(deadline);
+    let to_answer = before(deadline, TO_ANSWER);
     let until = if forced {
         to_answer.min(Instant::now() + FORCED_WAIT)
     } else {
         to_answer
     };
+    let mut known = None;
     let unheard = loop {
-        let topology = shared.group.read_current(to_answer).await?;
-        let unheard = topology.unheard(namespace);
+        let read = shared.group.read_current(before(deadline, TO_SEND));
+        let unheard = match (read.await, known) {
+            (Ok(topology), _) => topology.unheard(namespace),
+            // The group has lost its leader meanwhile: nobody is known to have heard of it since.
+            (Err(_), Some(unheard)) => break unheard,
+            (Err(error), None) => return Err(error.into()),
+        };
         if unheard.is_empty() {
             return Ok(unheard);
         }
         if Instant::now() + ASK_AGAIN >= until {
             break unheard;
         }
+        known = Some(unheard);
         tokio::time::sleep(ASK_AGAIN).await;
     };
     if forced {

@@ -17,9 +17,9 @@ use torc_ring::topology::{
     Command, Losses, MemberState, Proposal, Sizes, Topology, TopologyError, TransitionKind,
 };
 use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
+use torc_telemetry::clock::unix_ms;
 
 use super::status::ask;
-use crate::clock::unix_ms;
 use crate::peers::within;
 use crate::shared::Shared;
 

@@ -26,9 +26,9 @@ use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 use torc_sketch::overlap::{KeySet, digest_of, seed_of};
 use torc_store::{Cursor, ScanLimits, ScanPage};
+use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, stale, store_fault};

@@ -20,12 +20,12 @@ use torc_ring::NodeId;
 use torc_ring::replicas::{Config, Mutations, Votes};
 use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
 use torc_store::StoreHealth;
+use torc_telemetry::clock::unix_ms;
 
 use torc_record::to_millis;
 
 use super::generation;
 use super::plan::{kind_to_wire, replaced, replicas_after};
-use crate::clock::unix_ms;
 use crate::peers::within;
 use crate::shared::Shared;
 

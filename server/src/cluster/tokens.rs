@@ -16,10 +16,10 @@ use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
     Bearer, BearerId, BearerToken, Command, Grants, JoinUses, Role, Roles, Scope, UnknownRole,
 };
+use torc_telemetry::clock::unix_ms;
 
 use super::enrol::{issuer_of, own_authority};
 use super::namespace::all_heard;
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// Time for members to learn of a new or revoked token.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
+use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
 use crate::hot::HotSettings;
-use crate::spans::TraceSettings;
 use crate::tls_dir::TlsDir;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.

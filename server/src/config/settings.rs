@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
+use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::ConfigError;
 use super::check::problem;
 use crate::hot::HotSettings;
-use crate::spans::TraceSettings;
 
 /// Settings for which a cluster's topology may have other values.
 #[derive(Debug, Clone, Default)]

@@ -32,8 +32,8 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use torc_proto::v1::{ExplainRequest, LoadSample, StatusRequest, StatusResponse};
 use torc_proto::{Fault, Reason};
+use torc_telemetry::clock::unix_ms;
 
-use crate::clock::unix_ms;
 use crate::cluster::{explain as explaining, status};
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 use history::{EVERY_MS, History, MOST_SAMPLES};

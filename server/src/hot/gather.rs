@@ -16,11 +16,11 @@ use torc_ring::topology::RoutingTable;
 use torc_sketch::hot_keys::{
     HotAnswer, HotKey, HotKeys, HotKeysOptions, Interval, NamespaceIntervals, NodeWindow, hottest,
 };
+use torc_telemetry::clock::unix_ms;
 
 use super::history::{Windows, decode, decode_only};
 use super::options_of;
 use super::series::{self, Grid};
-use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::peers::within;
 use crate::recipient::Recipient;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use torc_sketch::hot_keys::{HotKeysOptions, Interval, NamespaceIntervals, NodeWindow, hottest};
+use torc_telemetry::clock::unix_ms;
 
 use super::heat::Parts;
 use super::options_of;
 use super::trackers::{Cut, Delivery};
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// Time that a cut waits for the workers; later deliveries belong to the next interval.

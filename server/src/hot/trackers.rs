@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use torc_record::{Digest, NamespaceId};
 use torc_sketch::hot_keys::{HotKeysOptions, HotNamespaces, NamespaceIntervals};
+use torc_telemetry::clock::unix_ms;
 
 use super::heat::Parts;
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// The keeper's request to the trackers: to begin, if they have not, or to end an interval.

@@ -17,14 +17,14 @@ use torc_proto::{Fault, Reason, TraceContext, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
 use torc_replication::{Condition, Outcome, Request, Rules};
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
+use torc_telemetry::clock::unix_ms;
+use torc_telemetry::spans::add_context;
 
 use super::fault;
 use super::request::{Target, check_value, condition_of, find_namespace};
-use crate::clock::unix_ms;
 use crate::peers;
 use crate::recipient::Recipient;
 use crate::shared::{CallContext, Shared, store_fault};
-use crate::spans::add_context;
 
 /// Time for the lead to answer a get before this node runs it instead; each further get of a batch
 /// adds as much.

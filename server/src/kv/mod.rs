@@ -38,12 +38,12 @@ use torc_proto::v1::{
 };
 use torc_ring::Partition;
 use torc_ring::topology::Role;
+use torc_telemetry::spans::{Serving, context_of};
 
 use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::recipient::caller_of;
 use crate::shared::{CallContext, Shared, deadline_of};
-use crate::spans::{Serving, context_of};
 use item::Item;
 use started::Started;
 

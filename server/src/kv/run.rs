@@ -10,21 +10,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use torc_driver::budget::{LongValues, SMALL};
+use torc_driver::{Registers, Wanted};
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_replication::{Condition, Locator, Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Role, RoutingTable};
+use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{AtOnce, Item};
 use super::request::Target;
-use crate::budget::{LongValues, SMALL};
 use crate::hot;
 use crate::recipient::Recipient;
-use crate::registers::{Registers, Wanted};
 use crate::shared::{CallContext, Shared, stale};
-use crate::spans::TRACED_ITEMS;
 
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);

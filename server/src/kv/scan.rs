@@ -19,6 +19,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
+use torc_driver::NoQuorum;
+use torc_driver::budget::{Charge, TINY};
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
@@ -34,8 +36,6 @@ use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
 use crate::admission::stopping;
-use crate::budget::{Charge, TINY};
-use crate::registers::NoQuorum;
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;

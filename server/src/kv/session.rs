@@ -26,6 +26,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::{PollSemaphore, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
+use torc_driver::budget::{Charge, TINY};
+use torc_driver::{Begun, Mailbox, Told, Wanted};
 use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation as Asked;
 use torc_proto::v1::session_response::Outcome as Answer;
@@ -41,10 +43,8 @@ use super::item::Item;
 use super::request::Target;
 use super::run::{self, Routed, Task};
 use super::started::Started;
-use crate::budget::{Charge, TINY};
 use crate::caller::Caller;
 use crate::metrics::Operation;
-use crate::registers::{Begun, Mailbox, Told, Wanted};
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Operations of one session under way at a time; further ones wait in the connection's window.

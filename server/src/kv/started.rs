@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use torc_proto::{Fault, TraceContext};
 use torc_ring::Partition;
+use torc_telemetry::spans::Serving;
 
 use crate::metrics::Operation;
 use crate::shared::{CallContext, Shared};
 use crate::slow::Ended;
-use crate::spans::Serving;
 
 /// An operation that has started.
 pub(super) struct Started {

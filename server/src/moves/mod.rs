@@ -2,6 +2,7 @@
 //! reports the facts that advance the topology to the next stage, and watches receiving
 //! nodes.
 
+pub(crate) mod copier;
 mod reporter;
 pub(crate) mod retreat;
 pub(crate) mod slices;

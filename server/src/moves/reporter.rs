@@ -9,8 +9,8 @@ use tokio_util::task::TaskTracker;
 use torc_record::Epoch;
 use torc_ring::Partition;
 use torc_ring::topology::{Command, Fact, Report};
+use torc_telemetry::clock::unix_ms;
 
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// Facts in one command.

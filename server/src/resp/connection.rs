@@ -16,12 +16,12 @@ use std::time::Instant;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Duration, timeout};
+use torc_driver::budget::Charge;
 use torc_resp::{Limits, Parsed, Parser, ProtocolError, Reply, Version};
 
 use super::burst::Burst;
 use super::run;
 use super::session::{Session, Step};
-use crate::budget::Charge;
 use crate::connections::Connection;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 

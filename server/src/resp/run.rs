@@ -15,10 +15,10 @@ use torc_proto::v1::{Condition, DeleteRequest, GetRequest, GetResponse, PutReque
 use torc_proto::{Fault, Reason};
 use torc_record::MAX_VALUE_LEN;
 use torc_resp::{Entry, Expiry, KeyOp, KeyState, Reply, SetIf, SetOp};
+use torc_telemetry::clock::unix_ms;
 
 use super::burst::{Group, Place};
 use super::modify;
-use crate::clock::unix_ms;
 use crate::kv;
 use crate::shared::Shared;
 

@@ -10,11 +10,11 @@ use torc_resp::{
     Hello, Parsed, Reply, Request, Secret, Spec, Version, key_slot,
 };
 use torc_ring::topology::Role;
+use torc_telemetry::clock::unix_ms;
 
 use super::burst::{Burst, Place};
 use super::{cluster, errors, info, scan, table};
 use crate::caller::Caller;
-use crate::clock::unix_ms;
 use crate::shared::Shared;
 
 /// Fields of `CLIENT INFO` that clients read and that Torc does not have or measure.

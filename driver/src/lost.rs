@@ -22,8 +22,8 @@ use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
 
 use super::listing::Forgotten;
 use super::{Registers, Wanted, disk};
-use crate::clock::unix_ms;
 use crate::mutants::broken_rules;
+use torc_telemetry::clock::unix_ms;
 
 /// Writes under way are younger than this, so their ballots are above the raised floors.
 const UNDER_WAY: Duration = Duration::from_secs(10);

@@ -13,11 +13,11 @@ use crate::budget::Budget;
 
 /// The result of an operation. The bytes of a value stay charged while it is referenced; a value
 /// that does not fit the budget becomes a fault.
-pub(crate) type Told = Result<Outcome, Fault>;
+pub type Told = Result<Outcome, Fault>;
 
 /// Collects outcomes for one task, each with the number that the task gave its operation.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub struct Mailbox {
     budget: Arc<Budget>,
     state: Mutex<State>,
 }
@@ -29,7 +29,8 @@ struct State {
 }
 
 impl Mailbox {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Arc<Self> {
+    /// An empty one, whose values are charged to the budget.
+    pub fn new(budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::clone(budget),
             state: Mutex::default(),
@@ -70,7 +71,7 @@ impl Mailbox {
     }
 
     /// Waits for outcomes and moves them to `into`. Only one task may call this at a time.
-    pub(crate) async fn take(&self, into: &mut Vec<(u32, Told)>) {
+    pub async fn take(&self, into: &mut Vec<(u32, Told)>) {
         poll_fn(|context| {
             let mut state = self.state.lock();
             if state.told.is_empty() {

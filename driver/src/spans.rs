@@ -11,7 +11,7 @@ use torc_record::Digest;
 use torc_replication::{Envelope, Message, NumberTable, OpId, Outcome, Tag};
 use torc_ring::{NodeId, Partition};
 
-use crate::spans::{OpenSpan, Span};
+use torc_telemetry::spans::{OpenSpan, Span};
 
 /// Limit on the traced requests whose replies are awaited. The oldest is dropped first, because a
 /// message that a replica cannot handle is never answered.

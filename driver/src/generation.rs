@@ -10,12 +10,12 @@ use super::Registers;
 
 impl Registers {
     /// Whether this node can say for every key of a partition if a generation has it.
-    pub(crate) fn has_generation(&self, partition: Partition, id: NamespaceId) -> bool {
+    pub fn has_generation(&self, partition: Partition, id: NamespaceId) -> bool {
         self.keys.load().is_without(partition, id) || self.store.generation(partition, id).is_some()
     }
 
     /// A record of this node's store as clients read it; `None` if it is of an unknown generation.
-    pub(crate) fn as_read(&self, record: Record) -> Option<Record> {
+    pub fn as_read(&self, record: Record) -> Option<Record> {
         self.keys.load().as_read(record)
     }
 
@@ -23,7 +23,7 @@ impl Registers {
     ///
     /// # Errors
     /// [`StoreError::NotHeld`], and other errors of the store.
-    pub(crate) async fn page_of_generation(
+    pub async fn page_of_generation(
         self: &Arc<Self>,
         partition: Partition,
         id: NamespaceId,
@@ -55,7 +55,7 @@ impl Registers {
     ///
     /// # Errors
     /// [`StoreError::NotHeld`], and other errors of the store.
-    pub(crate) async fn key_in(
+    pub async fn key_in(
         self: &Arc<Self>,
         partition: Partition,
         id: NamespaceId,

@@ -1,8 +1,8 @@
-//! The replicas and coordinators of this node: drives the state machines of
-//! `torc-replication`, for both modes and any number of replicas.
+//! Drives the replicas and coordinators of a node: the state machines of `torc-replication`, for both modes and any number
+//! of replicas, with the store, the links to other nodes, and callers.
 //!
 //! ```text
-//! Kv service ─▶ shard: Coordinator ─▶ slot: Replica (this node's) ─▶ store
+//! caller ─▶ shard: Coordinator ─▶ slot: Replica (this node's) ─▶ store
 //!   ▲ mailbox ◀──┘  ▲      └───────▶ links ─▶ other nodes' shards
 //!                   └── answers ◀─── links ◀───────┘
 //! ```
@@ -14,12 +14,13 @@
 //! * `alone`: gets of a partition whose only reader is this node; `confirm`: gets that
 //!   need only a confirmation of other readers.
 //! * `metrics`: counters. `spans`: traces.
-//! * `slices`: sealed slices on their way to a receiving node.
+//! * `slices`: sealed slices that replicas ask for and serve.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
 //! * `upkeep`: periodic work: deadlines, retries, comparison, collection, repair.
 //! * `scrub`: finds damage. `lost`: recovers lost records from the other replicas.
 //! * `hints`: writes of `eventual` namespaces that nodes have missed.
+//! * [`budget`]: the memory limit for clients' requests and answers. [`mutants`]: rules that a test build breaks.
 //!
 //! Invariants:
 //! * Messages, writes and answers leave in the order in which they were decided: see
@@ -28,10 +29,19 @@
 //! * All operations of a key at this node go through one coordinator, so no ballot is
 //!   issued twice.
 //!
-//! Absent on purpose: every rule of replication.
+//! Absent on purpose: every rule of replication; the topology group; what clients send.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
 
 mod alone;
-mod begin;
+pub mod budget;
 mod confirm;
 mod disk;
 mod generation;
@@ -40,10 +50,10 @@ mod listing;
 mod lost;
 mod mailbox;
 mod metrics;
+pub mod mutants;
 mod operate;
 mod readings;
 mod replica_slot;
-#[cfg(feature = "backup")]
 mod same;
 mod scrub;
 mod shard;
@@ -69,21 +79,23 @@ use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
 use torc_store::{Store, StoreError};
 
 use crate::budget::{Budget, LongValues};
-use crate::clock::unix_ms;
 use crate::mutants::broken_rules;
-use crate::spans::Tracer;
 use alone::Alone;
 use hints::HintKeeper;
 use readings::Readings;
 use replica_slot::ReplicaSlot;
 use shard::Shard;
+use torc_telemetry::clock::unix_ms;
+use torc_telemetry::spans::Tracer;
 use turn::{Outbox, Turn};
 
-pub(crate) use begin::begin;
-pub(crate) use listing::NoQuorum;
-pub(crate) use mailbox::{Mailbox, Told};
-pub(crate) use metrics::RegisterMetrics;
-pub(crate) use operate::{Begun, Wanted};
+pub use listing::NoQuorum;
+pub use mailbox::{Mailbox, Told};
+pub use metrics::RegisterMetrics;
+pub use operate::{Begun, Wanted};
+pub use replica_slot::Reached;
+pub use slices::WantedSlices;
+pub use upkeep::run;
 
 /// Limit on operations under way, alone or of sessions, and again on those of batches. The others
 /// wait here, where waiting is free: rounds slowed down by too many others would be retried and add
@@ -99,9 +111,11 @@ const FETCHES_WAITING: usize = 4 * WINDOW;
 
 /// The identity of this node in its cluster.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Me {
-    pub(crate) node: NodeId,
-    pub(crate) slot: NodeSlot,
+pub struct Me {
+    /// Its id.
+    pub node: NodeId,
+    /// Its number in ballots.
+    pub slot: NodeSlot,
 }
 
 /// A write that has become durable, or has failed.
@@ -178,7 +192,7 @@ impl Keys {
 }
 
 /// The replicas and coordinators of one node.
-pub(crate) struct Registers {
+pub struct Registers {
     me: Me,
     partitions: Partitions,
     keys: ArcSwap<Keys>,
@@ -198,7 +212,7 @@ pub(crate) struct Registers {
     readings: Readings,
     fetches: mpsc::Sender<(NodeId, Envelope)>,
     unfetched: Mutex<Option<mpsc::Receiver<(NodeId, Envelope)>>>,
-    slices: mpsc::Sender<slices::Wanted>,
+    slices: mpsc::Sender<WantedSlices>,
     reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
     /// A batch may take all permits, and others must not wait for it.
@@ -222,7 +236,7 @@ impl std::fmt::Debug for Registers {
 impl Registers {
     /// Recovers this node's registers from its store. Sends milestones to `reports`, and requests
     /// for slices to `slices`.
-    fn recover(
+    pub fn recover(
         me: Me,
         partitions: Partitions,
         (store, budget): (Store, Arc<Budget>),
@@ -230,7 +244,7 @@ impl Registers {
         started: Instant,
         (reports, slices): (
             mpsc::UnboundedSender<replica_slot::Reached>,
-            mpsc::Sender<slices::Wanted>,
+            mpsc::Sender<WantedSlices>,
         ),
         (metrics, tracer): (RegisterMetrics, Option<Arc<Tracer>>),
     ) -> Self {
@@ -285,7 +299,7 @@ impl Registers {
     }
 
     /// Handles parcels from another node.
-    pub(crate) fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
+    pub fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
         let mut shards: [Vec<Parcel>; SHARDS] = Default::default();
         for parcel in parcels {
             shards[shard_of(parcel.envelope.partition)].push(parcel);
@@ -312,7 +326,7 @@ impl Registers {
     }
 
     /// Learns the namespaces of a topology, which must happen before the topology takes effect.
-    pub(crate) fn learn(&self, table: &RoutingTable) {
+    pub fn learn(&self, table: &RoutingTable) {
         let modes = table.namespaces.values();
         let keys = Keys {
             modes: modes.map(|each| (each.id, each.mode)).collect(),
@@ -334,7 +348,7 @@ impl Registers {
     }
 
     /// The rules for an internal operation; `None` if this node does not know the namespace.
-    pub(crate) fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
+    pub fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
         Some(match self.mode(namespace)? {
             NamespaceMode::Linearizable => Rules::Linearizable,
             NamespaceMode::Eventual => Rules::Eventual(torc_replication::Quorum::Majority),
@@ -343,14 +357,14 @@ impl Registers {
     }
 
     /// Applies a partition's configuration; configurations may arrive in any order.
-    pub(crate) fn configure(&self, config: &Arc<Config>) {
+    pub fn configure(&self, config: &Arc<Config>) {
         let mut turn = self.turn(config.partition);
         turn.configure(config);
         turn.end();
     }
 
     /// Discards the records of displaced replicas where that is allowed.
-    pub(crate) fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
+    pub fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
         for partition in self.known_partitions() {
             if may_discard(partition) {
                 let mut turn = self.turn(partition);
@@ -363,29 +377,29 @@ impl Registers {
     }
 
     /// Whether this node cannot reach another node or gets no answers from it.
-    pub(crate) fn is_out_of_reach(&self, node: NodeId) -> bool {
+    pub fn is_out_of_reach(&self, node: NodeId) -> bool {
         let links = &self.links;
         node != self.me.node && (links.is_unreachable(node) || links.is_silent(node))
     }
 
     /// The nodes that this node cannot reach or gets no answers from.
-    pub(crate) fn out_of_reach(&self) -> BTreeSet<NodeId> {
+    pub fn out_of_reach(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().silent
     }
 
     /// The nodes that have been unreachable, or have owed an answer, for long.
-    pub(crate) fn lost(&self) -> BTreeSet<NodeId> {
+    pub fn lost(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().lost
     }
 
     /// The configuration that this node's replica of a partition acts in.
-    pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
+    pub fn config(&self, partition: Partition) -> Option<Arc<Config>> {
         let shard = self.shards[shard_of(partition)].lock();
         shard.slots.get(&partition)?.replica.config().cloned()
     }
 
     /// Whether the replica here is one of those that read a partition.
-    pub(crate) fn reads(&self, partition: Partition) -> bool {
+    pub fn reads(&self, partition: Partition) -> bool {
         let config = self.config(partition);
         config.is_some_and(|config| {
             let me = config.index(self.me.node);

@@ -46,7 +46,7 @@ const COLLECT_OLDER_THAN: Duration = Duration::from_secs(10);
 const COLLECT_EVERY: u64 = 4;
 
 /// Runs all periodic work until the node stops; `worker` is the runtime of the streams to peers.
-pub(crate) fn run(
+pub fn run(
     registers: &Arc<Registers>,
     scratch: &Scratch,
     tasks: &TaskTracker,

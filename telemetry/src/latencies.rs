@@ -13,7 +13,7 @@ use torc_proto::load::{BUCKETS, bound_us, bucket_of};
 
 /// The histogram. Cloning shares it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Latencies(Arc<Counts>);
+pub struct Latencies(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -22,7 +22,8 @@ struct Counts {
 }
 
 impl Latencies {
-    pub(crate) fn observe(&self, elapsed: Duration) {
+    /// Counts a request.
+    pub fn observe(&self, elapsed: Duration) {
         // Rounded up, so that each time is at most the bound of its bucket.
         let bucket =
             bucket_of(u64::try_from(elapsed.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
@@ -32,7 +33,8 @@ impl Latencies {
     }
 
     /// Counts by bucket, since the start.
-    pub(crate) fn counts(&self) -> [u64; BUCKETS] {
+    #[must_use]
+    pub fn counts(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|bucket| self.0.buckets[bucket].load(Ordering::Relaxed))
     }
 }

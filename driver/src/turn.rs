@@ -27,7 +27,7 @@ use super::mailbox::Mailbox;
 use super::replica_slot::{Deferred, ReplicaSlot};
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
-use crate::spans::{OpenSpan, Span, Tracer};
+use torc_telemetry::spans::{OpenSpan, Span, Tracer};
 
 pub(super) struct Turn<'a> {
     registers: &'a Registers,
@@ -358,7 +358,7 @@ impl<'a> Turn<'a> {
                     let _ = self.registers.reports.send((partition, milestone));
                 }
                 Deferred::CopySlices(from, epoch) => {
-                    let wanted = slices::Wanted {
+                    let wanted = slices::WantedSlices {
                         partition,
                         from,
                         epoch,

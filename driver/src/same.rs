@@ -13,7 +13,7 @@ use crate::mutants::broken_rules;
 impl Registers {
     /// Whether the store holds exactly the records of the partition that a quorum holds. If so, it
     /// has every write that was acknowledged before the call. Reads no records.
-    pub(crate) async fn holds_the_same(
+    pub async fn holds_the_same(
         self: &Arc<Self>,
         partition: Partition,
         deadline: Instant,

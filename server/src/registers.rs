@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use torc_driver::{Me, Reached, Registers};
 use torc_links::{Contact, Directory, Inbox, LinkOptions, Links, Parcel, Whoami};
 use torc_proto::Fault;
 use torc_record::Layer;
@@ -14,10 +15,8 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
 use torc_tls::NodeTls;
 
-use super::replica_slot::Reached;
-use super::{Me, Registers, slices, upkeep};
 use crate::generations;
-use crate::moves::Reporter;
+use crate::moves::{Reporter, copier};
 use crate::shared::Shared;
 
 /// The members known to this node.
@@ -105,8 +104,8 @@ pub(crate) fn begin(
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
     registers.learn(table);
-    upkeep::run(&registers, &shared.scratch, tasks, &shared.cancel, &worker);
-    slices::run(shared, &registers, wanted, tasks);
+    torc_driver::run(&registers, &shared.scratch, tasks, &shared.cancel, &worker);
+    copier::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(
         Arc::clone(shared),
         Reporter::start(shared, tasks),

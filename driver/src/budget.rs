@@ -32,20 +32,20 @@ use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 
 /// Requests up to this size may use the last quarter.
-pub(crate) const SMALL: usize = 64 << 10;
+pub const SMALL: usize = 64 << 10;
 /// Charging a value of up to this size would cost more than holding it.
-pub(crate) const TINY: usize = 4 << 10;
+pub const TINY: usize = 4 << 10;
 /// Values that gets are reading, or that other nodes are reading for this one, bytes.
 const READING: usize = 4 << 20;
 /// A long value takes permits of this many bytes.
 const PERMIT_BYTES: usize = 64 << 10;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Interval at which waiters look for room.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Counts the bytes held for clients.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     bound: usize,
     held: AtomicUsize,
     refused: AtomicU64,
@@ -55,13 +55,15 @@ pub(crate) struct Budget {
 
 /// Charged bytes, released on drop.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     budget: Arc<Budget>,
     bytes: AtomicUsize,
 }
 
 impl Budget {
-    pub(crate) fn new(bound: usize) -> Arc<Self> {
+    /// A budget of this many bytes.
+    #[must_use]
+    pub fn new(bound: usize) -> Arc<Self> {
         Arc::new(Self {
             bound,
             held: AtomicUsize::new(0),
@@ -70,16 +72,18 @@ impl Budget {
         })
     }
 
-    pub(crate) const fn bound(&self) -> usize {
+    /// The limit, bytes.
+    pub const fn bound(&self) -> usize {
         self.bound
     }
 
-    pub(crate) fn held(&self) -> usize {
+    /// Bytes that are charged.
+    pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
     /// Number of refusals.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
@@ -93,12 +97,12 @@ impl Budget {
     }
 
     /// Whether a request that already has this many bytes may send more.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+    pub fn has_room(&self, bytes: usize) -> bool {
         self.held() < self.bound_of(bytes)
     }
 
     /// Charges all bytes or none.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Charge, Fault> {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Charge, Fault> {
         self.try_take(bytes).ok_or_else(|| self.refuse())
     }
 
@@ -108,7 +112,7 @@ impl Budget {
     }
 
     /// Charges bytes that are held already, without a limit.
-    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Charge {
+    pub fn force(self: &Arc<Self>, bytes: usize) -> Charge {
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Charge {
             budget: Arc::clone(self),
@@ -117,11 +121,7 @@ impl Budget {
     }
 
     /// Waits for room until `until`.
-    pub(crate) async fn wait(
-        self: &Arc<Self>,
-        bytes: usize,
-        until: Instant,
-    ) -> Result<Charge, Fault> {
+    pub async fn wait(self: &Arc<Self>, bytes: usize, until: Instant) -> Result<Charge, Fault> {
         loop {
             if let Some(charge) = self.try_take(bytes) {
                 return Ok(charge);
@@ -134,13 +134,13 @@ impl Budget {
     }
 
     /// The longest value that was charged, at least 4 KiB.
-    pub(crate) fn longest(&self) -> usize {
+    pub fn longest(&self) -> usize {
         self.longest.load(Ordering::Relaxed)
     }
 
     /// Returns the value, charged while it is referenced. Not for values that the store keeps in
     /// memory.
-    pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Result<Bytes, Fault> {
+    pub fn hold(self: &Arc<Self>, value: Bytes) -> Result<Bytes, Fault> {
         if value.len() <= TINY {
             return Ok(value);
         }
@@ -149,7 +149,8 @@ impl Budget {
         Ok(charge.hold(value))
     }
 
-    pub(crate) fn refuse(&self) -> Fault {
+    /// Counts a refusal, and says what to do.
+    pub fn refuse(&self) -> Fault {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let message = "the node is at its memory limit for requests and answers \
                        (--in-flight-mib), and nothing was changed: retry later, ask for less at \
@@ -160,12 +161,12 @@ impl Budget {
 
 impl Charge {
     /// The number of charged bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Changes the charge without checking the limit. Callers must not call this concurrently.
-    pub(crate) fn set(&self, bytes: usize) {
+    pub fn set(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         if bytes >= before {
             self.budget
@@ -179,7 +180,7 @@ impl Charge {
     }
 
     /// Returns the bytes, which keep the charge while they are referenced.
-    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+    pub fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Charged {
             bytes,
             _charge: self,
@@ -195,7 +196,7 @@ impl Drop for Charge {
 
 /// Permits to read long values, which are charged to the budget only after they have been read.
 #[derive(Debug)]
-pub(crate) struct LongValues(Semaphore);
+pub struct LongValues(Semaphore);
 
 impl Default for LongValues {
     fn default() -> Self {
@@ -206,11 +207,12 @@ impl Default for LongValues {
 impl LongValues {
     /// The most permits that one caller can take.
     #[expect(clippy::cast_possible_truncation, reason = "64")]
-    pub(crate) const ALL: u32 = (READING / PERMIT_BYTES) as u32;
+    pub const ALL: u32 = (READING / PERMIT_BYTES) as u32;
 
     /// Permits for a value of this length; 0 for short values, which the limit on operations
     /// bounds.
-    pub(crate) fn permits_of(bytes: usize) -> u32 {
+    #[must_use]
+    pub fn permits_of(bytes: usize) -> u32 {
         if bytes <= PERMIT_BYTES {
             0
         } else {
@@ -219,7 +221,7 @@ impl LongValues {
     }
 
     /// Waits for permits, at most [`ALL`](Self::ALL); `None` if there are too few by `until`.
-    pub(crate) async fn take(&self, permits: u32, until: Instant) -> Option<SemaphorePermit<'_>> {
+    pub async fn take(&self, permits: u32, until: Instant) -> Option<SemaphorePermit<'_>> {
         let waiting = self.0.acquire_many(permits.min(Self::ALL));
         let taken = tokio::time::timeout_at(until.into(), waiting).await;
         taken.ok()?.ok()
@@ -229,7 +231,7 @@ impl LongValues {
 /// Permits for long values that other nodes read for this one. Those of one node take half of them
 /// at most: a node that does not answer keeps them until the deadline, and must not delay the rest.
 #[derive(Debug, Default)]
-pub(crate) struct Forwards {
+pub struct Forwards {
     all: LongValues,
     by_node: Mutex<HashMap<NodeId, Arc<Semaphore>>>,
 }
@@ -239,7 +241,7 @@ impl Forwards {
 
     /// Waits for permits, at most half of all; `None` if there are none to wait for, or too few by
     /// `until`.
-    pub(crate) async fn take(
+    pub async fn take(
         &self,
         node: NodeId,
         permits: u32,

@@ -17,7 +17,7 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 static SHIFT_MS: AtomicI64 = AtomicI64::new(0);
 
 /// Unix milliseconds, 0 before 1970.
-pub(crate) fn unix_ms() -> u64 {
+pub fn unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, to_millis)
@@ -26,7 +26,7 @@ pub(crate) fn unix_ms() -> u64 {
 
 /// Unix nanoseconds of a past moment, by the current wall clock.
 #[cfg(feature = "otlp")]
-pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
+pub fn unix_ns_of(moment: std::time::Instant) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let at = since.unwrap_or_default().saturating_sub(moment.elapsed());
     let shift_ns = SHIFT_MS.load(Ordering::Relaxed).saturating_mul(1_000_000);
@@ -36,7 +36,7 @@ pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
 }
 
 /// Reads the file now, so that the node starts with the shifted clock, and again periodically.
-pub(crate) fn watch_shift(file: PathBuf) -> impl Future<Output = ()> {
+pub fn watch_shift(file: PathBuf) -> impl Future<Output = ()> {
     tracing::warn!(file = %file.display(), "the wall clock follows this file");
     read_shift(&file);
     async move {

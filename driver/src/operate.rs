@@ -17,18 +17,23 @@ use crate::budget::{LongValues, SMALL};
 
 /// An operation on a key, as its caller requests it.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    pub(crate) partition: Partition,
-    pub(crate) at: Locator,
-    pub(crate) rules: Rules,
-    pub(crate) request: Request,
-    pub(crate) deadline: Instant,
+pub struct Wanted {
+    /// The partition of its key.
+    pub partition: Partition,
+    /// Its key.
+    pub at: Locator,
+    /// The mode of its namespace.
+    pub rules: Rules,
+    /// What to do.
+    pub request: Request,
+    /// When it ends at the latest.
+    pub deadline: Instant,
     /// The caller's span, if it is traced.
-    pub(crate) trace: Option<TraceContext>,
+    pub trace: Option<TraceContext>,
 }
 
 /// Operations under way. Dropping this abandons those without an outcome.
-pub(crate) struct Begun {
+pub struct Begun {
     registers: Arc<Registers>,
     /// By number: the operation's shard and its id there; `None` once it is answered.
     ops: Vec<Option<(usize, OpId)>>,
@@ -36,7 +41,7 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// No operations yet.
-    pub(crate) const fn new(registers: Arc<Registers>) -> Self {
+    pub const fn new(registers: Arc<Registers>) -> Self {
         Self {
             registers,
             ops: Vec::new(),
@@ -45,7 +50,7 @@ impl Begun {
 
     /// Starts operations with one visit to each shard. Each outcome is delivered to `mailbox` with
     /// the number given here. The caller bounds the number of operations under way.
-    pub(crate) fn start(
+    pub fn start(
         &mut self,
         mailbox: &Arc<Mailbox>,
         wanted: impl IntoIterator<Item = (u32, Wanted)>,
@@ -89,7 +94,7 @@ impl Begun {
     }
 
     /// Frees the number of an operation that was answered.
-    pub(crate) fn answered(&mut self, number: u32) {
+    pub fn answered(&mut self, number: u32) {
         if let Some(op) = self.ops.get_mut(number as usize) {
             *op = None;
         }
@@ -115,19 +120,19 @@ impl Drop for Begun {
 
 impl Registers {
     /// Permits for client operations: the caller holds one for each operation under way.
-    pub(crate) fn places(&self) -> PollSemaphore {
+    pub fn places(&self) -> PollSemaphore {
         PollSemaphore::new(Arc::clone(&self.window))
     }
 
     /// Runs an operation on a key. Returns its outcome by its deadline at the latest.
-    pub(crate) async fn operate(self: &Arc<Self>, wanted: Wanted) -> Outcome {
+    pub async fn operate(self: &Arc<Self>, wanted: Wanted) -> Outcome {
         let unanswered = unanswered(&wanted.request);
         let told = self.operate_many(vec![wanted]).await.pop();
         told.and_then(Result::ok).unwrap_or(unanswered)
     }
 
     /// The permits that an operation takes to read a long value.
-    pub(crate) fn permits_of(
+    pub fn permits_of(
         &self,
         request: &Request,
         (namespace, digest, key): (NamespaceId, &Digest, &Key),
@@ -143,7 +148,7 @@ impl Registers {
     /// key run one after another, in this order.
     ///
     /// Long values are read only as far as there is room for them.
-    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
+    pub async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
         let mut told = Vec::with_capacity(wanted.len());
         let (mut next, mut permits) = (Vec::with_capacity(wanted.len()), 0);
         for it in wanted {

@@ -8,7 +8,7 @@
 //! * Finished spans wait in a bounded queue for `otlp`, a thread with its own runtime that
 //!   sends them. No request waits: spans that do not fit are dropped and counted.
 //! * State machines do not know about spans. Their drivers keep track of the span of each
-//!   operation and message (`registers::spans`).
+//!   operation and message (`torc-driver`).
 //!
 //! Spans contain no keys and no values.
 
@@ -32,12 +32,12 @@ use tonic::metadata::MetadataMap;
 use torc_proto::{Fault, TRACEPARENT, TraceContext};
 use torc_ring::Partition;
 
-pub(crate) use metrics::SpanMetrics;
+pub use metrics::SpanMetrics;
 
 /// Capacity of the queue of spans, about 150 bytes each.
 const MOST_WAITING: usize = 8_192;
 /// Items of a batch that are traced: a few show what happens to the others.
-pub(crate) const TRACED_ITEMS: usize = 8;
+pub const TRACED_ITEMS: usize = 8;
 /// Time to send the last spans when the node stops.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
@@ -56,9 +56,11 @@ pub struct TraceSettings {
     not(feature = "otlp"),
     expect(dead_code, reason = "only a build that sends spans reads them")
 )]
-pub(crate) struct OpenSpan {
-    pub(crate) name: &'static str,
-    pub(crate) context: TraceContext,
+pub struct OpenSpan {
+    /// What it is.
+    pub name: &'static str,
+    /// Its own place in the trace.
+    pub context: TraceContext,
     /// `None` for the first span of its trace.
     parent: Option<[u8; 8]>,
     began: Instant,
@@ -66,7 +68,8 @@ pub(crate) struct OpenSpan {
 
 impl OpenSpan {
     /// A child of another span.
-    pub(crate) fn child(parent: TraceContext, name: &'static str, began: Instant) -> Self {
+    #[must_use]
+    pub fn child(parent: TraceContext, name: &'static str, began: Instant) -> Self {
         let (span_id, parent_id) = (rand::random(), parent.span_id());
         Self {
             name,
@@ -87,7 +90,8 @@ impl OpenSpan {
     }
 
     /// Ends the span now.
-    pub(crate) fn end(self, outcome: &'static str) -> Span {
+    #[must_use]
+    pub fn end(self, outcome: &'static str) -> Span {
         Span {
             ended: Instant::now(),
             is_served: false,
@@ -101,23 +105,24 @@ impl OpenSpan {
 
 /// A span that has ended.
 #[derive(Debug, Clone)]
-#[cfg_attr(
-    not(feature = "otlp"),
-    expect(dead_code, reason = "only a build that sends spans reads them")
-)]
-pub(crate) struct Span {
-    pub(crate) open: OpenSpan,
-    pub(crate) ended: Instant,
+pub struct Span {
+    /// What it was.
+    pub open: OpenSpan,
+    /// When it ended.
+    pub ended: Instant,
     /// Whether it serves a request, rather than part of one.
-    pub(crate) is_served: bool,
-    pub(crate) is_error: bool,
-    pub(crate) partition: Option<Partition>,
-    pub(crate) outcome: &'static str,
+    pub is_served: bool,
+    /// Whether it failed.
+    pub is_error: bool,
+    /// The partition, if it is about one.
+    pub partition: Option<Partition>,
+    /// How it ended.
+    pub outcome: &'static str,
 }
 
 /// Records the spans of a node.
 #[derive(Debug)]
-pub(crate) struct Tracer {
+pub struct Tracer {
     /// An operation without a caller's trace context is traced if a random 64-bit number is below
     /// this.
     threshold: u64,
@@ -134,9 +139,13 @@ impl Tracer {
     /// The system's error if it cannot start a thread.
     #[cfg_attr(
         not(feature = "otlp"),
-        expect(unused_variables, reason = "nothing is sent")
+        expect(
+            unused_variables,
+            clippy::needless_pass_by_value,
+            reason = "nothing is sent"
+        )
     )]
-    pub(crate) fn begin(
+    pub fn begin(
         settings: &TraceSettings,
         instance: String,
         metrics: SpanMetrics,
@@ -159,7 +168,7 @@ impl Tracer {
     }
 
     /// Waits briefly until the last spans were sent.
-    pub(crate) async fn close(&self) {
+    pub async fn close(&self) {
         // Spans still unsent are lost.
         let _ = tokio::time::timeout(2 * LAST_SPANS, self.ended.cancelled()).await;
     }
@@ -178,7 +187,7 @@ impl Tracer {
     }
 
     /// Queues a span for sending, or drops it. Never waits.
-    pub(crate) fn record(&self, span: Span) {
+    pub fn record(&self, span: Span) {
         if self.queue.try_send(span).is_err() {
             self.metrics.dropped_full.inc();
         }
@@ -187,7 +196,7 @@ impl Tracer {
 
 /// A traced request being served. Dropping it records that the caller has abandoned it.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub struct Serving {
     tracer: Arc<Tracer>,
     open: OpenSpan,
     fault: Option<&'static str>,
@@ -196,7 +205,8 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// `None` if the request is not traced.
-    pub(crate) fn begin(
+    #[must_use]
+    pub fn begin(
         tracer: Option<&Arc<Tracer>>,
         parent: Option<TraceContext>,
         name: &'static str,
@@ -211,11 +221,13 @@ impl Serving {
     }
 
     /// The trace context for work on behalf of this request.
-    pub(crate) const fn context(&self) -> TraceContext {
+    #[must_use]
+    pub const fn context(&self) -> TraceContext {
         self.open.context
     }
 
-    pub(crate) fn end(mut self, fault: Option<&Fault>) {
+    /// Ends it: `None` is success.
+    pub fn end(mut self, fault: Option<&Fault>) {
         self.is_over = true;
         self.fault = fault.map(|fault| fault.reason.as_str_name());
     }
@@ -234,12 +246,13 @@ impl Drop for Serving {
 }
 
 /// The trace context of a call; `None` if it is malformed.
-pub(crate) fn context_of(metadata: &MetadataMap) -> Option<TraceContext> {
+#[must_use]
+pub fn context_of(metadata: &MetadataMap) -> Option<TraceContext> {
     TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
 }
 
 /// Adds the trace context to a call.
-pub(crate) fn add_context(metadata: &mut MetadataMap, trace: Option<TraceContext>) {
+pub fn add_context(metadata: &mut MetadataMap, trace: Option<TraceContext>) {
     if let Some(value) = trace.and_then(|trace| trace.to_traceparent().try_into().ok()) {
         metadata.insert(TRACEPARENT, value);
     }

@@ -84,18 +84,19 @@ impl Drop for Forgotten<'_> {
 }
 
 /// Values of a stretch of a partition, in ring order, and where to continue.
-pub(crate) struct Found {
-    pub(crate) records: Vec<Record>,
+pub struct Found {
+    /// The records.
+    pub records: Vec<Record>,
     /// `None` at the end of the partition.
-    pub(crate) next: Option<Locator>,
+    pub next: Option<Locator>,
 }
 
 /// No quorum answered in time.
-pub(crate) struct NoQuorum;
+pub struct NoQuorum;
 
 impl Registers {
     /// The values of a partition after a key, as many as fit a page.
-    pub(crate) async fn list(
+    pub async fn list(
         self: &Arc<Self>,
         partition: Partition,
         after: Option<KeyId>,
@@ -120,7 +121,7 @@ impl Registers {
 
     /// The values of a filtered page; `None` if the page is not what a quorum holds, or no replica
     /// answers at once.
-    pub(crate) async fn list_filtered(
+    pub async fn list_filtered(
         self: &Arc<Self>,
         partition: Partition,
         after: Option<KeyId>,

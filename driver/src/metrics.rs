@@ -62,7 +62,7 @@ impl EventualMetrics {
 
 /// The counters of a node's registers. Cloning shares them.
 #[derive(Debug, Clone)]
-pub(crate) struct RegisterMetrics {
+pub struct RegisterMetrics {
     reads: Paths,
     writes: Paths,
     unknown: Counter,
@@ -76,7 +76,8 @@ pub(crate) struct RegisterMetrics {
 }
 
 impl RegisterMetrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    /// Registers them.
+    pub fn register(registry: &mut Registry) -> Self {
         let operations = Family::<Labels, Counter>::default();
         registry.register(
             "register_operations",

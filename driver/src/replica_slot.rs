@@ -16,7 +16,7 @@ use super::disk::Disk;
 use crate::mutants::broken_rules;
 
 /// A milestone to report to the topology group.
-pub(crate) type Reached = (Partition, Milestone);
+pub type Reached = (Partition, Milestone);
 
 pub(super) struct ReplicaSlot {
     pub(super) replica: Replica,

@@ -16,7 +16,7 @@ struct Labels {
     not(feature = "otlp"),
     expect(dead_code, reason = "only a build that sends spans counts them")
 )]
-pub(crate) struct SpanMetrics {
+pub struct SpanMetrics {
     pub(super) sent: Counter,
     /// Spans dropped because the queue was full.
     pub(super) dropped_full: Counter,
@@ -25,7 +25,8 @@ pub(crate) struct SpanMetrics {
 }
 
 impl SpanMetrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    /// Registers them.
+    pub fn register(registry: &mut Registry) -> Self {
         let sent = Counter::default();
         let help = "Spans that a collector accepted";
         registry.register("spans_sent", help, sent.clone());

@@ -13,7 +13,7 @@ use torc_ring::Partition;
 use super::spans::{coordinated, coordinator};
 use super::{Mailbox, Registers, Wanted};
 use crate::mutants::broken_rules;
-use crate::spans::OpenSpan;
+use torc_telemetry::spans::OpenSpan;
 
 /// Values read at a time. The memory budget is charged only after the read, whatever their length.
 const READS_AT_ONCE: usize = 32;

@@ -1,0 +1,14 @@
+//! What a node tells of itself: log lines, spans of single operations, times of requests, and the clock that they are
+//! stamped with.
+//!
+//! * [`log`]: logs on standard error.
+//! * [`spans`]: traces, sent to a collector.
+//! * [`latencies`]: a histogram of request times.
+//! * [`clock`]: the wall clock.
+//!
+//! Absent on purpose: which metrics a node has, and how they are served.
+
+pub mod clock;
+pub mod latencies;
+pub mod log;
+pub mod spans;
