@@ -12,12 +12,12 @@ use arc_swap::ArcSwap;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
+use torc_access::caller::Caller;
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 use torc_ring::topology::{Holder, Holders, Topology};
 use torc_telemetry::clock::unix_ms;
 
-use crate::caller::Caller;
 use crate::shared::Shared;
 
 /// Interval of the check for expired tokens.

@@ -27,10 +27,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
+use torc_access::caller::Caller;
 use torc_proto::Access;
 use torc_tls::{Door, NodeTls, TlsStream};
 
-use crate::caller::Caller;
 use crate::shared::Shared;
 
 /// Time limit for the greeting.

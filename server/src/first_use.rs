@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_access::tls_dir::OwnAuthority;
 use torc_proto::v1::{CreateTokenRequest, CreateTokenResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::Role;
@@ -12,7 +13,6 @@ use torc_record::to_millis;
 
 use crate::cluster::{issuer_of, tokens};
 use crate::shared::Shared;
-use crate::tls_dir::OwnAuthority;
 
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_millis(200);

@@ -9,12 +9,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use torc_access::caller::Caller;
 use torc_proto::v1::{HotKeysRequest, StatusRequest};
 use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
 
 use crate::bearers::holder_of;
-use crate::caller::Caller;
 use crate::cluster::status;
 use crate::console;
 use crate::hot;

@@ -3,7 +3,8 @@
 //! This crate is the edge: sockets, randomness and tasks live here. The pure crates make the
 //! decisions: `torc-ring` on placement, `torc-replication` on operations, which `torc-driver` runs.
 //! `torc-store` keeps the data, `torc-group` agrees on the topology, `torc-links` carries messages
-//! between replicas, and `torc-telemetry` has logs, spans and the clock.
+//! between replicas, `torc-access` tells who may do what, and `torc-telemetry` has logs, spans and the
+//! clock.
 //!
 //! Map:
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
@@ -11,10 +12,8 @@
 //!   older copy or a clone of it.
 //! * `shared`: state that all parts of a node share.
 //! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
-//!   `caller`: authentication and authorisation; `bearers`: valid tokens; `audit`: the audit log;
-//!   `renewal`: replaced certificates; `rotation`: a node's part in replacing the authority;
-//!   `tls_dir`: the certificates and the authority of a secure node; `enrolment`: joining with a
-//!   token, which `cluster::enrol` accepts and `attempts` limits; `first_use`: the first tokens;
+//!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
+//!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: the web page.
 //! * `resp`: the server for Redis clients.
 //! * `admission`: the limit of concurrent operations.
@@ -37,13 +36,10 @@
 
 mod admission;
 mod adopt;
-mod attempts;
-mod audit;
 #[cfg(feature = "backup")]
 mod backup;
 mod bearers;
 mod boot;
-mod caller;
 mod classes;
 mod cluster;
 pub mod config;
@@ -51,7 +47,6 @@ mod connections;
 mod console;
 mod data_dir;
 mod disk_faults;
-mod enrolment;
 mod first_use;
 mod founding;
 mod generations;
@@ -76,11 +71,10 @@ mod rotation;
 mod shared;
 mod slow;
 mod sweep;
-mod tls_dir;
 pub mod variables;
 
 pub use data_dir::DataDirError;
-pub use enrolment::EnrolError;
 pub use first_use::FirstUse;
 pub use node::{Node, NodeError};
-pub use tls_dir::TlsDirError;
+pub use torc_access::enrolment::EnrolError;
+pub use torc_access::tls_dir::TlsDirError;

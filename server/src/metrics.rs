@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use torc_access::audit::AuditMetrics;
 use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
 use torc_proto::load::BUCKETS;
@@ -20,7 +21,6 @@ use torc_proto::{Fault, Reason};
 use torc_telemetry::latencies::Latencies;
 use torc_telemetry::spans::SpanMetrics;
 
-use crate::audit::AuditMetrics;
 use crate::resp::RespMetrics;
 
 /// A client's operation.

@@ -12,6 +12,10 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use torc_access::attempts::Attempts;
+use torc_access::audit::Audit;
+use torc_access::enrolment::{self, EnrolError};
+use torc_access::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
 use torc_driver::budget::Budget;
 use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
@@ -25,8 +29,6 @@ use torc_telemetry::spans::Tracer;
 use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
-use crate::attempts::Attempts;
-use crate::audit::Audit;
 use crate::bearers::{self, Bearers};
 use crate::boot;
 use crate::classes::Classes;
@@ -35,7 +37,6 @@ use crate::connections::{Connection, Places};
 use crate::console::{self, Console};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
-use crate::enrolment::{self, EnrolError};
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot::{self, Hot};
@@ -45,7 +46,6 @@ use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
 use crate::slow::SlowLog;
-use crate::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
 use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
 
 /// Time for callers to move to other nodes when the node stops.

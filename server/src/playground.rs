@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use torc_access::tls_dir::{TlsDir, TlsDirError};
+
 use crate::config::{ConfigError, RawSettings};
 use crate::first_use::FirstUse;
 use crate::node::{Node, NodeError};
-use crate::tls_dir::{TlsDir, TlsDirError};
 
 /// Number and ports of the nodes.
 #[derive(Debug, Clone)]

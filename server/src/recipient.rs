@@ -13,6 +13,7 @@ use futures::future::Either;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
+use torc_access::caller::Caller;
 use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Names, Reason, wrong_cluster};
 use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, RoutingTable};
@@ -20,7 +21,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bearers::holder_of;
-use crate::caller::Caller;
 use crate::identity::Membership;
 use crate::shared::Shared;
 

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use torc_access::tls_dir::{OwnAuthority, TlsDirError};
 use torc_tls::NodeTls;
 
 use crate::rotation::Turn;
 use crate::shared::Shared;
-use crate::tls_dir::{OwnAuthority, TlsDirError};
 
 /// Interval at which the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use torc_access::tls_dir::{OwnAuthority, TlsDirError};
 use torc_proto::v1::{GiveAuthorityRequest, GiveAuthorityResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
@@ -15,7 +16,6 @@ use torc_tls::{Authority, AuthorityDigest, CertificateFacts};
 
 use crate::peers::within;
 use crate::shared::Shared;
-use crate::tls_dir::{OwnAuthority, TlsDirError};
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PROPOSE_TIME: Duration = Duration::from_secs(5);

@@ -9,6 +9,10 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use torc_access::attempts::Attempts;
+use torc_access::audit::{Act, Audit};
+use torc_access::caller::Caller;
+use torc_access::tls_dir::OwnAuthority;
 use torc_driver::Registers;
 use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
@@ -22,10 +26,7 @@ use torc_telemetry::spans::Tracer;
 use torc_tls::NodeTls;
 
 use crate::admission::Admission;
-use crate::attempts::Attempts;
-use crate::audit::{Act, Audit};
 use crate::bearers::Bearers;
-use crate::caller::Caller;
 use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
@@ -38,7 +39,6 @@ use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::resp::RespDoor;
 use crate::slow::SlowLog;
-use crate::tls_dir::OwnAuthority;
 
 /// Default time limit of an operation.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);

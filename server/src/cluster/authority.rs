@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use torc_access::tls_dir::OwnAuthority;
 use torc_group::GroupError;
 use torc_proto::v1::{self, RotationAction};
 use torc_proto::{Fault, Reason};
@@ -14,7 +15,6 @@ use torc_ring::topology::{Authorities, Command, RotationStep, Topology, Topology
 use super::namespace::all_heard;
 use super::status;
 use crate::shared::Shared;
-use crate::tls_dir::OwnAuthority;
 
 /// Time for members to learn of a step.
 const HEAR_TIME: Duration = Duration::from_secs(5);

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_access::caller::Caller;
+use torc_access::tls_dir::OwnAuthority;
 use torc_group::GroupError;
 use torc_proto::v1::{EnrolNodeRequest, EnrolNodeResponse};
 use torc_proto::{Fault, Reason};
@@ -15,9 +17,7 @@ use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
 use torc_telemetry::clock::unix_ms;
 use torc_tls::{AuthorityDigest, SigningRequest, TlsError};
 
-use crate::caller::Caller;
 use crate::shared::Shared;
-use crate::tls_dir::OwnAuthority;
 
 pub(super) const CALL: &str = "Cluster/EnrolNode";
 const MAX_NAMES: usize = 16;

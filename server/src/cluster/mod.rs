@@ -27,6 +27,7 @@ pub(crate) mod tokens;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use torc_access::audit::Act;
 #[cfg(not(feature = "backup"))]
 use torc_proto::Reason;
 use torc_proto::v1::cluster_server::Cluster;
@@ -50,7 +51,6 @@ pub(crate) use enrol::issuer_of;
 use maintenance::Work;
 pub(crate) use newcomer::release_of;
 
-use crate::audit::Act;
 #[cfg(feature = "backup")]
 use crate::backup::BackupStream;
 use crate::hot;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use torc_access::tls_dir::TlsDir;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
@@ -13,7 +14,6 @@ use torc_tls::{Files, JoinToken};
 
 use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
 use crate::hot::HotSettings;
-use crate::tls_dir::TlsDir;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);

@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use torc_access::tls_dir::TlsDir;
+
 use super::*;
-use crate::tls_dir::TlsDir;
 
 fn minimal() -> RawSettings {
     RawSettings {

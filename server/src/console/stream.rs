@@ -17,10 +17,10 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_stream::wrappers::WatchStream;
+use torc_access::caller::Caller;
 use torc_telemetry::clock::unix_ms;
 
 use super::{RECENT_MS, gathered, model};
-use crate::caller::Caller;
 use crate::shared::Shared;
 
 /// Limit on the viewers at a time.

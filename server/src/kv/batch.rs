@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use torc_access::caller::Caller;
 use torc_proto::v1::{
     self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
     GetResult, PutResult, get_result, put_result,
@@ -11,7 +12,6 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
 use super::item::Item;
 use super::run;
-use crate::caller::Caller;
 use crate::shared::{CallContext, Shared};
 
 /// Bytes of values per answer. A message is at most twice as long.

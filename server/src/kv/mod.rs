@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
+use torc_access::caller::Caller;
 use torc_proto::Fault;
 use torc_proto::v1::kv_server::Kv;
 use torc_proto::v1::{
@@ -40,7 +41,6 @@ use torc_ring::Partition;
 use torc_ring::topology::Role;
 use torc_telemetry::spans::{Serving, context_of};
 
-use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::recipient::caller_of;
 use crate::shared::{CallContext, Shared, deadline_of};

@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::{PollSemaphore, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
+use torc_access::caller::Caller;
 use torc_driver::budget::{Charge, TINY};
 use torc_driver::{Begun, Mailbox, Told, Wanted};
 use torc_proto::v1::farewell::Stage;
@@ -43,7 +44,6 @@ use super::item::Item;
 use super::request::Target;
 use super::run::{self, Routed, Task};
 use super::started::Started;
-use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 

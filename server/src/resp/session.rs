@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use torc_access::caller::Caller;
 use torc_proto::{Access as Needed, Fault};
 use torc_resp::{
     Access, ClientCommand, ClusterCommand, Command, CommandCommand, CommandError, ConfigCommand,
@@ -14,7 +15,6 @@ use torc_telemetry::clock::unix_ms;
 
 use super::burst::{Burst, Place};
 use super::{cluster, errors, info, scan, table};
-use crate::caller::Caller;
 use crate::shared::Shared;
 
 /// Fields of `CLIENT INFO` that clients read and that Torc does not have or measure.

@@ -21,12 +21,12 @@ use torc_tls::Identity;
 
 /// The peer of a connection, or the sender of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub struct Caller {
     who: Who,
     /// The address of the connection.
-    pub(crate) from: IpAddr,
+    pub from: IpAddr,
     /// Whether it connected to the peer port.
-    pub(crate) is_on_peer_port: bool,
+    pub is_on_peer_port: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -51,7 +51,8 @@ struct Known {
 
 impl Caller {
     /// The caller of a request without a connection.
-    pub(crate) const fn nobody() -> Self {
+    #[must_use]
+    pub const fn nobody() -> Self {
         Self {
             who: Who::Unknown,
             from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -60,7 +61,8 @@ impl Caller {
     }
 
     /// The caller on a connection without TLS.
-    pub(crate) const fn anyone(from: IpAddr) -> Self {
+    #[must_use]
+    pub const fn anyone(from: IpAddr) -> Self {
         Self {
             who: Who::Anyone,
             from,
@@ -72,7 +74,7 @@ impl Caller {
     ///
     /// # Errors
     /// A message if the certificate names a malformed cluster id.
-    pub(crate) fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
+    pub fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
         let of = |who| Self {
             who,
             from,
@@ -88,7 +90,8 @@ impl Caller {
     }
 
     /// The holder of a token, on the same connection.
-    pub(crate) const fn with_token(&self, holder: Arc<Holder>) -> Self {
+    #[must_use]
+    pub const fn with_token(&self, holder: Arc<Holder>) -> Self {
         Self {
             who: Who::Bearer(holder),
             ..*self
@@ -96,17 +99,20 @@ impl Caller {
     }
 
     /// Whether callers have no identity; tokens have no meaning then.
-    pub(crate) const fn is_anyone(&self) -> bool {
+    #[must_use]
+    pub const fn is_anyone(&self) -> bool {
         matches!(self.who, Who::Anyone)
     }
 
     /// Whether it is another node.
-    pub(crate) fn is_node(&self) -> bool {
+    #[must_use]
+    pub fn is_node(&self) -> bool {
         matches!(&self.who, Who::Certificate(known) if matches!(known.identity, Identity::Node { .. }))
     }
 
     /// Whether the caller may reach some keys of a namespace and not others.
-    pub(crate) const fn is_scoped(&self) -> bool {
+    #[must_use]
+    pub const fn is_scoped(&self) -> bool {
         matches!(self.who, Who::Bearer(_))
     }
 
@@ -114,7 +120,7 @@ impl Caller {
     ///
     /// # Errors
     /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any lookup.
-    pub(crate) fn check(&self, needed: Access, cluster: Option<ClusterId>) -> Result<(), Fault> {
+    pub fn check(&self, needed: Access, cluster: Option<ClusterId>) -> Result<(), Fault> {
         if needed == Access::Anyone {
             return Ok(());
         }
@@ -169,7 +175,7 @@ impl Caller {
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, before any lookup.
-    pub(crate) fn check_reach(&self, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
+    pub fn check_reach(&self, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
         let Who::Bearer(holder) = &self.who else {
             return Ok(());
         };
@@ -187,7 +193,7 @@ impl Caller {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`.
-    pub(crate) fn check_counts(&self) -> Result<(), Fault> {
+    pub fn check_counts(&self) -> Result<(), Fault> {
         match &self.who {
             Who::Bearer(holder) if holder.has_ended() => {
                 let name = &holder.name;
@@ -212,12 +218,14 @@ impl Caller {
     }
 
     /// Whether it may learn the key of the digests.
-    pub(crate) fn may_learn_digests(&self) -> bool {
+    #[must_use]
+    pub fn may_learn_digests(&self) -> bool {
         self.has_somewhere(Role::Read)
     }
 
     /// Whether it may learn that a namespace of this name exists.
-    pub(crate) fn may_know_of(&self, namespace: &str) -> bool {
+    #[must_use]
+    pub fn may_know_of(&self, namespace: &str) -> bool {
         match &self.who {
             Who::Bearer(holder) => holder.grants.know_of(namespace),
             _ => true,
@@ -225,7 +233,8 @@ impl Caller {
     }
 
     /// Whether its identity allows it to act as this node.
-    pub(crate) fn may_be(&self, node: NodeId) -> bool {
+    #[must_use]
+    pub fn may_be(&self, node: NodeId) -> bool {
         match &self.who {
             Who::Anyone => true,
             Who::Unknown | Who::Bearer(_) => false,

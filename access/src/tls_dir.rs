@@ -63,33 +63,41 @@ pub enum TlsDirError {
 }
 
 /// The files that an admitted node receives.
-pub(crate) struct Admitted {
-    pub(crate) certificate: String,
-    pub(crate) authority: String,
-    pub(crate) authority_key: String,
+pub struct Admitted {
+    /// Its certificate, in PEM.
+    pub certificate: String,
+    /// The certificate of the authority, in PEM.
+    pub authority: String,
+    /// The key of the authority, in PEM.
+    pub authority_key: String,
 }
 
 /// `tls/` of a data directory.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsDir(PathBuf);
+pub struct TlsDir(PathBuf);
 
 impl TlsDir {
-    pub(crate) fn of(data_dir: &Path) -> Self {
+    /// The one in a data directory.
+    #[must_use]
+    pub fn of(data_dir: &Path) -> Self {
         Self(data_dir.join("tls"))
     }
 
     /// A directory that contains only an authority.
-    pub(crate) fn at(dir: &Path) -> Self {
+    #[must_use]
+    pub fn at(dir: &Path) -> Self {
         Self(dir.to_owned())
     }
 
     /// Whether the node has its authority.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         self.path(CA).exists()
     }
 
     /// The files that a node serves with.
-    pub(crate) fn files(&self) -> Files {
+    #[must_use]
+    pub fn files(&self) -> Files {
         Files {
             certificate: self.path(NODE),
             key: self.path(NODE_KEY),
@@ -98,7 +106,7 @@ impl TlsDir {
     }
 
     /// Founds a cluster: creates an authority.
-    pub(crate) fn found(&self) -> Result<(), TlsDirError> {
+    pub fn found(&self) -> Result<(), TlsDirError> {
         let authority = Authority::new().map_err(|source| self.failed(source))?;
         self.write(CA_KEY, &authority.key())?;
         self.write(FIRST_USE, "")?;
@@ -106,7 +114,7 @@ impl TlsDir {
     }
 
     /// Stores what another node issued, after checking that certificate, key and authority match.
-    pub(crate) fn accept(&self, admitted: &Admitted) -> Result<(), TlsDirError> {
+    pub fn accept(&self, admitted: &Admitted) -> Result<(), TlsDirError> {
         Authority::open(&admitted.authority, &admitted.authority_key)
             .map_err(|source| self.failed(source))?;
         self.write(CA_KEY, &admitted.authority_key)?;
@@ -116,7 +124,7 @@ impl TlsDir {
 
     /// The node's key, generated if there is none. A node that was killed during its admission
     /// retries with the same key.
-    pub(crate) fn key(&self) -> Result<Key, TlsDirError> {
+    pub fn key(&self) -> Result<Key, TlsDirError> {
         if let Some(pem) = self.read(NODE_KEY)? {
             return Key::open(&pem).map_err(|source| self.failed(source));
         }
@@ -126,7 +134,7 @@ impl TlsDir {
     }
 
     /// Opens the complete directory, and renews the node's certificate if necessary.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         mut names: Vec<String>,
         life: Duration,
@@ -165,18 +173,19 @@ impl TlsDir {
     }
 
     /// Whether the first tokens have not been shown yet.
-    pub(crate) fn is_first_use(&self) -> bool {
+    #[must_use]
+    pub fn is_first_use(&self) -> bool {
         self.path(FIRST_USE).exists()
     }
 
     /// Records that the first tokens were shown.
-    pub(crate) fn end_first_use(&self) -> Result<(), TlsDirError> {
+    pub fn end_first_use(&self) -> Result<(), TlsDirError> {
         let path = self.path(FIRST_USE);
         fs::remove_file(&path).map_err(|source| file("remove", path, source))
     }
 
     /// Copies this authority to another data directory.
-    pub(crate) fn share(&self, with: &Self) -> Result<(), TlsDirError> {
+    pub fn share(&self, with: &Self) -> Result<(), TlsDirError> {
         for name in [CA_KEY, CA] {
             with.write(name, &self.required(name)?)?;
         }
@@ -237,8 +246,9 @@ fn file(action: &'static str, path: PathBuf, source: io::Error) -> TlsDirError {
 
 /// The cluster's authority as this node has it, and the content of the node's own certificate.
 #[derive(Debug)]
-pub(crate) struct OwnAuthority {
-    pub(crate) dir: TlsDir,
+pub struct OwnAuthority {
+    /// Where its files are.
+    pub dir: TlsDir,
     held: Mutex<Held>,
     names: Vec<String>,
     life: Duration,
@@ -297,22 +307,18 @@ fn chain(authorities: &[Authority], step: RotationStep) -> Result<String, TlsErr
 
 impl OwnAuthority {
     /// The digest by which joining nodes recognise the authority.
-    pub(crate) fn digest(&self) -> Result<AuthorityDigest, TlsError> {
+    pub fn digest(&self) -> Result<AuthorityDigest, TlsError> {
         self.held.lock().issuer()?.digest()
     }
 
     /// The certificates of the trusted authorities in PEM. The first issues certificates.
-    pub(crate) fn trusted(&self) -> Vec<String> {
+    pub fn trusted(&self) -> Vec<String> {
         let held = self.held.lock();
         held.certificates().map(str::to_owned).collect()
     }
 
     /// Issues a certificate to another node.
-    pub(crate) fn admit(
-        &self,
-        request: &SigningRequest,
-        names: &[String],
-    ) -> Result<Admitted, TlsError> {
+    pub fn admit(&self, request: &SigningRequest, names: &[String]) -> Result<Admitted, TlsError> {
         let held = self.held.lock();
         Ok(Admitted {
             certificate: held.sign(request, names, self.life)?,
@@ -323,7 +329,7 @@ impl OwnAuthority {
 
     /// Creates an authority to succeed this one, and stores its key. Returns its certificate;
     /// `None` if the node does not trust exactly `current`.
-    pub(crate) fn draft(&self, current: &[String]) -> Result<Option<String>, TlsDirError> {
+    pub fn draft(&self, current: &[String]) -> Result<Option<String>, TlsDirError> {
         let held = self.held.lock();
         if !held.certificates().eq(current.iter().map(String::as_str)) {
             return Ok(None);
@@ -341,7 +347,7 @@ impl OwnAuthority {
     }
 
     /// The key of an authority that the node trusts.
-    pub(crate) fn key_of(&self, digest: AuthorityDigest) -> Option<String> {
+    pub fn key_of(&self, digest: AuthorityDigest) -> Option<String> {
         let held = self.held.lock();
         let mut all = held.authorities.iter();
         let it = all.find(|it| it.digest().is_ok_and(|it| it == digest))?;
@@ -349,7 +355,7 @@ impl OwnAuthority {
     }
 
     /// The certificates in `trusted` whose keys this node lacks.
-    pub(crate) fn lacking(&self, trusted: &[String]) -> Result<Vec<String>, TlsDirError> {
+    pub fn lacking(&self, trusted: &[String]) -> Result<Vec<String>, TlsDirError> {
         let keys = self.dir.required(CA_KEY)?;
         let lacks = |it: &&String| Authority::open_all(it, &keys).is_empty();
         Ok(trusted.iter().filter(lacks).cloned().collect())
@@ -358,7 +364,7 @@ impl OwnAuthority {
     /// Puts a step of a rotation into effect: all of `trusted` are trusted, and the first one
     /// issues. `keys` are those received from other nodes. Returns false if keys are missing; then
     /// nothing was changed.
-    pub(crate) fn follow(
+    pub fn follow(
         &self,
         trusted: &[String],
         step: RotationStep,
@@ -391,14 +397,14 @@ impl OwnAuthority {
     }
 
     /// The time until the node's certificate must be renewed.
-    pub(crate) fn fresh_for(&self) -> Result<Duration, TlsDirError> {
+    pub fn fresh_for(&self) -> Result<Duration, TlsDirError> {
         let renew_at = self.leaf()?.map(|leaf| leaf.renew_at());
         let left = renew_at.and_then(|at| at.duration_since(SystemTime::now()).ok());
         Ok(left.unwrap_or_default())
     }
 
     /// Replaces the node's certificate.
-    pub(crate) fn renew(&self) -> Result<(), TlsDirError> {
+    pub fn renew(&self) -> Result<(), TlsDirError> {
         self.renew_by(&self.held.lock())
     }
 

@@ -45,11 +45,7 @@ pub enum EnrolError {
 }
 
 /// Requests admission, and stores the answer.
-pub(crate) async fn enrol(
-    dir: &TlsDir,
-    token: &JoinToken,
-    names: &[String],
-) -> Result<(), EnrolError> {
+pub async fn enrol(dir: &TlsDir, token: &JoinToken, names: &[String]) -> Result<(), EnrolError> {
     let key = dir.key()?;
     let signing_request = key.request();
     let signing_request = signing_request.map_err(|error| EnrolError::Tls(error.to_string()))?;

@@ -39,7 +39,7 @@ const FILES: usize = 8;
 
 /// Metrics of the audit log.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AuditMetrics {
+pub struct AuditMetrics {
     denied: Counter,
     lines: Counter,
     left_out: Counter,
@@ -47,7 +47,8 @@ pub(crate) struct AuditMetrics {
 }
 
 impl AuditMetrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    /// Registers them.
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
@@ -114,7 +115,7 @@ impl Bucket {
 }
 
 /// The audit log of a node.
-pub(crate) struct Audit {
+pub struct Audit {
     metrics: AuditMetrics,
     bucket: Mutex<Bucket>,
     /// `None` once it is closed.
@@ -133,7 +134,7 @@ impl Audit {
     ///
     /// # Errors
     /// The system's error if it cannot start a thread.
-    pub(crate) fn begin(path: PathBuf, metrics: AuditMetrics) -> io::Result<Self> {
+    pub fn begin(path: PathBuf, metrics: AuditMetrics) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(MOST_WAITING);
         let mut log = Log::new(path, FILE_BYTES, FILES);
         let counted = metrics.clone();
@@ -150,7 +151,7 @@ impl Audit {
     }
 
     /// Records a denied request.
-    pub(crate) fn denied(&self, node: Option<NodeId>, caller: &Caller, call: &str, fault: &Fault) {
+    pub fn denied(&self, node: Option<NodeId>, caller: &Caller, call: &str, fault: &Fault) {
         self.metrics.denied.inc();
         if !self.bucket.lock().take(Instant::now()) {
             self.metrics.left_out.inc();
@@ -175,7 +176,7 @@ impl Audit {
     }
 
     /// Writes the waiting lines, and accepts no more. Blocks on the disk.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let writer = self.writer.lock().take();
         if let Some((lines, thread)) = writer {
             drop(lines);
@@ -229,7 +230,7 @@ impl fmt::Write for Beginning {
 }
 
 /// An administrator's request. Dropping it before `ends` records that the caller disconnected.
-pub(crate) struct Act {
+pub struct Act {
     audit: Arc<Audit>,
     /// `None` if another node records it, or once it is recorded.
     line: Option<Line>,
@@ -237,7 +238,7 @@ pub(crate) struct Act {
 
 impl Act {
     /// For a forwarded request, only the node that the administrator called writes a line.
-    pub(crate) fn begin(
+    pub fn begin(
         audit: &Arc<Audit>,
         node: Option<NodeId>,
         caller: &Caller,
@@ -257,7 +258,7 @@ impl Act {
     }
 
     /// Records the outcome.
-    pub(crate) fn ends(mut self, fault: Option<&Fault>) {
+    pub fn ends(mut self, fault: Option<&Fault>) {
         if let Some(line) = self.line.take() {
             let outcome = match fault {
                 None => "done",

@@ -14,11 +14,11 @@ const MOST: usize = 1_024;
 
 /// The remaining attempts of each address.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(Mutex<HashMap<IpAddr, (f64, Instant)>>);
+pub struct Attempts(Mutex<HashMap<IpAddr, (f64, Instant)>>);
 
 impl Attempts {
     /// Whether `from` may make another attempt. O(1); O(addresses) when the table is full.
-    pub(crate) fn may(&self, from: IpAddr, now: Instant) -> bool {
+    pub fn may(&self, from: IpAddr, now: Instant) -> bool {
         let room = |(room, at): (f64, Instant)| {
             let since = now.saturating_duration_since(at).as_secs_f64();
             (room + since * A_SECOND).min(BURST)
