@@ -289,6 +289,7 @@ async fn every_shape_is_served_by_every_door_and_moves_and_is_repaired() {
     gets(&client).await;
     ids(&client).await;
 
+    let before = fetched(&cluster.nodes[spare]);
     cluster.nodes[spare].kill_9();
     let flipped = flip(&cluster.nodes[spare]);
     assert!(flipped > 50);
@@ -306,10 +307,18 @@ async fn every_shape_is_served_by_every_door_and_moves_and_is_repaired() {
         let client = cluster.client().await;
         let all = client.generations(None).await.unwrap();
         let slices = keyless_slices(&cluster.nodes[spare]).len();
-        all.iter().all(|it| it.not_ready.is_empty()) && slices >= flipped * 9 / 10
+        let is_complete =
+            all.iter().all(|it| it.not_ready.is_empty()) && slices >= flipped * 9 / 10;
+        is_complete && fetched(&cluster.nodes[spare]) > before
     })
     .await;
     redis(&cluster.nodes[spare]).await;
+}
+
+/// How often a node has fetched slices of a generation, by its log.
+fn fetched(node: &Node) -> usize {
+    let log = node.log();
+    log.matches("fetched slices of a generation").count()
 }
 
 /// The slices of generations that a node has dropped, by its log.
