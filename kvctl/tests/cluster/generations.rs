@@ -254,11 +254,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     };
     ok(&again(NAME));
     let refused = again("other");
-    assert_eq!(
-        refused.status.code(),
-        Some(2),
-        "it was built for another one"
-    );
+    assert_eq!(refused.status.code(), Some(2), "built for another");
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(told.contains("another target"), "{told}");
     attach(&cluster, 2);
