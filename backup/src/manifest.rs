@@ -312,7 +312,8 @@ impl Writing {
     /// # Errors
     /// [`BackupError::Location`].
     pub async fn abandon(&self) -> Result<bool, BackupError> {
-        if !self.lines.is_empty() {
+        let parts = self.location.list(&parts_of(&self.plan.name)).await?;
+        if !self.lines.is_empty() || !parts.is_empty() {
             return Ok(false);
         }
         let removed = self.location.remove(&Plan::object(&self.plan.name)).await;

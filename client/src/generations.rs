@@ -105,7 +105,8 @@ impl Client {
     /// still serve an older one; and as [`Client::status`].
     pub async fn drop_generation(&self, number: u32) -> Result<(), Error> {
         let change = Change::Drop(v1::DropGeneration { number });
-        self.change_generation(change).await.map(drop)
+        // Whoever repeats a drop hears that there is no such generation.
+        self.send_change(change, Nature::Write).await.map(drop)
     }
 
     /// The generations of all static namespaces, or of one, in the order of their numbers.

@@ -4,7 +4,7 @@
 //! Nothing that is read is trusted: the manifest must have the digest that the topology states, and
 //! each slice the digest that the manifest states; then it is verified like one of another node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
@@ -42,15 +43,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for it to give the manifest.
 const MANIFEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Permits to read directories: those of a mount that hangs keep no more threads than this.
-static READS: Semaphore = Semaphore::const_new(32);
+/// Reads of a directory at a time: those of a mount that hangs keep no more threads.
+const READS: usize = 16;
+/// The permits for the reads of each directory that is in use.
+static DIRS: Mutex<BTreeMap<PathBuf, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
 
 type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
 /// The location of a generation's files.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    Dir(PathBuf),
+    /// With the permits for its reads.
+    Dir(PathBuf, Arc<Semaphore>),
     /// With its URL, for messages.
     #[cfg(feature = "objects")]
     Objects(torc_objects::Location, String),
@@ -64,7 +68,8 @@ impl Source {
 
     fn open(base: &str) -> Result<Self, Fault> {
         if let Some(dir) = dir_of(base) {
-            return Ok(Self::Dir(dir));
+            let permits = permits_of(&dir);
+            return Ok(Self::Dir(dir, permits));
         }
         #[cfg(feature = "objects")]
         {
@@ -83,9 +88,9 @@ impl Source {
 
     async fn manifest(&self, name: &str) -> Result<Manifest, Fault> {
         match self {
-            Self::Dir(dir) => {
+            Self::Dir(dir, permits) => {
                 let (dir, name) = (dir.clone(), name.to_owned());
-                let read = read_dir(move || Manifest::read_named(&dir, &name)).await?;
+                let read = read_dir(permits, move || Manifest::read_named(&dir, &name)).await?;
                 read.map_err(|error| Fault::new(Reason::NotServing, error.to_string()))
             }
             #[cfg(feature = "objects")]
@@ -103,9 +108,9 @@ impl Source {
 
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, Fault> {
         match self {
-            Self::Dir(dir) => {
+            Self::Dir(dir, permits) => {
                 let path = dir.join(name);
-                read_dir(move || read_file(&path, range)).await?
+                read_dir(permits, move || read_file(&path, range)).await?
             }
             #[cfg(feature = "objects")]
             Self::Objects(location, _) => {
@@ -116,11 +121,20 @@ impl Source {
     }
 }
 
+fn permits_of(dir: &Path) -> Arc<Semaphore> {
+    let mut all = DIRS.lock();
+    all.retain(|_, permits| Arc::strong_count(permits) > 1);
+    let permits = all.entry(dir.to_owned());
+    Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(READS))))
+}
+
 /// Reads a directory, once there is a permit.
 async fn read_dir<T: Send + 'static>(
+    permits: &Arc<Semaphore>,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Fault> {
-    let permit = READS.acquire().await;
+    // Keeps the permits in use, too.
+    let permit = Arc::clone(permits).acquire_owned().await;
     let permit = permit.map_err(|_| failed("reading a directory"))?;
     let reading = spawn_blocking(move || {
         let _permit = permit;
@@ -179,6 +193,12 @@ pub(super) async fn take(
         return Err(unfit(url, "was built for another number of partitions"));
     }
     let listed: BTreeSet<_> = manifest.slices().map(|slice| slice.partition).collect();
+    let fetch = Fetch {
+        shared,
+        generation,
+        source,
+        spool: Semaphore::new(1),
+    };
     let mut why = wanted.difference(&listed).next().map(|partition| {
         let what = format!("has no slice of partition {partition}, contrary to what was attached");
         unfit(url, &what)
@@ -187,7 +207,7 @@ pub(super) async fn take(
         let slices = entry.slices.iter().copied();
         let slices = slices.filter(|slice| wanted.contains(&slice.partition));
         let runs = SliceEntry::runs(slices, PIECE);
-        let (publishing, fault) = fetch_file(shared, generation, &source, entry, runs).await;
+        let (publishing, fault) = fetch.file(entry, runs).await;
         for published in join_all(publishing).await {
             published.map_err(|error| store_fault(&error))?;
         }
@@ -245,69 +265,188 @@ fn unfit(url: &str, what: &str) -> Fault {
     Fault::new(Reason::Refused, format!("{url} {what}"))
 }
 
-/// Fetches slices of a file, until the source fails. Returns the verified ones, to be put in force,
-/// and the first fault.
-async fn fetch_file(
-    shared: &Arc<Shared>,
-    generation: &Generation,
-    source: &Source,
-    entry: &FileEntry,
-    runs: Vec<Vec<SliceEntry>>,
-) -> (Vec<Publishing>, Option<Fault>) {
-    let name = entry.name();
-    let fetching = runs
-        .into_iter()
-        .map(|run| fetch_run(shared, generation, source, &name, run));
-    let mut fetching = futures::stream::iter(fetching).buffer_unordered(TOGETHER);
-    let (mut publishing, mut why) = (Vec::new(), None);
-    while let Some((fetched, fault)) = fetching.next().await {
-        publishing.extend(fetched);
-        match fault {
-            Some(fault) if fault.reason != Reason::Corrupt => return (publishing, Some(fault)),
-            fault => why = why.or(fault),
-        }
-    }
-    (publishing, why)
+/// Fetches slices of a generation from its source.
+struct Fetch<'a> {
+    shared: &'a Arc<Shared>,
+    generation: &'a Generation,
+    source: Source,
+    /// A permit to write a slice to a temporary file: one at a time, as they may be long.
+    spool: Semaphore,
 }
 
-/// Fetches the slices of a run, until the source fails.
-async fn fetch_run(
-    shared: &Arc<Shared>,
-    generation: &Generation,
-    source: &Source,
-    name: &str,
-    run: Vec<SliceEntry>,
-) -> (Vec<Publishing>, Option<Fault>) {
-    let mut whole = None;
-    if let [first, .., last] = run[..] {
-        let range = first.at..last.at.saturating_add(last.len);
-        shared.throttle.take(range.end - range.start).await;
-        match in_time(READ_TIMEOUT, source.read(name, range)).await {
-            Ok(bytes) => whole = Some((first.at, bytes)),
-            // The file is too short. Its first slices may be intact, so each is read by itself.
-            Err(fault) if fault.reason == Reason::Corrupt => {}
-            Err(fault) => return (Vec::new(), Some(fault)),
+impl Fetch<'_> {
+    /// Fetches slices of a file, until the source fails. Returns the verified ones, to be put in force,
+    /// and the first fault.
+    async fn file(
+        &self,
+        entry: &FileEntry,
+        runs: Vec<Vec<SliceEntry>>,
+    ) -> (Vec<Publishing>, Option<Fault>) {
+        let name = entry.name();
+        let fetching = runs.into_iter().map(|run| self.run(&name, run));
+        let mut fetching = futures::stream::iter(fetching).buffer_unordered(TOGETHER);
+        let (mut publishing, mut why) = (Vec::new(), None);
+        while let Some((fetched, fault)) = fetching.next().await {
+            publishing.extend(fetched);
+            match fault {
+                Some(fault) if fault.reason != Reason::Corrupt => return (publishing, Some(fault)),
+                fault => why = why.or(fault),
+            }
         }
+        (publishing, why)
     }
-    let (mut publishing, mut why) = (Vec::new(), None);
-    for slice in run {
-        let ready = whole.as_ref().map(|(from, bytes)| {
-            let at = to_usize(slice.at - from);
-            bytes.slice(at..at + to_usize(slice.len))
-        });
-        match fetch_slice(shared, generation, source, (name, slice), ready).await {
-            Ok(fetched) => publishing.push(fetched),
-            Err(fault) if fault.reason == Reason::Corrupt => why = why.or(Some(fault)),
-            Err(fault) => return (publishing, Some(fault)),
+
+    /// Fetches the slices of a run, until the source fails.
+    async fn run(&self, name: &str, run: Vec<SliceEntry>) -> (Vec<Publishing>, Option<Fault>) {
+        let mut whole = None;
+        if let [first, .., last] = run[..] {
+            let range = first.at..last.at.saturating_add(last.len);
+            match self.read(name, range).await {
+                Ok(bytes) => whole = Some((first.at, bytes)),
+                // The file is too short. Its first slices may be intact, so each is read by itself.
+                Err(fault) if fault.reason == Reason::Corrupt => {}
+                Err(fault) => return (Vec::new(), Some(fault)),
+            }
         }
+        let (mut publishing, mut why) = (Vec::new(), None);
+        for slice in run {
+            let ready = whole.as_ref().map(|(from, bytes)| {
+                let at = to_usize(slice.at - from);
+                bytes.slice(at..at + to_usize(slice.len))
+            });
+            let fetched = self.slice(name, slice, ready).await;
+            match fetched.map_err(|fault| of_slice(name, slice, fault)) {
+                Ok(fetched) => publishing.push(fetched),
+                Err(fault) if fault.reason == Reason::Corrupt => why = why.or(Some(fault)),
+                Err(fault) => return (publishing, Some(fault)),
+            }
+        }
+        (publishing, why)
     }
-    (publishing, why)
+
+    /// Reads a piece, within the rate limit of transfers between nodes.
+    async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, Fault> {
+        self.shared.throttle.take(range.end - range.start).await;
+        in_time(READ_TIMEOUT, self.source.read(name, range)).await
+    }
+
+    /// Fetches a slice, whose bytes may be `ready`.
+    async fn slice(
+        &self,
+        name: &str,
+        slice: SliceEntry,
+        ready: Option<Bytes>,
+    ) -> Result<Publishing, Fault> {
+        let is_long = ready.is_none() && slice.len > PIECE;
+        let _spool = if is_long {
+            Some(self.spool.acquire().await)
+        } else {
+            None
+        };
+        let fetched = match ready {
+            Some(bytes) => Fetched::Whole(bytes),
+            None if is_long => Fetched::Spooled(self.spooled(name, slice).await?),
+            None => {
+                let end = slice.at.saturating_add(slice.len);
+                Fetched::Whole(self.read(name, slice.at..end).await?)
+            }
+        };
+        let infos = [SliceInfo {
+            len: slice.len,
+            digest: slice.digest,
+        }];
+        let ingest = self.shared.store.ingest(slice.partition, &infos);
+        let mut ingest = ingest.map_err(|error| store_fault(&error))?;
+        let mut at = 0;
+        loop {
+            let table = self.shared.routing()?;
+            self.is_wanted(&table)?;
+            let len = PIECE.min(slice.len - at);
+            let bytes = fetched.piece(at, len).await?;
+            self.shared.metrics.transfer_received_bytes.inc_by(len);
+            at += len;
+            let (is_all, key) = (at == slice.len, table.digest_key);
+            ingest = work(self.shared, move || {
+                ingest.write(bytes)?;
+                if is_all {
+                    ingest.verify(Some(&key))?;
+                }
+                Ok(ingest)
+            })
+            .await?;
+            if is_all {
+                break;
+            }
+        }
+        let records = ingest.records();
+        let (keyless, is_numbered) = match self.generation.shape() {
+            Some(GenerationShape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            }) => {
+                let layout = KeylessLayout {
+                    fingerprint_bits: *fingerprint_bits,
+                    payload_bytes: *payload_bytes,
+                };
+                (Some(layout), false)
+            }
+            Some(GenerationShape::Ids(_)) => (None, true),
+            Some(GenerationShape::Values) | None => (None, false),
+        };
+        let id = self.generation.id;
+        if records != u64::from(slice.records) || !ingest.is_of(id, keyless, is_numbered) {
+            let message = "it does not hold what the manifest says";
+            return Err(Fault::new(Reason::Corrupt, message));
+        }
+        let metrics = &self.shared.metrics;
+        metrics.transfer_received_records.inc_by(records);
+        Ok(Box::pin(ingest.publish()))
+    }
+
+    /// Reads a slice into a file without a name.
+    async fn spooled(&self, name: &str, slice: SliceEntry) -> Result<Arc<File>, Fault> {
+        let spool = tempfile::tempfile_in(&self.shared.settings.data_dir);
+        let file = Arc::new(spool.map_err(|error| spool_fault(&error))?);
+        let read = |at: u64| {
+            let from = slice.at.saturating_add(at);
+            let len = PIECE.min(slice.len - at);
+            self.read(name, from..from.saturating_add(len))
+        };
+        let starts = (0..slice.len).step_by(to_usize(PIECE));
+        let mut reading = futures::stream::iter(starts.map(read)).buffered(TOGETHER);
+        let mut at = 0;
+        while let Some(bytes) = reading.next().await {
+            self.is_wanted(&*self.shared.routing()?)?;
+            let (file, bytes) = (Arc::clone(&file), bytes?);
+            let (from, len) = (at, bytes.len() as u64);
+            let writing = spawn_blocking(move || file.write_all_at(&bytes, from));
+            let written = writing.await.map_err(|_| failed("writing a slice"))?;
+            written.map_err(|error| spool_fault(&error))?;
+            at += len;
+        }
+        Ok(file)
+    }
+
+    fn is_wanted(&self, table: &RoutingTable) -> Result<(), Fault> {
+        if table.generations.contains_key(&self.generation.id) {
+            return Ok(());
+        }
+        Err(Fault::new(Reason::Refused, "the generation was dropped"))
+    }
+}
+
+fn of_slice(name: &str, slice: SliceEntry, mut fault: Fault) -> Fault {
+    let partition = slice.partition;
+    fault.message = format!(
+        "{name}: the slice of partition {partition}: {}",
+        fault.message
+    );
+    fault
 }
 
 /// A slice as it was read. Others wait for an ingest under way, so it is read before its ingest begins.
 enum Fetched {
     Whole(Bytes),
-    /// In a file without a name, because it is long.
     Spooled(Arc<File>),
 }
 
@@ -335,118 +474,6 @@ fn spool_fault(error: &std::io::Error) -> Fault {
     };
     let message = format!("a temporary file in the data directory: {error}");
     Fault::new(reason, message)
-}
-
-/// Reads a slice from the source.
-async fn read_slice(
-    shared: &Arc<Shared>,
-    generation: &Generation,
-    source: &Source,
-    (name, slice): (&str, SliceEntry),
-) -> Result<Fetched, Fault> {
-    let read = async |at: u64| {
-        let len = PIECE.min(slice.len - at);
-        // Uses the rate limit of transfers between nodes.
-        shared.throttle.take(len).await;
-        let from = slice.at.saturating_add(at);
-        let range = from..from.saturating_add(len);
-        in_time(READ_TIMEOUT, source.read(name, range)).await
-    };
-    if slice.len <= PIECE {
-        return Ok(Fetched::Whole(read(0).await?));
-    }
-    let spool = tempfile::tempfile_in(&shared.settings.data_dir);
-    let file = Arc::new(spool.map_err(|error| spool_fault(&error))?);
-    let mut at = 0;
-    while at < slice.len {
-        is_wanted(&*shared.routing()?, generation)?;
-        let (file, bytes) = (Arc::clone(&file), read(at).await?);
-        let (from, len) = (at, bytes.len() as u64);
-        let writing = spawn_blocking(move || file.write_all_at(&bytes, from));
-        let written = writing.await.map_err(|_| failed("writing a slice"))?;
-        written.map_err(|error| spool_fault(&error))?;
-        at += len;
-    }
-    Ok(Fetched::Spooled(file))
-}
-
-fn is_wanted(table: &RoutingTable, generation: &Generation) -> Result<(), Fault> {
-    if table.generations.contains_key(&generation.id) {
-        return Ok(());
-    }
-    Err(Fault::new(Reason::Refused, "the generation was dropped"))
-}
-
-/// Fetches a slice, whose bytes may be `ready`.
-async fn fetch_slice(
-    shared: &Arc<Shared>,
-    generation: &Generation,
-    source: &Source,
-    (name, slice): (&str, SliceEntry),
-    ready: Option<Bytes>,
-) -> Result<Publishing, Fault> {
-    let infos = [SliceInfo {
-        len: slice.len,
-        digest: slice.digest,
-    }];
-    let of_slice = |fault: Fault| Fault {
-        message: format!(
-            "{name}: the slice of partition {}: {}",
-            slice.partition, fault.message
-        ),
-        ..fault
-    };
-    let fetched = if let Some(bytes) = ready {
-        Fetched::Whole(bytes)
-    } else {
-        let read = read_slice(shared, generation, source, (name, slice)).await;
-        read.map_err(of_slice)?
-    };
-    let ingest = shared.store.ingest(slice.partition, &infos);
-    let mut ingest = ingest.map_err(|error| of_slice(store_fault(&error)))?;
-    let mut at = 0;
-    loop {
-        let table = shared.routing()?;
-        is_wanted(&table, generation)?;
-        let len = PIECE.min(slice.len - at);
-        let bytes = fetched.piece(at, len).await.map_err(of_slice)?;
-        shared.metrics.transfer_received_bytes.inc_by(len);
-        at += len;
-        let (is_all, key) = (at == slice.len, table.digest_key);
-        ingest = work(shared, move || {
-            ingest.write(bytes)?;
-            if is_all {
-                ingest.verify(Some(&key))?;
-            }
-            Ok(ingest)
-        })
-        .await
-        .map_err(of_slice)?;
-        if is_all {
-            break;
-        }
-    }
-    let records = ingest.records();
-    let (keyless, is_numbered) = match generation.shape() {
-        Some(GenerationShape::Keyless {
-            fingerprint_bits,
-            payload_bytes,
-        }) => {
-            let layout = KeylessLayout {
-                fingerprint_bits: *fingerprint_bits,
-                payload_bytes: *payload_bytes,
-            };
-            (Some(layout), false)
-        }
-        Some(GenerationShape::Ids(_)) => (None, true),
-        Some(GenerationShape::Values) | None => (None, false),
-    };
-    if records != u64::from(slice.records) || !ingest.is_of(generation.id, keyless, is_numbered) {
-        let message = "it does not hold what the manifest says";
-        return Err(of_slice(Fault::new(Reason::Corrupt, message)));
-    }
-    shared.metrics.transfer_received_records.inc_by(records);
-    Ok(Box::pin(ingest.publish()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,11 @@ use torc_server::Node;
 use torc_server::config::RawSettings;
 use torc_testkit::redis::Redis;
 use tower_service::Service as _;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::common::office::{Office, browser, channel, http_lines, with_token};
 use crate::common::until;
@@ -501,8 +505,10 @@ impl<'a> MakeWriter<'a> for Logged {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_is_in_no_log_metric_or_error() {
     let logged = Logged::default();
-    let log = tracing_subscriber::fmt().with_writer(logged.clone());
-    log.with_max_level(tracing::Level::DEBUG).init();
+    // Also captures what other tests log meanwhile.
+    let (filter, capturing) = reload::Layer::new(LevelFilter::DEBUG);
+    let log = tracing_subscriber::fmt::layer().with_writer(logged.clone());
+    tracing_subscriber::registry().with(filter).with(log).init();
     let office = Office::new();
     let (node, data) = office.node().await;
     let token = office
@@ -558,6 +564,7 @@ async fn a_secret_is_in_no_log_metric_or_error() {
     let listed = admin.list_tokens(ListTokensRequest::default()).await;
     told.push(format!("{:?}", listed.unwrap()));
     node.stop().await.unwrap();
+    capturing.reload(LevelFilter::OFF).unwrap();
     told.push(std::fs::read_to_string(data.path().join("audit/audit.log")).unwrap());
     told.push(String::from_utf8_lossy(&logged.0.lock().unwrap()).into_owned());
     let told = told.concat();

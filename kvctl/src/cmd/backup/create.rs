@@ -107,7 +107,9 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if let Err(failure) = done {
         // What nodes refuse from the start cannot be continued either.
         let is_refused = matches!(failure.code(), Code::Refused | Code::Usage);
-        let is_over = is_refused && args.resume.is_none() && directing.writing.abandon().await?;
+        let is_over = is_refused
+            && args.resume.is_none()
+            && directing.writing.abandon().await.unwrap_or(false);
         return Err(if is_over {
             failure
         } else {
@@ -259,7 +261,7 @@ impl Directing<'_> {
             let asking = by_node
                 .into_iter()
                 .map(async |(node, partitions)| (node, self.ask(node, &partitions, &bar).await));
-            let mut last = None;
+            let (mut last, mut refused) = (None, None);
             for (node, asked) in join_all(asking).await {
                 for (part, counts) in asked.parts {
                     self.writing.take(&part).await?;
@@ -268,13 +270,17 @@ impl Directing<'_> {
                     progressed = Instant::now();
                 }
                 match asked.failed {
-                    Some(error) if !error.is_retryable() => return Err(error.into()),
+                    // The parts of the other nodes are taken before it ends.
+                    Some(error) if !error.is_retryable() => refused = Some(error),
                     Some(error) => {
                         failed.insert(node);
                         last = Some(error);
                     }
                     None => drop(failed.remove(&node)),
                 }
+            }
+            if let Some(error) = refused {
+                return Err(error.into());
             }
             if let Some(error) = last {
                 if progressed.elapsed() > PROGRESS_TIMEOUT {

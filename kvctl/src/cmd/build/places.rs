@@ -73,10 +73,18 @@ impl Places {
 /// first, so that no kill leaves a part of a build under its own.
 pub(super) fn remove(work: &Path) -> Result<(), Failure> {
     let file = |source| Failure::file("remove", work, source);
+    // Without a slash at its end, which would follow a link.
+    let work = work.components().collect::<PathBuf>();
     let dir = work.canonicalize().map_err(file)?;
+    remove_dir(&dir)?;
     if work.is_symlink() {
-        std::fs::remove_file(work).map_err(file)?;
+        std::fs::remove_file(&work).map_err(file)?;
     }
+    Ok(())
+}
+
+fn remove_dir(dir: &Path) -> Result<(), Failure> {
+    let file = |source| Failure::file("remove", dir, source);
     let is_current = std::env::current_dir().is_ok_and(|current| current == dir);
     if let Some(name) = dir.file_name().filter(|_| !is_current) {
         let mut hidden = OsString::from(".");
@@ -88,16 +96,16 @@ pub(super) fn remove(work: &Path) -> Result<(), Failure> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(error)),
             _ => {}
         }
-        if std::fs::rename(&dir, &removed).is_ok() {
+        if std::fs::rename(dir, &removed).is_ok() {
             return std::fs::remove_dir_all(&removed).map_err(file);
         }
     }
     // A mount, or the current directory.
-    empty(&dir)?;
+    empty(dir)?;
     if is_current {
         return Ok(());
     }
-    if let Err(error) = std::fs::remove_dir(&dir) {
+    if let Err(error) = std::fs::remove_dir(dir) {
         note(format_args!(
             "{} is empty and stays: {error}",
             dir.display()
@@ -203,7 +211,7 @@ mod tests {
         std::fs::create_dir_all(work.join("runs")).unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&work, &link).unwrap();
-        remove(&link).unwrap();
+        remove(&link.join("")).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         std::fs::create_dir_all(work.join("runs")).unwrap();
         std::fs::write(work.join("plan.json"), "").unwrap();

@@ -119,7 +119,8 @@ pub(crate) async fn attach(
     let before = find(client, id.number()).await?;
     match before.state {
         GenerationState::Current
-            if before.source == source && before.manifest == hex(&manifest.digest()) =>
+            if torc_build::source_of(&before.source).0 == torc_build::source_of(&source).0
+                && before.manifest == hex(&manifest.digest()) =>
         {
             return Ok(before);
         }
