@@ -307,19 +307,6 @@ impl Writing {
         Ok(writing)
     }
 
-    /// Gives up a backup of which no node has written a part: removes its plan. Returns whether it did.
-    ///
-    /// # Errors
-    /// [`BackupError::Location`].
-    pub async fn abandon(&self) -> Result<bool, BackupError> {
-        let parts = self.location.list(&parts_of(&self.plan.name)).await?;
-        if !self.lines.is_empty() || !parts.is_empty() {
-            return Ok(false);
-        }
-        let removed = self.location.remove(&Plan::object(&self.plan.name)).await;
-        Ok(removed.map(|()| true)?)
-    }
-
     /// Adds a part that a node has written.
     ///
     /// # Errors

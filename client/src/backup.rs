@@ -1,12 +1,16 @@
 //! Requests to nodes to write a backup.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, timeout_at};
+use tonic::Streaming;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, Reason, v1};
 use torc_ring::{NodeId, Partition};
 
 use crate::call::{Call, attempt, failure, no_answer};
 use crate::naming::Connection;
+use crate::peer::Peer;
 use crate::retry::{Failure, Nature};
 use crate::{Client, Error};
 
@@ -39,6 +43,25 @@ pub struct BackupProgress {
 
 /// Backups.
 impl Client {
+    /// Fails if a node cannot use the URL for backups. Writes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for such a URL; and those of
+    /// [`write_backup`](Self::write_backup).
+    pub async fn check_backup(&self, node: NodeId, url: &str) -> Result<(), Error> {
+        let request = BackupRequest {
+            url: url.to_owned(),
+            name: String::new(),
+            partitions: Vec::new(),
+            bytes_per_second: None,
+        };
+        let mut call = self.call(Nature::Read);
+        let opened = self.open_part(node, request, &mut call).await;
+        opened
+            .map(drop)
+            .map_err(|failure| call.error(failure.fault))
+    }
+
     /// Makes a node copy some partitions to a backup: its own records, and those that it lacks but
     /// a quorum knows. Returns the name of the part that it has written; an unused part does no
     /// harm. The deadline is the longest time without progress. The library does not retry this.
@@ -67,25 +90,8 @@ impl Client {
         mut told: impl FnMut(BackupProgress),
         call: &mut Call<'_>,
     ) -> Result<(String, BackupProgress), Failure> {
-        let view = call.view().await;
-        let view = view.map_err(|error| {
-            Failure::connecting(Fault::new(Reason::OwnerUnreachable, error.to_string()))
-        })?;
-        let peer = self.core().towards(&view, node, call.attempts());
         let silence = self.deadline();
-        let message = v1::WriteBackupRequest {
-            node: node.0,
-            passed_on: false,
-            url: request.url,
-            name: request.name,
-            partitions: request.partitions.iter().map(|it| it.0).collect(),
-            bytes_per_second: request.bytes_per_second.unwrap_or(0),
-        };
-        let sending = |channel: Connection, _| async move {
-            ClusterClient::new(channel).write_backup(message).await
-        };
-        let opening = attempt(&peer, Instant::now() + silence, sending);
-        let mut messages = opening.await?;
+        let (peer, mut messages) = self.open_part(node, request, call).await?;
         loop {
             let message = timeout_at(Instant::now() + silence, messages.message()).await;
             let message = message.map_err(|_| no_answer(&peer))?;
@@ -105,5 +111,32 @@ impl Client {
                 return Ok((message.part, progress));
             }
         }
+    }
+
+    async fn open_part(
+        &self,
+        node: NodeId,
+        request: BackupRequest,
+        call: &mut Call<'_>,
+    ) -> Result<(Arc<Peer>, Streaming<v1::WriteBackupResponse>), Failure> {
+        let view = call.view().await;
+        let view = view.map_err(|error| {
+            Failure::connecting(Fault::new(Reason::OwnerUnreachable, error.to_string()))
+        })?;
+        let peer = self.core().towards(&view, node, call.attempts());
+        let silence = self.deadline();
+        let message = v1::WriteBackupRequest {
+            node: node.0,
+            passed_on: false,
+            url: request.url,
+            name: request.name,
+            partitions: request.partitions.iter().map(|it| it.0).collect(),
+            bytes_per_second: request.bytes_per_second.unwrap_or(0),
+        };
+        let sending = |channel: Connection, _| async move {
+            ClusterClient::new(channel).write_backup(message).await
+        };
+        let opened = attempt(&peer, Instant::now() + silence, sending).await;
+        Ok((peer, opened?))
     }
 }

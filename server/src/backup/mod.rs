@@ -95,6 +95,9 @@ pub(crate) async fn start(
         );
         return Err(Fault::new(Reason::Invalid, message));
     }
+    if partitions.is_empty() {
+        return Ok(Box::pin(futures::stream::empty()));
+    }
     let place = shared.classes.backups.enter()?;
     let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
     let (messages, receiver) = mpsc::channel(1);
@@ -163,8 +166,8 @@ fn checked_partitions(
     wanted: &[u32],
 ) -> Result<BTreeSet<Partition>, Fault> {
     let partitions: BTreeSet<Partition> = wanted.iter().copied().map(Partition).collect();
-    if partitions.is_empty() || partitions.len() != wanted.len() {
-        let message = "the request lists no partition, or one twice";
+    if partitions.len() != wanted.len() {
+        let message = "the request lists a partition twice";
         return Err(Fault::new(Reason::Invalid, message));
     }
     for partition in &partitions {

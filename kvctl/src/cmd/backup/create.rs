@@ -16,7 +16,7 @@ use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
 use crate::args;
 use crate::cli::Global;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::input;
 use crate::out::{Out, note};
 use crate::text;
@@ -83,6 +83,15 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         writing
     } else {
         let valueless = valueless(&client, &args).await?;
+        // Before the plan is there: a node that refuses would end the backup later.
+        let checks = table
+            .members
+            .keys()
+            .map(|node| client.check_backup(*node, &args.url));
+        let mut refused = join_all(checks).await.into_iter().filter_map(Result::err);
+        if let Some(error) = refused.find(|error| !error.is_retryable()) {
+            return Err(error.into());
+        }
         begin(&location, &table, &args, &valueless).await?
     };
     let name = writing.plan.name.clone();
@@ -104,18 +113,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         () = stop => Err(Failure::Interrupted),
     };
     let how = || format!("copied slices stay: continue with `--resume {name}`");
-    if let Err(failure) = done {
-        // What nodes refuse from the start cannot be continued either.
-        let is_refused = matches!(failure.code(), Code::Refused | Code::Usage);
-        let is_over = is_refused
-            && args.resume.is_none()
-            && directing.writing.abandon().await.unwrap_or(false);
-        return Err(if is_over {
-            failure
-        } else {
-            failure.after(how())
-        });
-    }
+    done.map_err(|failure| failure.after(how()))?;
     let written = directing.written;
     let backup = directing.writing.finish().await;
     let backup = backup.map_err(|error| Failure::from(error).after(how()))?;
