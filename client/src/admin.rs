@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::{MAX_MESSAGE_LEN, v1};
 use torc_ring::NodeId;
 
 use torc_record::{Epoch, to_millis};
@@ -42,7 +42,9 @@ impl Client {
                 local: false,
                 load_ms,
             };
+            // An hour of many nodes is long.
             ClusterClient::new(channel)
+                .max_decoding_message_size(MAX_MESSAGE_LEN)
                 .status(request(message, budget))
                 .await
         };

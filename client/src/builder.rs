@@ -7,6 +7,7 @@ use std::time::Duration;
 use torc_ring::topology::Bearer;
 use torc_tls::{ClientTls, Connector};
 
+use crate::call::LONGEST_DEADLINE;
 use crate::core::Core;
 use crate::trace::SpanSink;
 use crate::{Client, ClientSpan, Error, ErrorKind};
@@ -110,7 +111,7 @@ impl ClientBuilder {
 
     /// Time limit of an operation with all its retries. Default: 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 

@@ -99,6 +99,8 @@ where
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let began = std::time::Instant::now();
+    // With a short deadline, a peer that does not answer must be noticed, too.
+    let after = after.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let mut trying = pin!(attempt(peer, deadline, send));
     if let Ok(outcome) = timeout(after, &mut trying).await {
         return outcome;
@@ -127,7 +129,8 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
     }
     let mut fault = Fault::from_status(status);
-    if status.message().starts_with(NO_GRPC) {
+    // A proxy that had no answer of the node may have passed the request on.
+    if status.message().starts_with(NO_GRPC) && status.code() != Code::Unavailable {
         let message =
             format!("{peer} does not speak gRPC: use the node's gRPC port, not its HTTP port");
         return Failure::sent(Fault::new(Reason::Invalid, message));
@@ -184,6 +187,9 @@ fn is_due_to<E: std::error::Error + 'static>(status: &Status) -> bool {
 /// Longer than nearly every answer takes. Doubles with every attempt, for slower answers.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Longer times would overflow clocks.
+pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// A running operation: its deadline and its failures so far.
 pub(crate) struct Call<'a> {
     core: &'a Core,
@@ -205,6 +211,7 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(core: &'a Core, nature: Nature, time: Duration) -> Self {
+        let time = time.min(LONGEST_DEADLINE);
         Self {
             core,
             nature,

@@ -12,7 +12,7 @@ use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
 use crate::builder::ClientBuilder;
-use crate::call::Call;
+use crate::call::{Call, LONGEST_DEADLINE};
 use crate::core::Core;
 use crate::naming::Connection;
 use crate::retry::Nature;
@@ -148,7 +148,7 @@ impl Client {
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self {
-            deadline,
+            deadline: deadline.min(LONGEST_DEADLINE),
             ..self.clone()
         }
     }

@@ -37,8 +37,9 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// After this many consecutive gets that another replica answered first, the breaker for slowness
 /// trips.
 const MOST_LATE: u32 = 3;
-/// Time limit for a probe of a slow or silent peer.
+/// Time limit for a probe of a slow peer, and of one that was silent or refused operations.
 const PROBE_TIME: Duration = Duration::from_millis(100);
+const LONG_PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// One address.
 pub(crate) struct Peer {
@@ -179,7 +180,9 @@ impl Peer {
         if !connected || !self.suspect.load(Ordering::Acquire) {
             return;
         }
-        if crate::view::answers_within(self, PROBE_TIME).await {
+        let is_slow = !self.mute.load(Ordering::Relaxed) && !self.state.lock().refusal.is_tripped();
+        let time = if is_slow { PROBE_TIME } else { LONG_PROBE_TIME };
+        if crate::view::answers_within(self, time).await {
             self.recovered();
         } else if self.mute.load(Ordering::Relaxed) {
             self.trip(|state| &mut state.silence);

@@ -130,6 +130,15 @@ impl Session {
     }
 }
 
+/// The peer has replaced it, or the client is gone, and no operation is under way: without requests to come,
+/// the node ends the stream.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.state.lock().requests = None;
+    }
+}
+
 impl Drop for SessionPermit {
     fn drop(&mut self) {
         self.session.under_way.fetch_sub(1, Ordering::Relaxed);

@@ -264,7 +264,8 @@ pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
 
 /// The fault of an unanswered request for a topology; such a request changes nothing.
 fn asked_in_vain(fault: Fault) -> Fault {
-    if fault.maybe_applied {
+    // Its own time limit is that of a round, not of the caller, who may have more time.
+    if fault.maybe_applied || fault.reason == Reason::Deadline {
         Fault::new(Reason::OwnerUnreachable, fault.message)
     } else {
         fault

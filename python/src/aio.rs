@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
@@ -155,11 +156,16 @@ impl Core {
         let count = done.len();
         for (future, outcome) in done {
             let future = future.bind(py);
-            let Some(outcome) = outcome else { continue };
             // The loop may have cancelled the future in the meantime.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
                 continue;
             }
+            let Some(outcome) = outcome else {
+                let ended = "the operation ended without an answer, which is a bug: report it";
+                let raised = PyRuntimeError::new_err(ended).into_value(py);
+                future.call_method1(intern!(py, "set_exception"), (raised,))?;
+                continue;
+            };
             let given = outcome
                 .map_err(|failed| error::raised(py, &failed))
                 .and_then(|answer| answer.into_python(py));

@@ -201,9 +201,12 @@ fn wrong_count(command: &str, sub: &[u8]) -> CommandError {
     CommandError::Arity(format!("{command}|{}", shown(sub).to_lowercase()))
 }
 
+/// Most bytes of what a client says of itself. Redis has no limit.
+const LONGEST_NAME: usize = 256;
+
 /// As in Redis: printable ASCII characters, no spaces.
 fn is_plain(text: &[u8]) -> bool {
-    text.iter().all(u8::is_ascii_graphic)
+    text.len() <= LONGEST_NAME && text.iter().all(u8::is_ascii_graphic)
 }
 
 fn name(name: Bytes) -> Result<Bytes, CommandError> {

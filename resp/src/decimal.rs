@@ -9,7 +9,7 @@ use crate::error::CommandError;
 /// Most decimals of numbers that are added exactly.
 const SCALE: u32 = 17;
 /// Most digits before the decimal point.
-const WHOLE_DIGITS: usize = 18;
+const WHOLE_DIGITS: usize = 20;
 
 /// The sum of two numbers.
 pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, CommandError> {
@@ -89,6 +89,8 @@ mod tests {
             ("5.0e3", "2.0e2", "5200"),
             ("1e20", "1", "100000000000000000000"),
             ("17179869184", "1.5", "17179869185.5"),
+            ("1000000000000000001", "1", "1000000000000000002"),
+            ("99999999999999999999", "-0.5", "99999999999999999998.5"),
         ];
         for (one, other, expected) in cases {
             assert_eq!(sum(one, other).as_deref(), Ok(expected), "{one} {other}");

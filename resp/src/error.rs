@@ -103,11 +103,13 @@ pub enum CommandError {
     /// `SELECT` of a non-number.
     #[error("ERR invalid DB index")]
     DbIndex,
-    /// The name of a connection contains spaces or control characters.
-    #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
+    /// The name of a connection contains spaces or control characters, or is too long.
+    #[error(
+        "ERR Client names cannot contain spaces, newlines or special characters. Limit: 256 bytes."
+    )]
     ClientName,
-    /// A client's description of itself contains spaces or control characters.
-    #[error("ERR {0} cannot contain spaces, newlines or special characters.")]
+    /// A client's description of itself contains spaces or control characters, or is too long.
+    #[error("ERR {0} cannot contain spaces, newlines or special characters. Limit: 256 bytes.")]
     ClientInfo(&'static str),
     /// A command that Redis has and Torc refuses.
     #[error("ERR {name} is not supported: {advice}")]

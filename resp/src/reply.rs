@@ -57,6 +57,16 @@ impl Reply {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
+    /// Appends the head of an array's encoding, and returns its elements, to be encoded one after the other.
+    /// `None` for all other replies.
+    pub fn encode_head(&self, out: &mut BytesMut) -> Option<&[Self]> {
+        let Self::Array(replies) = self else {
+            return None;
+        };
+        head(out, b'*', replies.len());
+        Some(replies)
+    }
+
     /// Appends its encoding.
     pub fn encode(&self, version: Version, out: &mut BytesMut) {
         let is_new = version == Version::Resp3;

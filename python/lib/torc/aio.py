@@ -92,6 +92,7 @@ class Client:
             return await future
         except BaseException:
             ticket.cancel()
+            future.cancel()
             raise
 
     def namespace(self, name: str) -> Client:

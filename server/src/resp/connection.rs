@@ -101,7 +101,7 @@ impl Served {
                 Taken::Aside(parsed) => {
                     let version = self.session.version();
                     let (command, reply) = self.session.aside(*parsed).await;
-                    self.put(Some(command), version, &reply);
+                    self.put(Some(command), version, &reply).await?;
                 }
                 Taken::End => {
                     self.write().await?;
@@ -117,11 +117,14 @@ impl Served {
         while !self.burst.is_full() {
             match self.parser.next(&mut self.input) {
                 Ok(None) => return Taken::All,
-                Ok(Some(request)) => match self.session.take(request, &mut self.burst) {
-                    Step::On => {}
-                    Step::End => return Taken::End,
-                    Step::Aside(parsed) => return Taken::Aside(parsed),
-                },
+                Ok(Some(request)) => {
+                    self.has_begun = None;
+                    match self.session.take(request, &mut self.burst) {
+                        Step::On => {}
+                        Step::End => return Taken::End,
+                        Step::Aside(parsed) => return Taken::Aside(parsed),
+                    }
+                }
                 Err(error) => {
                     self.refuse(&error);
                     return Taken::End;
@@ -149,17 +152,35 @@ impl Served {
         };
         let replies: Vec<_> = self.burst.replies(answers).collect();
         for due in replies {
-            self.put(due.command, due.version, &due.reply);
-            if self.output.len() >= WRITE_AT_ONCE {
-                self.write().await?;
-            }
+            self.put(due.command, due.version, &due.reply).await?;
         }
         Ok(())
     }
 
-    fn put(&mut self, command: Option<usize>, version: Version, reply: &Reply) {
+    /// Encodes a reply. Writes as soon as there is much to write, also in the midst of an array: the same
+    /// value may be in it a thousand times.
+    async fn put(
+        &mut self,
+        command: Option<usize>,
+        version: Version,
+        reply: &Reply,
+    ) -> io::Result<()> {
         self.shared.metrics.resp.ended(command, reply);
+        let Some(replies) = reply.encode_head(&mut self.output) else {
+            return self.encode(version, reply).await;
+        };
+        for reply in replies {
+            self.encode(version, reply).await?;
+        }
+        Ok(())
+    }
+
+    async fn encode(&mut self, version: Version, reply: &Reply) -> io::Result<()> {
         reply.encode(version, &mut self.output);
+        if self.output.len() >= WRITE_AT_ONCE {
+            self.write().await?;
+        }
+        Ok(())
     }
 
     async fn write(&mut self) -> io::Result<()> {
@@ -187,6 +208,15 @@ impl Served {
         let is_amid = self.parser.is_amid(&self.input);
         let begun = is_amid.then(|| *self.has_begun.get_or_insert_with(Instant::now));
         self.has_begun = begun;
+        // Also of a client that always has more to read.
+        let grace = if is_amid {
+            REQUEST_TIME
+        } else {
+            Duration::ZERO
+        };
+        if self.ends.is_some_and(|ends| ends + grace <= Instant::now()) {
+            return Ok(false);
+        }
         let whole_until = begun.map(|begun| begun + REQUEST_TIME);
         self.charge(whole_until).await?;
         let until = whole_until.or(self.ends);
@@ -228,7 +258,8 @@ impl Served {
                 Ok(charge) => self.charges.push(charge),
                 Err(fault) => {
                     let text = super::errors::text(&fault);
-                    self.put(None, self.session.version(), &Reply::Error(text));
+                    let version = self.session.version();
+                    self.put(None, version, &Reply::Error(text)).await?;
                     self.write().await?;
                     return Err(io::ErrorKind::OutOfMemory.into());
                 }

@@ -21,11 +21,12 @@ use tokio::sync::oneshot;
 use torc_proto::v1::condition::Kind;
 use torc_proto::v1::{DeleteRequest, GetResponse, PutRequest};
 use torc_proto::{Fault, Reason};
+use torc_record::MAX_VALUE_LEN;
 use torc_resp::{KeyOp, KeyState, Reply};
 use torc_ring::topology::NamespaceMode;
 
 use super::burst::{Group, Place};
-use super::run::{Answers, apply, delete_of, get, put_of, state_of};
+use super::run::{Answers, apply, delete_of, get, get_all, put_of, state_of};
 use crate::kv;
 use crate::shared::Shared;
 
@@ -176,7 +177,7 @@ async fn round(served: &mut Served) {
     let latest = latest.map(|job| job.deadline).max();
     let latest = latest.unwrap_or_else(Instant::now);
     let gets = served.lines.iter().map(|line| get(&shared, &line.place));
-    let values = kv::get_all(&shared, gets.collect(), latest).await;
+    let values = get_all(&shared, gets.collect(), latest).await;
     let (mut puts, mut put) = (Vec::new(), Vec::new());
     let (mut deletes, mut deleted) = (Vec::new(), Vec::new());
     // From here on this function owns the jobs: `served` keeps only the keys of the lines.
@@ -247,28 +248,38 @@ fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option
     let replies = replies.collect();
     // `GetResponse` has a version even if the value has expired on this node's clock but not on the
     // reader's.
-    let condition = version.map_or(Kind::IfAbsent(true), Kind::IfVersion);
+    let condition = Some(version.map_or(Kind::IfAbsent(true), Kind::IfVersion));
     let mut ops = line.jobs.iter().flat_map(|job| &job.ops);
+    // There, the last writer wins over what was read, and conditions are refused.
+    let is_eventual = mode_of(shared, &line.place) == Some(NamespaceMode::Eventual);
+    let is_plain = |op: &KeyOp| op.is_read() || op.is_blind(MAX_VALUE_LEN) || *op == KeyOp::Del;
+    let condition = condition.filter(|_| !(is_eventual && ops.clone().all(is_plain)));
     let deletes = ops.any(|op| matches!(op, KeyOp::Del | KeyOp::GetDel));
     let written = match state.entry {
         // Nothing to delete: but a record that is merged later must not take effect.
         None if !was_there && (deletes || state.is_changed) && is_merging(shared, &line.place) => {
-            let request = delete_of(shared, &line.place, Some(condition));
+            let request = delete_of(shared, &line.place, condition);
             Some(Written::Delete(Box::new(request)))
         }
         _ if !state.is_changed => None,
         // A command created the value and a later one deleted it.
         None if !was_there => None,
         None => {
-            let request = delete_of(shared, &line.place, Some(condition));
+            let request = delete_of(shared, &line.place, condition);
             Some(Written::Delete(Box::new(request)))
         }
         Some(entry) => {
-            let request = put_of(shared, &line.place, entry, Some(condition));
+            let request = put_of(shared, &line.place, entry, condition);
             Some(Written::Put(Box::new(request)))
         }
     };
     (Computed { line, replies }, written)
+}
+
+fn mode_of(shared: &Shared, place: &Place) -> Option<NamespaceMode> {
+    let name = shared.resp.namespace(place.database);
+    let namespace = kv::namespace_of(&*shared.routing().ok()?, &name);
+    namespace.ok().map(|namespace| namespace.mode)
 }
 
 /// Whether a record that is merged may have this key.
@@ -276,13 +287,11 @@ fn is_merging(shared: &Shared, place: &Place) -> bool {
     let Ok(table) = shared.routing() else {
         return false;
     };
-    // Other modes share the partitions, and take neither merges nor conditions.
-    let request = get(shared, place);
-    let namespace = kv::namespace_of(&table, &request.namespace);
-    if namespace.is_ok_and(|it| it.mode != NamespaceMode::Linearizable) {
+    // Other modes share the partitions, and take no merges.
+    if mode_of(shared, place) != Some(NamespaceMode::Linearizable) {
         return false;
     }
-    let partition = kv::partition_of(shared, request);
+    let partition = kv::partition_of(shared, get(shared, place));
     let state = partition.and_then(|partition| table.state(partition));
     state.is_some_and(|state| state.config.merging)
 }

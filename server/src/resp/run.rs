@@ -132,7 +132,7 @@ async fn read(
             return answers;
         }
         let gets = some.iter().map(|(_, group)| get(shared, &group.place));
-        let values = kv::get_all(shared, gets.collect(), deadline).await;
+        let values = get_all(shared, gets.collect(), deadline).await;
         answers.extend(
             some.into_iter()
                 .zip(values)
@@ -141,6 +141,34 @@ async fn read(
                     (number, answer)
                 }),
         );
+    }
+}
+
+/// Gets values. An answer of another node holds only so many of them, so the rest is asked for again.
+pub(super) async fn get_all(
+    shared: &Arc<Shared>,
+    gets: Vec<GetRequest>,
+    deadline: Instant,
+) -> Vec<Result<GetResponse, Fault>> {
+    let is_left = |value: &Result<GetResponse, Fault>| {
+        let fault = value.as_ref().err();
+        fault.is_some_and(|fault| fault.reason == Reason::Overloaded)
+    };
+    let mut values = kv::get_all(shared, gets.clone(), deadline).await;
+    let mut count = values.len();
+    loop {
+        let numbers = 0..values.len();
+        let left: Vec<_> = numbers.filter(|number| is_left(&values[*number])).collect();
+        // Without progress, the node itself is at a limit.
+        if left.is_empty() || left.len() == count {
+            return values;
+        }
+        count = left.len();
+        let again = left.iter().map(|number| gets[*number].clone()).collect();
+        let again = kv::get_all(shared, again, deadline).await;
+        for (number, value) in left.into_iter().zip(again) {
+            values[number] = value;
+        }
     }
 }
 

@@ -69,6 +69,15 @@ impl Session {
 
     /// Adds a request to the burst. A request without a key gets its reply at once.
     pub(super) fn take(&mut self, request: Request, burst: &mut Burst) -> Step {
+        // A browser that another site's page sends here, as Redis has it: its headers and body are no commands.
+        let is = |word: &[u8]| {
+            request
+                .first()
+                .is_some_and(|it| it.eq_ignore_ascii_case(word))
+        };
+        if is(b"POST") || is(b"Host:") {
+            return Step::End;
+        }
         let spec = match Command::spec_of(&request) {
             Ok(spec) => spec,
             Err(error) => {
@@ -102,7 +111,7 @@ impl Session {
             Command::Keys(ops, join) => {
                 burst.several(number, self.version, database, (ops, join));
             }
-            Command::Scan { .. } | Command::DbSize | Command::Cluster(_) => {
+            Command::Scan { .. } | Command::DbSize | Command::Cluster(_) | Command::Command(_) => {
                 return Step::Aside(Box::new(parsed));
             }
             Command::Quit => {
@@ -165,10 +174,6 @@ impl Session {
             Command::Hello(hello) => self.hello(hello),
             Command::Auth(user, password) => self.auth(user.as_deref(), &password),
             Command::Client(command) => self.client(command),
-            Command::Command(CommandCommand::Count) => table::count(),
-            Command::Command(CommandCommand::List) => table::list(),
-            Command::Command(CommandCommand::Docs(names)) => table::docs(&names),
-            Command::Command(CommandCommand::Info(names)) => table::info(&names),
             Command::Config(ConfigCommand::Get(globs)) => info::config(&self.shared, globs),
             Command::Config(ConfigCommand::Set) => Reply::Error(
                 "ERR clients cannot change settings: see `kvd serve --help`".to_owned(),
@@ -308,6 +313,10 @@ impl Session {
                 Ok(Reply::Integer(key_slot(&key).into()))
             }
             Command::Cluster(command) => cluster::answer(&self.shared, &command).await,
+            Command::Command(CommandCommand::Count) => Ok(table::count()),
+            Command::Command(CommandCommand::List) => Ok(table::list()),
+            Command::Command(CommandCommand::Docs(names)) => Ok(table::docs(&names)),
+            Command::Command(CommandCommand::Info(names)) => Ok(table::info(&names)),
             _ => Ok(Reply::OK),
         };
         let reply = reply.unwrap_or_else(|fault| Reply::Error(errors::text(&fault)));

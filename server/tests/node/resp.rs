@@ -648,6 +648,22 @@ async fn databases_are_namespaces_and_an_eventual_one_knows_no_conditions() {
         refused.starts_with("-ERR an eventual namespace does not support conditions"),
         "{refused}"
     );
+    // The same in one packet, where they are one operation on the key.
+    for (packet, wanted) in [
+        ("GET a|SET a 1", ["nil", "+OK"]),
+        ("DEL a|SET a 2", [":1", "+OK"]),
+        ("EXISTS a|DEL a", [":1", ":1"]),
+    ] {
+        let commands = packet.split('|').map(|command| {
+            let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
+            encode(&words)
+        });
+        let packet = commands.collect::<Vec<_>>().concat();
+        client.send_bytes(&packet).await;
+        for wanted in wanted {
+            assert_eq!(client.receive().await.to_string(), wanted);
+        }
+    }
     client.call("SELECT 0").await;
     assert_eq!(client.told("GET a").await, "default");
     client.call("SELECT 5").await;
@@ -738,6 +754,68 @@ async fn what_is_out_of_bounds_ends_its_connection_and_nothing_else() {
     honest.send_bytes(b"strlen 'long'\n").await;
     assert_eq!(honest.receive().await, Value::Int(1 << 20));
     node.stop().await.unwrap();
+}
+
+/// A connection kept 16 MiB of names, repeated them a thousand times in its answers, and the answers of a thousand tables.
+#[tokio::test]
+async fn a_connection_keeps_short_names_and_tables_are_told_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = alone(settings(dir.path().to_owned())).await;
+    let address = node.resp_addr().unwrap();
+    let mut client = Redis::connect(address).await;
+    let long = vec![b'n'; 257];
+    for words in [
+        &[&b"CLIENT"[..], b"SETNAME", &long][..],
+        &[b"CLIENT", b"SETINFO", b"LIB-NAME", &long],
+        &[b"CLIENT", b"SETINFO", b"LIB-VER", &long],
+        &[b"HELLO", b"3", b"SETNAME", &long],
+    ] {
+        let told = client.call_words(words).await.to_string();
+        assert!(told.ends_with("Limit: 256 bytes."), "{told}");
+    }
+    let told = client
+        .call_words(&[b"CLIENT", b"SETNAME", &long[1..]])
+        .await;
+    assert_eq!(told.to_string(), "+OK");
+    client.send_bytes(&b"COMMAND\nPING\n".repeat(300)).await;
+    for _ in 0..300 {
+        assert!(client.receive().await.items().len() > 40);
+        assert_eq!(client.receive().await.to_string(), "+PONG");
+    }
+    // What a browser sends for another site's page.
+    for request in [
+        "POST / HTTP/1.1\r\nHost: x\r\n\r\nSET posted 1\r\n",
+        "Host: x\r\nSET posted 1\r\n",
+    ] {
+        let mut browser = Redis::connect(address).await;
+        browser.send_bytes(request.as_bytes()).await;
+        assert_eq!(browser.try_receive().await, None);
+    }
+    assert_eq!(client.told("EXISTS posted").await, ":0");
+    node.stop().await.unwrap();
+}
+
+/// The answer of another node holds 8 MiB, and the rest was refused for ever.
+#[tokio::test]
+async fn more_values_than_a_message_holds_are_told_in_one_answer() {
+    let servers = Servers::start().await;
+    let mut client = servers.redis(0).await;
+    let value = |number: u8| vec![b'a' + number % 26; 1 << 20];
+    let keys: Vec<String> = (0..32).map(|number| format!("large-{number}")).collect();
+    for (key, number) in keys.iter().zip(0..) {
+        let told = client
+            .call_words(&[b"SET", key.as_bytes(), &value(number)])
+            .await;
+        assert_eq!(told.to_string(), "+OK");
+    }
+    let mut words = vec![&b"MGET"[..]];
+    words.extend(keys.iter().map(String::as_bytes));
+    words.extend(std::iter::repeat_n(keys[0].as_bytes(), 8));
+    let told = client.call_words(&words).await.items();
+    let wanted = (0..32).chain(std::iter::repeat_n(0, 8));
+    for (number, (told, wanted)) in told.into_iter().zip(wanted).enumerate() {
+        assert!(told == Value::Bulk(value(wanted)), "{number}");
+    }
 }
 
 #[tokio::test]
