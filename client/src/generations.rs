@@ -102,10 +102,11 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is current, or while a member may
-    /// still serve an older one; and as [`Client::status`].
+    /// still serve an older one; [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the
+    /// answer is lost; and as [`Client::status`].
     pub async fn drop_generation(&self, number: u32) -> Result<(), Error> {
         let change = Change::Drop(v1::DropGeneration { number });
-        // Whoever repeats a drop hears that there is no such generation.
+        // Not retried after a lost answer: the second drop would fail, because the generation is gone.
         self.send_change(change, Nature::Write).await.map(drop)
     }
 

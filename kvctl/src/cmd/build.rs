@@ -169,7 +169,7 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         let message = "--source is for builds in a directory: nodes read the URL of --out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    // Of a second standard input, nobody knows whether it is the same.
+    // Standard input may differ from that of the earlier build.
     let is_known = url.is_some() || !args.from.iter().any(|path| input::is_stdin(path));
     let target = target(args, &work, global).await?;
     let mut built = build(args, &work, is_known, target)?;

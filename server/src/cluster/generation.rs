@@ -180,7 +180,7 @@ pub(super) async fn heard(
         let read = shared.group.read_current(before(deadline, TO_SEND));
         let unheard = match (read.await, known) {
             (Ok(topology), _) => topology.unheard(namespace),
-            // The group has lost its leader meanwhile: nobody is known to have heard of it since.
+            // The group has lost its leader: report the members that had not heard at the last read.
             (Err(_), Some(unheard)) => break unheard,
             (Err(error), None) => return Err(error.into()),
         };

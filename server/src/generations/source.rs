@@ -303,7 +303,7 @@ impl Fetch<'_> {
             let range = first.at..last.at.saturating_add(last.len);
             match self.read(name, range).await {
                 Ok(bytes) => whole = Some((first.at, bytes)),
-                // The file is too short. Its first slices may be intact, so each is read by itself.
+                // The file is too short, but its first slices may be intact: read each one separately.
                 Err(fault) if fault.reason == Reason::Corrupt => {}
                 Err(fault) => return (Vec::new(), Some(fault)),
             }

@@ -144,7 +144,7 @@ async fn read(
     }
 }
 
-/// Gets values. An answer of another node holds only so many of them, so the rest is asked for again.
+/// Gets values. If another node's answer is full, asks again for the remaining ones.
 pub(super) async fn get_all(
     shared: &Arc<Shared>,
     gets: Vec<GetRequest>,

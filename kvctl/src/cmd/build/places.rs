@@ -114,8 +114,8 @@ fn remove_dir(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes what is in a directory, in an order that a repeated command understands: without its journal
-/// and manifest, a plan is that of a build to begin anew.
+/// Removes the content of a directory, the journal and the manifest first and the plan last. If a kill
+/// interrupts it, a repeated command finds a plan without a journal, and builds again.
 fn empty(dir: &Path) -> Result<(), Failure> {
     let file = |source| Failure::file("remove", dir, source);
     let mut entries = Vec::new();
