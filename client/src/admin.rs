@@ -154,8 +154,8 @@ impl Client {
 
     /// Adds the running, empty node at `address` (`host:port`), moving `parallel`
     /// partitions at a time. Returns once the transition is committed; watch its
-    /// progress with [`Client::status`]. Repeating it is harmless, so the library
-    /// retries it like a read.
+    /// progress with [`Client::status`]. Repeating it is harmless, so the library repeats it if
+    /// an answer is lost.
     ///
     /// # Errors
     /// As [`Client::plan_join`].
@@ -296,7 +296,8 @@ impl Client {
 
     /// Undoes the running transition of this number: moved partitions move back. Returns
     /// the transition once this is committed, see [`Client::status`]. Repeating it is
-    /// harmless, so the library retries it like a read.
+    /// harmless, so the library repeats it if
+    /// an answer is lost.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is no longer running, or
@@ -307,7 +308,7 @@ impl Client {
                 .abort(request(v1::AbortRequest { transition }, budget))
                 .await
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
         Transition::from_wire(answer.transition.as_ref())
     }
 
@@ -315,7 +316,8 @@ impl Client {
     /// that of the namespace `default`. [`Client::alter_namespace`] changes it later. A number that
     /// no other namespace has is [`ErrorKind::Refused`](crate::ErrorKind::Refused) while another
     /// change runs. Returns once every member that answers knows the namespace. Repeating it with
-    /// the same settings is harmless, so the library retries it like a read.
+    /// the same settings is harmless, so the library repeats it if
+    /// an answer is lost.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) for settings that the cluster does
@@ -341,13 +343,13 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
         Namespace::from_wire(answer.namespace).map_err(|error| Error::malformed(error, true))
     }
 
     /// Drops a namespace for good: nodes stop serving its keys and delete them in the background.
     /// Returns once every member knows, or after the timeout with the members that may still serve
-    /// it. The library retries this like a read: if an answer was lost, the retry can end with
+    /// it. The library repeats this if an answer is lost; the repetition can then end with
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace).
     ///
     /// # Errors
@@ -363,7 +365,7 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
         Ok(answer.unheard.into_iter().map(NodeId).collect())
     }
 
@@ -393,7 +395,7 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
         Ok(answer.unheard.into_iter().map(NodeId).collect())
     }
 
@@ -433,7 +435,8 @@ impl Client {
 
     /// Changes the number of `replicas` of a namespace. Returns once the transition is
     /// committed, see [`Client::status`]; the cluster keeps serving. Repeating it is harmless,
-    /// so the library retries it like a read.
+    /// so the library repeats it if
+    /// an answer is lost.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if other namespaces, which the error
@@ -464,7 +467,10 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .call(nature_of(change.plan_only))
+            .on_any(sending)
+            .await?;
         Change::from_wire(answer, !change.plan_only)
     }
 
@@ -477,7 +483,10 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .call(nature_of(change.plan_only))
+            .on_any(sending)
+            .await?;
         Change::from_wire(answer, !change.plan_only)
     }
 
@@ -487,7 +496,10 @@ impl Client {
                 .reweight(request(change, budget))
                 .await
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .call(nature_of(change.plan_only))
+            .on_any(sending)
+            .await?;
         Change::from_wire(answer, !change.plan_only)
     }
 
@@ -500,7 +512,10 @@ impl Client {
                     .await
             }
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .call(nature_of(change.plan_only))
+            .on_any(sending)
+            .await?;
         Change::from_wire(answer, !change.plan_only)
     }
 
@@ -512,6 +527,15 @@ impl Client {
         };
         let answer = self.call(nature).on_any(sending).await?;
         Change::from_wire(answer, !change.plan_only)
+    }
+}
+
+/// A plan changes nothing, and a change may be repeated.
+const fn nature_of(plan_only: bool) -> Nature {
+    if plan_only {
+        Nature::Read
+    } else {
+        Nature::Repeatable
     }
 }
 

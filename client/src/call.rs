@@ -201,6 +201,8 @@ pub(crate) struct Call<'a> {
     detours: usize,
     /// The fault that caused the retry.
     earlier: Option<Fault>,
+    /// Whether a failed attempt may have been carried out.
+    in_doubt: bool,
     /// The errors of unreachable addresses.
     unreached: BTreeSet<String>,
     /// Any replica serves it as well as the lead.
@@ -220,6 +222,7 @@ impl<'a> Call<'a> {
             retry_state: RetryState::new(time),
             detours: 0,
             earlier: None,
+            in_doubt: false,
             unreached: BTreeSet::new(),
             is_spread: false,
             tracing: None,
@@ -386,6 +389,7 @@ impl<'a> Call<'a> {
         view: Option<&Arc<View>>,
         peer: Option<&Arc<Peer>>,
     ) -> Result<(), Error> {
+        self.in_doubt |= failure.is_in_doubt();
         if failure.may_retry(self.nature) {
             let is_unreached = failure.fault.reason == Reason::OwnerUnreachable;
             if is_unreached && self.unreached.len() < MOST_UNREACHED {
@@ -447,6 +451,8 @@ impl<'a> Call<'a> {
             let tried = format!(" (tried {attempts} times in {seconds:.1} s)");
             fault.message.push_str(&tried);
         }
+        // No attempt had an answer that tells what an earlier one changed.
+        fault.maybe_applied |= self.in_doubt;
         self.error(fault)
     }
 
@@ -454,6 +460,7 @@ impl<'a> Call<'a> {
     pub(crate) fn error(&self, fault: Fault) -> Error {
         match self.nature {
             Nature::Read => Error::of_read(fault),
+            Nature::Repeatable => Error::of_repeatable(fault, self.in_doubt),
             Nature::Write => Error::of_write(fault),
         }
     }
@@ -462,11 +469,12 @@ impl<'a> Call<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::builder::Config;
     use crate::peer::Peers;
 
-    fn peer() -> Arc<Peer> {
-        let config = Config {
+    fn config() -> Config {
+        Config {
             seeds: vec!["127.0.0.1:1".to_owned()],
             connect_timeout: Duration::from_secs(1),
             first_contact: Duration::MAX,
@@ -474,8 +482,11 @@ mod tests {
             hot_keys: true,
             tls: None,
             token: None,
-        };
-        Arc::clone(&Peers::new(config).unwrap().seeds()[0])
+        }
+    }
+
+    fn peer() -> Arc<Peer> {
+        Arc::clone(&Peers::new(config()).unwrap().seeds()[0])
     }
 
     fn transport(mut status: Status) -> Status {
@@ -510,6 +521,31 @@ mod tests {
             shed.may_retry(Nature::Write),
             "sent by the node, which did nothing"
         );
+    }
+
+    #[tokio::test]
+    async fn a_change_whose_first_answer_was_lost_stays_in_doubt_if_no_later_one_comes() {
+        let core = Core::new(config()).unwrap();
+        let ends = async |nature, last: Fault| {
+            let mut call = Call::new(&core, nature, Duration::from_secs(5));
+            let lost = Fault::unknown("the connection was lost");
+            call.recover(Failure::sent(lost), None, None).await.unwrap();
+            call.deadline = Instant::now();
+            call.recover(Failure::connecting(last), None, None)
+                .await
+                .unwrap_err()
+        };
+        let nobody = || Fault::new(Reason::OwnerUnreachable, "no node answers");
+        let error = ends(Nature::Repeatable, nobody()).await;
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+        assert!(error.maybe_applied(), "{error}");
+        let error = ends(Nature::Read, nobody()).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(!error.maybe_applied());
+        let refused = Fault::new(Reason::Refused, "a change is running");
+        let error = ends(Nature::Repeatable, refused).await;
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.maybe_applied());
     }
 
     #[test]

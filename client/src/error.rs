@@ -101,6 +101,19 @@ impl Error {
         Self::with_fault(ErrorKind::OutcomeUnknown, true, Fault { message, ..fault })
     }
 
+    /// The error of a change that may be repeated. If the last attempt had no answer, and any may
+    /// have been carried out, [`ErrorKind::OutcomeUnknown`].
+    pub(crate) fn of_repeatable(fault: Fault, in_doubt: bool) -> Self {
+        if !fault.maybe_applied && fault.reason != Reason::OutcomeUnknown {
+            return Self::with_fault(kind_of(fault.reason), in_doubt, fault);
+        }
+        let message = format!(
+            "{}; the change may still happen: you can repeat it",
+            fault.message
+        );
+        Self::with_fault(ErrorKind::OutcomeUnknown, true, Fault { message, ..fault })
+    }
+
     fn with_fault(kind: ErrorKind, maybe_applied: bool, fault: Fault) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -228,6 +241,25 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reason:?}");
             assert!(error.maybe_applied());
             assert!(!error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn a_change_without_an_answer_is_in_doubt_and_an_answer_keeps_its_kind() {
+        for reason in every_reason() {
+            let fault = Fault {
+                maybe_applied: true,
+                ..Fault::new(reason, "why")
+            };
+            let error = Error::of_repeatable(fault, true);
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{reason:?}");
+            assert!(error.maybe_applied());
+        }
+        let gone = || Fault::new(Reason::NoSuchNamespace, "there is none");
+        for in_doubt in [false, true] {
+            let error = Error::of_repeatable(gone(), in_doubt);
+            assert_eq!(error.kind(), ErrorKind::NoSuchNamespace);
+            assert_eq!(error.maybe_applied(), in_doubt);
         }
     }
 

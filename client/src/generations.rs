@@ -168,7 +168,7 @@ impl Client {
     }
 
     async fn change_generation(&self, change: Change) -> Result<ChangeGenerationResponse, Error> {
-        self.send_change(change, Nature::Read).await
+        self.send_change(change, Nature::Repeatable).await
     }
 
     async fn send_change(

@@ -5,7 +5,8 @@
 //! Invariants:
 //! * A write is resent only if the fault says that it did not and will not happen. A
 //!   fault that leaves the outcome open goes to the caller at once.
-//! * A read is resent even if its outcome is unknown.
+//! * A read, or a change that may be repeated, is resent even if its outcome is unknown. If no
+//!   answer follows, the change is in doubt.
 //! * No attempt starts with too little time to succeed: instead of sleeping into the
 //!   deadline, the operation returns its last fault at once.
 //!
@@ -27,8 +28,10 @@ const LEAST_BUDGET: Duration = Duration::from_millis(20);
 /// Whether an operation changes what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
-    /// No, or repeating it has no further effect.
+    /// No.
     Read,
+    /// Yes, but repeating it has no further effect.
+    Repeatable,
     /// Yes, and repeating it can have a further effect.
     Write,
 }
@@ -70,8 +73,16 @@ impl Failure {
 
     /// Whether a retry is safe and may help.
     pub(crate) fn may_retry(&self, nature: Nature) -> bool {
-        let lost = self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown;
-        self.fault.is_retryable() || self.is_misdirected() || (lost && nature == Nature::Read)
+        let lost = self.is_in_doubt();
+        self.fault.is_retryable()
+            || self.is_misdirected()
+            || self.is_stale() && !lost
+            || lost && nature != Nature::Write
+    }
+
+    /// Whether the operation may have been carried out.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown
     }
 
     /// Whether the wrong node, or a node of another cluster, refused it. The right node
@@ -85,6 +96,7 @@ impl Failure {
     pub(crate) fn wants_topology(&self) -> bool {
         match self.fault.reason {
             Reason::StaleEpoch
+            | Reason::DigestMismatch
             | Reason::NotServing
             | Reason::OwnerUnreachable
             | Reason::OutcomeUnknown
@@ -93,7 +105,6 @@ impl Failure {
             Reason::Unspecified
             | Reason::ConditionNotMet
             | Reason::Invalid
-            | Reason::DigestMismatch
             | Reason::NoSuchNamespace
             | Reason::Overloaded
             | Reason::OutOfSpace
@@ -123,18 +134,22 @@ impl Failure {
             )
     }
 
-    /// Whether the node knows of a newer topology.
+    /// Whether the node knows of a newer topology. The digest of a key is another one once its
+    /// namespace was dropped and created again.
     pub(crate) fn is_stale(&self) -> bool {
-        self.fault.reason == Reason::StaleEpoch
+        matches!(
+            self.fault.reason,
+            Reason::StaleEpoch | Reason::DigestMismatch
+        )
     }
 }
 
 /// The fault to report for an operation that ended with `last`. If the operation only ran out of
 /// time during a retry, the fault that caused the retry (`earlier`) is more informative; and
-/// "another cluster answers at this address" is more informative than "no answer". A write in
+/// "another cluster answers at this address" is more informative than "no answer". A change in
 /// doubt stays in doubt.
 pub(crate) fn blame(last: Fault, earlier: Option<Fault>, nature: Nature) -> Fault {
-    let in_doubt = nature == Nature::Write && last.maybe_applied;
+    let in_doubt = nature != Nature::Read && last.maybe_applied;
     match earlier {
         Some(earlier) if !in_doubt && says_more(&earlier, &last) => earlier,
         _ => last,

@@ -233,6 +233,9 @@ impl Client {
             client.revoke_token(request(message, budget)).await
         };
         // Revoking twice changes nothing.
-        self.call(Nature::Read).on_any(sending).await.map(drop)
+        self.call(Nature::Repeatable)
+            .on_any(sending)
+            .await
+            .map(drop)
     }
 }

@@ -106,7 +106,7 @@ impl Tracing {
         own.sink.0(ClientSpan {
             name: match nature {
                 Nature::Read => "client read",
-                Nature::Write => "client write",
+                Nature::Repeatable | Nature::Write => "client write",
             },
             context: self.context,
             parent: own.parent,

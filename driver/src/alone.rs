@@ -2,7 +2,6 @@
 //! and checks before and after that the configuration is the same. A generation never changes, so
 //! its gets read only the store.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
@@ -57,65 +56,66 @@ impl Registers {
     }
 
     /// Answers the gets that need no other node, with one visit to the store; returns all other
-    /// operations.
+    /// operations, in the same order.
     pub(super) fn answer_alone(
         &self,
-        mailbox: &Arc<Mailbox>,
+        mailbox: &Mailbox,
         wanted: impl IntoIterator<Item = (u32, Wanted)>,
     ) -> Vec<(u32, Wanted)> {
-        let (mut alone, mut others) = (Vec::new(), Vec::new());
-        for (number, wanted) in wanted {
+        let (mut epochs, mut wanted) = (Vec::new(), Vec::from_iter(wanted));
+        for (_, wanted) in &wanted {
             let epoch = match wanted.rules {
                 _ if wanted.request != Request::Get => None,
                 Rules::Linearizable => self.alone_epoch(wanted.partition),
                 Rules::Static => Some(0),
                 Rules::Eventual(_) => None,
             };
-            match epoch {
-                // An earlier operation of this batch may write the key, and the get must see it.
-                Some(epoch) if others.is_empty() => alone.push((epoch, number, wanted)),
-                _ => others.push((number, wanted)),
-            }
+            // An earlier operation of this batch may write the key, and a later get must see it.
+            let Some(epoch) = epoch else { break };
+            epochs.push(epoch);
         }
-        let mut alone = alone.into_iter().peekable();
-        while alone.peek().is_some() {
-            let next = alone.by_ref().take(READS_AT_ONCE).collect();
-            self.read_alone(mailbox, next, &mut others);
+        let mut are_answered = Vec::with_capacity(epochs.len());
+        for (epochs, gets) in epochs
+            .chunks(READS_AT_ONCE)
+            .zip(wanted.chunks(READS_AT_ONCE))
+        {
+            self.read_alone(mailbox, epochs, gets, &mut are_answered);
         }
-        others
+        let mut are_answered = are_answered.into_iter();
+        wanted.retain(|_| !are_answered.next().unwrap_or(false));
+        wanted
     }
 
-    /// Delivers the outcomes of these gets; adds those it cannot answer to `others`.
+    /// Delivers the outcomes of these gets, and notes which ones it can answer.
     fn read_alone(
         &self,
         mailbox: &Mailbox,
-        alone: Vec<(u64, u32, Wanted)>,
-        others: &mut Vec<(u32, Wanted)>,
+        epochs: &[u64],
+        gets: &[(u32, Wanted)],
+        are_answered: &mut Vec<bool>,
     ) {
         let began = self.tracer.as_ref().map(|_| Instant::now());
-        let reads: Vec<_> = alone
-            .iter()
-            .map(|(_, _, Wanted { at, .. })| (at.namespace, at.digest, at.key.as_bytes()))
+        let gets = || epochs.iter().zip(gets);
+        let reads: Vec<_> = gets()
+            .map(|(_, (_, Wanted { at, .. }))| (at.namespace, at.digest, at.key.as_bytes()))
             .collect();
         let found = self.store.get_batch_cached(&reads);
-        drop(reads);
-        let (now, mut told) = (self.now(), Vec::with_capacity(alone.len()));
+        let (now, mut told) = (self.now(), Vec::with_capacity(reads.len()));
         let known = self.keys.load();
-        for ((epoch, number, wanted), found) in alone.into_iter().zip(found) {
+        for ((epoch, (number, wanted)), found) in gets().zip(found) {
             // The replica fetches or repairs what cannot be read here.
             let lookup = found.map_or(Lookup::Unreadable, |found| known.lookup(found));
             let collecting = self.alone.get(wanted.partition);
             let collecting = collecting.map_or(0, |it| it.collecting.load(Ordering::Relaxed));
             let answer = Replica::alone(lookup, now, HybridTime(collecting), broken_rules());
             let is_still =
-                wanted.rules == Rules::Static || self.alone_epoch(wanted.partition) == Some(epoch);
-            match answer.filter(|_| is_still) {
-                Some(outcome) => {
-                    self.metrics.count(false, false, &outcome);
-                    self.trace_alone(&wanted, began, &outcome);
-                    told.push((number, outcome));
-                }
-                None => others.push((number, wanted)),
+                wanted.rules == Rules::Static || self.alone_epoch(wanted.partition) == Some(*epoch);
+            let answer = answer.filter(|_| is_still);
+            are_answered.push(answer.is_some());
+            if let Some(outcome) = answer {
+                self.metrics.count(false, false, &outcome);
+                self.trace_alone(wanted, began, &outcome);
+                told.push((*number, outcome));
             }
         }
         mailbox.tell(told);

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use tokio_util::sync::PollSemaphore;
 use torc_proto::TraceContext;
-use torc_record::{Digest, Key, NamespaceId};
 use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
@@ -135,12 +134,16 @@ impl Registers {
     pub fn permits_of(
         &self,
         request: &Request,
-        (namespace, digest, key): (NamespaceId, &Digest, &Key),
+        Locator {
+            namespace,
+            digest,
+            key,
+        }: &Locator,
     ) -> u32 {
         if *request != Request::Get || LongValues::permits_of(self.store.longest_record()) == 0 {
             return 0;
         }
-        let bytes = self.store.len_hint(namespace, digest, key.as_bytes());
+        let bytes = self.store.len_hint(*namespace, digest, key.as_bytes());
         LongValues::permits_of(bytes)
     }
 
@@ -149,11 +152,13 @@ impl Registers {
     ///
     /// Long values are read only as far as there is room for them.
     pub async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
+        if LongValues::permits_of(self.store.longest_record()) == 0 {
+            return self.operate_at_once(wanted, 0).await;
+        }
         let mut told = Vec::with_capacity(wanted.len());
         let (mut next, mut permits) = (Vec::with_capacity(wanted.len()), 0);
         for it in wanted {
-            let place = (it.at.namespace, &it.at.digest, &it.at.key);
-            let more = self.permits_of(&it.request, place);
+            let more = self.permits_of(&it.request, &it.at);
             if more > 0 && permits + more > LongValues::ALL {
                 told.append(
                     &mut self

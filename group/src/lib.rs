@@ -177,6 +177,15 @@ impl TopologyGroup {
         Ok(identity.map(|identity| identity.directory))
     }
 
+    /// The number of the last start of the data directory that used the store; `None` if there was
+    /// none. An older copy of the store has an older number than the directory. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`GroupError::Corrupt`].
+    pub fn last_start(&self) -> Result<Option<u64>, GroupError> {
+        self.inner.store.start().map_err(broken)
+    }
+
     fn over(store: Store, options: GroupOptions) -> Self {
         let inner = Inner {
             options,
@@ -296,8 +305,16 @@ impl TopologyGroup {
         Ok(())
     }
 
-    /// Durably binds the store to this identity, or checks that it already is.
+    /// Durably binds the store to this identity, or checks that it already is, and notes this start.
     async fn bind(&self, claim: Claim) -> Result<Identity, GroupError> {
+        let bound = self.bind_identity(claim).await?;
+        let number = self.inner.options.boot.number;
+        let noted = self.inner.store.run(move |store| store.set_start(number));
+        noted.await.map_err(broken)?;
+        Ok(bound)
+    }
+
+    async fn bind_identity(&self, claim: Claim) -> Result<Identity, GroupError> {
         let store = &self.inner.store;
         let stored = store.run(Store::identity).await.map_err(broken)?;
         if let Some(stored) = stored {

@@ -2,8 +2,8 @@
 //!
 //! A start durably takes the number after the last confirmed one, and a random draw. It keeps
 //! both until the topology group has confirmed them; only then does the node act as a replica.
-//! So a copy of a directory always takes a number that its original has already taken, with a
-//! different draw. See `docs/decisions/boot-counter.md`.
+//! So a copy of a directory takes a number that its original has already taken, with a different
+//! draw, unless it was made while a start was not confirmed. See `docs/decisions/boot-counter.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::identity::{IdentityError, Membership};
 use crate::peers::within;
 use crate::shared::Shared;
 
-const BOOT: &str = "boot";
+pub(crate) const BOOT: &str = "boot";
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
@@ -51,6 +51,12 @@ fn after(number: u64) -> Boot {
         number: number + 1,
         draw: rand::random(),
     }
+}
+
+/// The number of the last start that the topology group has confirmed, as far as the store knows.
+pub(crate) fn last_confirmed(store: &Store) -> Result<u64, IdentityError> {
+    let next = next(store)?;
+    Ok(next.number.saturating_sub(1))
 }
 
 /// Durably takes a start. Writes nothing if it was taken before.

@@ -14,6 +14,9 @@
 //! 2. `meta-membership`, when the node gets its number;
 //! 3. the number and the incarnation in `topology.redb`, before Raft starts.
 //!
+//! Each start of a member takes a number in both parts before the topology group confirms it
+//! (`boot`). So a `topology.redb` without the last confirmed number is an older copy.
+//!
 //! So a crash never leaves a later part without the earlier ones; a node that finds this
 //! refuses to start. The check comes before the node creates anything.
 
@@ -23,6 +26,7 @@ use torc_group::{GroupError, TopologyGroup};
 use torc_proto::DATA_DIR_ADVICE;
 use torc_store::{Store, StoreError};
 
+use crate::boot::BOOT;
 use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
 
 /// Why a node refuses a data directory. Nothing was changed.
@@ -46,6 +50,15 @@ pub enum DataDirError {
         one: PathBuf,
         /// The second part.
         other: PathBuf,
+    },
+    /// One part is an older copy.
+    #[error("{} is older than {}: someone has put an older copy there, which lacks votes and log entries that the node \
+             has acknowledged. {DATA_DIR_ADVICE}", .older.display(), .newer.display())]
+    Older {
+        /// The older part.
+        older: PathBuf,
+        /// The part that shows it.
+        newer: PathBuf,
     },
     /// The store could not be read.
     #[error(transparent)]
@@ -107,6 +120,7 @@ impl DataDir {
         &self,
         identity: &Identity,
         group: &TopologyGroup,
+        last_confirmed: u64,
     ) -> Result<(), DataDirError> {
         let redb = TopologyGroup::file(&self.topology);
         let Some(directory) = group.bound_to()? else {
@@ -120,6 +134,15 @@ impl DataDir {
         }
         if identity.membership().is_none() {
             return Err(missing(&self.meta(MEMBERSHIP), redb));
+        }
+        if group
+            .last_start()?
+            .is_some_and(|number| number < last_confirmed)
+        {
+            return Err(DataDirError::Older {
+                older: redb,
+                newer: self.meta(BOOT),
+            });
         }
         Ok(())
     }

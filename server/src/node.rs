@@ -500,7 +500,7 @@ fn open(
         tls: connector.clone(),
         ..GroupOptions::default()
     })?;
-    dir.check_group(&identity, &group)?;
+    dir.check_group(&identity, &group, boot::last_confirmed(&store)?)?;
     boot::take(&store, boot)?;
     let now = Instant::now();
     let cancel = CancellationToken::new();

@@ -202,7 +202,9 @@ impl<K: Kind> Batch<K> {
         let sound = numbered.filter_map(|(index, item)| Some((index, item.as_ref()?)));
         match K::NATURE {
             Nature::Read => vec![sound.map(|(index, _)| index).collect()],
-            Nature::Write => waves(sound.map(|(index, item)| (index, item.digest))),
+            Nature::Repeatable | Nature::Write => {
+                waves(sound.map(|(index, item)| (index, item.digest)))
+            }
         }
     }
 
@@ -259,23 +261,26 @@ impl<K: Kind> Batch<K> {
         Ok(())
     }
 
-    /// All gets, if the current generation of their static namespace has changed since their
-    /// start: a batch sees one generation.
+    /// If the namespace has another id since the start of the batch, another generation is current, or it
+    /// was dropped and created again. Then digests are others. Returns all gets, because a batch sees one
+    /// generation.
     fn begin_anew(&mut self, client: &Client, view: &View) -> Option<Indices> {
         let now = view.table.namespace_id(&client.namespace_name())?;
-        if now == self.namespace || K::NATURE != Nature::Read {
+        if now == self.namespace {
             return None;
         }
         self.namespace = now;
+        let is_read = K::NATURE == Nature::Read;
         let mut all = Indices::new();
         for (index, item) in self.items.iter_mut().enumerate() {
-            if let Some(item) = item {
+            let is_open = is_read || self.outcomes[index].is_none();
+            if let Some(item) = item.as_mut().filter(|_| is_open) {
                 item.digest = Digest::of(&view.table.digest_key, now, K::key(&item.what));
                 self.outcomes[index] = None;
                 all.push(index);
             }
         }
-        Some(all)
+        is_read.then_some(all)
     }
 
     /// Cuts items into requests. Destinations are indices into the targets.

@@ -65,6 +65,7 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 
 const FORMAT_KEY: &str = "format";
 const IDENTITY_KEY: &str = "identity";
+const START_KEY: &str = "start";
 const APPLIED_KEY: &str = "applied";
 const TOPOLOGY_KEY: &str = "topology";
 
@@ -206,12 +207,25 @@ impl Store {
     pub(crate) fn identity(&self) -> Result<Option<Identity>, StoreError> {
         self.read(|txn| get(txn, IDENTITY_KEY))
     }
+
+    /// The number of the last start that used the store.
+    pub(crate) fn start(&self) -> Result<Option<u64>, StoreError> {
+        self.read(|txn| get(txn, START_KEY))
+    }
 }
 
 /// Transactions. All of them block; from async code, use [`Store::run`].
 impl Store {
     pub(crate) fn set_identity(&self, identity: Identity) -> Result<(), StoreError> {
         self.write(|txn| put(txn, IDENTITY_KEY, &identity))
+    }
+
+    /// Writes nothing if the number is there already.
+    pub(crate) fn set_start(&self, number: u64) -> Result<(), StoreError> {
+        if self.start()? == Some(number) {
+            return Ok(());
+        }
+        self.write(|txn| put(txn, START_KEY, &number))
     }
 
     /// Runs blocking work on the store away from the async threads.

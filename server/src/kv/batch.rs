@@ -59,7 +59,7 @@ async fn allowed<I: Item>(
     call: CallContext,
 ) -> Vec<Result<I::Answer, Fault>> {
     if !caller.is_scoped() {
-        return run::many(shared, items, call).await;
+        return run::many(shared, &items, call).await;
     }
     let (mut denied, mut open) = (Vec::with_capacity(items.len()), Vec::new());
     for item in items {
@@ -70,7 +70,7 @@ async fn allowed<I: Item>(
         }
         denied.push(may.err());
     }
-    let mut answers = run::many(shared, open, call).await.into_iter();
+    let mut answers = run::many(shared, &open, call).await.into_iter();
     let answers = denied.into_iter().map(|denied| match denied {
         Some(fault) => Err(fault),
         None => answers.next().unwrap_or_else(|| Err(run::lost())),

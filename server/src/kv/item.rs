@@ -22,6 +22,7 @@ use torc_telemetry::spans::add_context;
 
 use super::fault;
 use super::request::{Target, check_value, condition_of, find_namespace};
+use super::run::Asked;
 use crate::peers;
 use crate::recipient::Recipient;
 use crate::shared::{CallContext, Shared, store_fault};
@@ -57,8 +58,9 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn namespace(&self, _table: &RoutingTable) -> Option<NamespaceId> {
         None
     }
-    fn route_mut(&mut self) -> &mut Option<Route>;
-    fn set_digest(&mut self, target: &Target);
+    fn route(&self) -> Option<&Route>;
+    /// The item with this route, for the lead of its partition.
+    fn routed(&self, route: Route, target: &Target) -> Self;
     /// The answer, if this node may give it without asking other nodes. Never waits for the disk.
     fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<AtOnce<Self::Answer>, Fault> {
         Ok(AtOnce::No)
@@ -68,13 +70,8 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
         Ok(None)
     }
     /// The request to the key's replicas, and its condition, for the fault if it does not hold.
-    fn request(self, target: &Target) -> Result<(Request, Condition), Fault>;
-    fn answer(
-        shared: &Shared,
-        target: &Target,
-        condition: Condition,
-        outcome: Outcome,
-    ) -> Result<Self::Answer, Fault>;
+    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault>;
+    fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<Self::Answer, Fault>;
     /// Sends items to their lead.
     fn send(
         shared: &Shared,
@@ -111,22 +108,25 @@ impl Item for GetRequest {
         find_namespace(table, &self.namespace).ok()
     }
 
-    fn route_mut(&mut self) -> &mut Option<Route> {
-        &mut self.route
+    fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
     }
 
-    fn set_digest(&mut self, target: &Target) {
-        self.digest = target.digest.0.to_vec().into();
+    fn routed(&self, route: Route, target: &Target) -> Self {
+        Self {
+            route: Some(route),
+            digest: target.at.digest.0.to_vec().into(),
+            ..self.clone()
+        }
     }
 
     fn at_once(&self, shared: &Shared, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
         if self.consistency() != Consistency::Stale || target.rules == Rules::Static {
             return Ok(AtOnce::No);
         }
-        let key = target.key.as_bytes();
-        let cached = shared
-            .store
-            .get_cached(target.namespace, &target.digest, key);
+        let at = &target.at;
+        let key = at.key.as_bytes();
+        let cached = shared.store.get_cached(at.namespace, &at.digest, key);
         let Some(found) = cached else {
             return Ok(AtOnce::Cold);
         };
@@ -136,24 +136,21 @@ impl Item for GetRequest {
     }
 
     fn read_cold(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
-        let key = target.key.as_bytes();
-        let found = shared.store.get(target.namespace, &target.digest, key);
+        let at = &target.at;
+        let found = shared
+            .store
+            .get(at.namespace, &at.digest, at.key.as_bytes());
         let found = found.map_err(|error| store_fault(&error))?;
         let held = found.map(|record| held(shared, target, &record));
         held.transpose()
     }
 
-    fn request(self, _target: &Target) -> Result<(Request, Condition), Fault> {
+    fn request(&self, _target: &Target) -> Result<(Request, Condition), Fault> {
         Ok((Request::Get, Condition::None))
     }
 
-    fn answer(
-        shared: &Shared,
-        target: &Target,
-        condition: Condition,
-        outcome: Outcome,
-    ) -> Result<GetResponse, Fault> {
-        let hot = shared.hot.hint(&target.digest);
+    fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<GetResponse, Fault> {
+        let hot = shared.hot.hint(&asked.digest);
         match outcome {
             Outcome::Found {
                 value,
@@ -166,13 +163,13 @@ impl Item for GetRequest {
                 version: Some(version_to_wire(version)),
                 expires_at_ms: expires_at_ms.unwrap_or(0),
                 hot,
-                fingerprint_bits: fingerprint_bits(shared, target.namespace),
+                fingerprint_bits: fingerprint_bits(shared, asked.namespace),
             }),
             Outcome::Absent { .. } => Ok(GetResponse {
                 hot,
                 ..GetResponse::default()
             }),
-            other => Err(fault::of(other, condition, target.partition)),
+            other => Err(fault::of(other, asked.condition, asked.partition)),
         }
     }
 
@@ -209,7 +206,7 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
             value: shared.budget.hold(value.clone())?,
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
-            hot: shared.hot.hint(&target.digest),
+            hot: shared.hot.hint(&target.at.digest),
             // No stale read reaches a generation.
             fingerprint_bits: 0,
         },
@@ -254,16 +251,20 @@ impl Item for PutRequest {
         )
     }
 
-    fn route_mut(&mut self) -> &mut Option<Route> {
-        &mut self.route
+    fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
     }
 
-    fn set_digest(&mut self, target: &Target) {
-        self.digest = target.digest.0.to_vec().into();
+    fn routed(&self, route: Route, target: &Target) -> Self {
+        Self {
+            route: Some(route),
+            digest: target.at.digest.0.to_vec().into(),
+            ..self.clone()
+        }
     }
 
-    fn request(self, target: &Target) -> Result<(Request, Condition), Fault> {
-        let condition = condition_of(self.condition)?;
+    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
+        let condition = condition_of(self.condition.as_ref())?;
         target.check_write(condition)?;
         let expires_at_ms = match (self.ttl_ms, self.expires_at_ms) {
             (0, 0) => None,
@@ -275,24 +276,19 @@ impl Item for PutRequest {
             }
         };
         let request = Request::Put {
-            value: self.value,
+            value: self.value.clone(),
             expires_at_ms,
             condition,
         };
         Ok((request, condition))
     }
 
-    fn answer(
-        _shared: &Shared,
-        target: &Target,
-        condition: Condition,
-        outcome: Outcome,
-    ) -> Result<PutResponse, Fault> {
+    fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
         match outcome {
             Outcome::Written { version, .. } => Ok(PutResponse {
                 version: Some(version_to_wire(version)),
             }),
-            other => Err(fault::of(other, condition, target.partition)),
+            other => Err(fault::of(other, asked.condition, asked.partition)),
         }
     }
 
@@ -338,16 +334,20 @@ impl Item for DeleteRequest {
         )
     }
 
-    fn route_mut(&mut self) -> &mut Option<Route> {
-        &mut self.route
+    fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
     }
 
-    fn set_digest(&mut self, target: &Target) {
-        self.digest = target.digest.0.to_vec().into();
+    fn routed(&self, route: Route, target: &Target) -> Self {
+        Self {
+            route: Some(route),
+            digest: target.at.digest.0.to_vec().into(),
+            ..self.clone()
+        }
     }
 
-    fn request(self, target: &Target) -> Result<(Request, Condition), Fault> {
-        let condition = condition_of(self.condition)?;
+    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
+        let condition = condition_of(self.condition.as_ref())?;
         target.check_write(condition)?;
         let request = Request::Delete {
             condition,
@@ -356,18 +356,13 @@ impl Item for DeleteRequest {
         Ok((request, condition))
     }
 
-    fn answer(
-        _shared: &Shared,
-        target: &Target,
-        condition: Condition,
-        outcome: Outcome,
-    ) -> Result<DeleteResponse, Fault> {
+    fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {
         let (existed, version) = match outcome {
             Outcome::Written {
                 version, existed, ..
             } => (existed, version),
             Outcome::Absent { .. } => (false, Ballot::default()),
-            other => return Err(fault::of(other, condition, target.partition)),
+            other => return Err(fault::of(other, asked.condition, asked.partition)),
         };
         Ok(DeleteResponse {
             existed,

@@ -75,7 +75,7 @@ impl KvService {
             Err(refused) => Err(refused),
         };
         started.end(shared, answer.as_ref().err(), || {
-            run::partition_of(shared, asked)
+            run::partition_of(shared, asked.as_ref())
         });
         Ok(Response::new(answer?))
     }
@@ -93,14 +93,14 @@ pub(crate) fn while_counted<T: 'static>(
 }
 
 /// The partition of the key of a valid get.
-pub(crate) fn partition_of(shared: &Shared, get: GetRequest) -> Option<Partition> {
+pub(crate) fn partition_of(shared: &Shared, get: &GetRequest) -> Option<Partition> {
     run::partition_of(shared, Some(get))
 }
 
 /// Runs gets like those of a batch; returns the answers in the same order.
 pub(crate) async fn get_all(
     shared: &Arc<Shared>,
-    gets: Vec<GetRequest>,
+    gets: &[GetRequest],
     deadline: Instant,
 ) -> Vec<Result<GetResponse, Fault>> {
     all(shared, gets, deadline, "resp get").await
@@ -109,7 +109,7 @@ pub(crate) async fn get_all(
 /// Runs items without a caller's trace context.
 async fn all<I: Item>(
     shared: &Arc<Shared>,
-    items: Vec<I>,
+    items: &[I],
     deadline: Instant,
     name: &'static str,
 ) -> Vec<Result<I::Answer, Fault>> {
@@ -126,7 +126,7 @@ async fn all<I: Item>(
 /// Runs puts like those of a batch.
 pub(crate) async fn put_all(
     shared: &Arc<Shared>,
-    puts: Vec<PutRequest>,
+    puts: &[PutRequest],
     deadline: Instant,
 ) -> Vec<Result<PutResponse, Fault>> {
     all(shared, puts, deadline, "resp put").await
@@ -135,7 +135,7 @@ pub(crate) async fn put_all(
 /// Runs deletes like those of a batch.
 pub(crate) async fn delete_all(
     shared: &Arc<Shared>,
-    deletes: Vec<DeleteRequest>,
+    deletes: &[DeleteRequest],
     deadline: Instant,
 ) -> Vec<Result<DeleteResponse, Fault>> {
     all(shared, deletes, deadline, "resp delete").await

@@ -4,16 +4,14 @@ use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
 use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
 use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
-use torc_replication::{Condition, Quorum, Rules};
+use torc_replication::{Condition, Locator, Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable, is_dropped_name};
 
 /// One key of one namespace, and the rules of its replicas.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub(super) namespace: NamespaceId,
-    pub(super) key: Key,
-    pub(super) digest: Digest,
+    pub(super) at: Locator,
     pub(super) partition: Partition,
     pub(super) rules: Rules,
 }
@@ -86,10 +84,13 @@ impl Target {
             );
             return Err(Fault::new(Reason::Invalid, message));
         }
-        Ok(Self {
+        let at = Locator {
             namespace,
-            key,
             digest,
+            key,
+        };
+        Ok(Self {
+            at,
             partition,
             rules,
         })
@@ -196,12 +197,12 @@ pub(super) fn check_value(value: &Bytes) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn condition_of(wire: Option<v1::Condition>) -> Result<Condition, Fault> {
+pub(super) fn condition_of(wire: Option<&v1::Condition>) -> Result<Condition, Fault> {
     use v1::condition::Kind;
-    Ok(match wire.and_then(|condition| condition.kind) {
+    Ok(match wire.and_then(|condition| condition.kind.as_ref()) {
         None | Some(Kind::IfAbsent(false)) => Condition::None,
         Some(Kind::IfAbsent(true)) => Condition::Absent,
-        Some(Kind::IfVersion(version)) => Condition::Version(version_from_wire(&version)?),
-        Some(Kind::IfOlderThan(version)) => Condition::Older(version_from_wire(&version)?),
+        Some(Kind::IfVersion(version)) => Condition::Version(version_from_wire(version)?),
+        Some(Kind::IfOlderThan(version)) => Condition::Older(version_from_wire(version)?),
     })
 }

@@ -5,7 +5,7 @@
 //! choice: any node can coordinate. This node runs items that the lead certainly did not run, and
 //! gets that the lead does not answer soon. It retries items while the topology changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use torc_driver::budget::{LongValues, SMALL};
 use torc_driver::{Registers, Wanted};
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
-use torc_record::NamespaceId;
-use torc_replication::{Condition, Locator, Request, Rules};
+use torc_record::{Digest, NamespaceId};
+use torc_replication::{Condition, Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
@@ -35,7 +35,7 @@ pub(super) async fn one<I: Item>(
     item: I,
     call: CallContext,
 ) -> Result<I::Answer, Fault> {
-    let answer = many(shared, vec![item], call).await.pop();
+    let answer = many(shared, &[item], call).await.pop();
     answer.unwrap_or_else(|| Err(lost()))
 }
 
@@ -43,38 +43,36 @@ pub(super) async fn one<I: Item>(
 /// another, in this order.
 pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
-    items: Vec<I>,
+    items: &[I],
     call: CallContext,
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let mut attempts = Attempts::new(call.deadline);
-    let mut all = Generations::of(shared, &items);
-    let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
+    let mut generations = Generations::of(shared, items);
+    let mut open: Vec<usize> = (0..items.len()).collect();
     while !open.is_empty() {
-        // Retries only items without a route: a sender that set a route handles retries itself.
-        let mut retry = Vec::with_capacity(open.len());
-        for (place, item) in &mut open {
-            if item.route_mut().is_none() {
-                retry.push((*place, item.clone()));
-            }
-        }
-        let mut failed = BTreeSet::new();
-        for (place, answer) in once(shared, open, call).await {
-            if answer
-                .as_ref()
-                .is_err_and(|fault| attempts.may_retry(fault))
-            {
-                failed.insert(place);
+        let mut failed = Vec::new();
+        for (place, answer) in once(shared, items, open, call).await {
+            // Retries only items without a route: a sender that set a route handles retries itself.
+            let may_retry = |fault| items[place].route().is_none() && attempts.may_retry(fault);
+            if answer.as_ref().is_err_and(may_retry) {
+                failed.push(place);
             }
             answers[place] = Some(answer);
         }
-        retry.retain(|(place, _)| failed.contains(place));
-        if !retry.is_empty() && attempts.wait(shared).await.is_err() {
+        if !failed.is_empty() && attempts.wait(shared).await.is_err() {
             break;
         }
-        open = match &mut all {
-            Some(all) if !retry.is_empty() => all.anew(shared).unwrap_or(retry),
-            _ => retry,
+        let is_other = !failed.is_empty()
+            && generations
+                .as_mut()
+                .is_some_and(|generations| generations.have_changed(shared, items));
+        open = if is_other {
+            (0..items.len()).collect()
+        } else {
+            // Items with the same key keep their order.
+            failed.sort_unstable();
+            failed
         };
     }
     let answers = answers.into_iter();
@@ -83,16 +81,13 @@ pub(super) async fn many<I: Item>(
         .collect()
 }
 
-/// Items of static namespaces. Once another generation becomes current, a retry repeats all items,
-/// so that a batch reads a single generation.
-struct Generations<I> {
-    items: Vec<I>,
-    began_with: Vec<NamespaceId>,
-}
+/// The generations that the items of a batch read. Once another generation becomes current, a retry
+/// repeats all items, so that a batch reads a single generation.
+struct Generations(Vec<NamespaceId>);
 
-impl<I: Item> Generations<I> {
+impl Generations {
     /// `None` if no item reads a generation.
-    fn of(shared: &Shared, items: &[I]) -> Option<Self> {
+    fn of<I: Item>(shared: &Shared, items: &[I]) -> Option<Self> {
         let routing = shared.routing();
         let has_any = routing.is_ok_and(|table| !table.generations.is_empty());
         if items.len() < 2 || !I::HARMLESS || !has_any {
@@ -100,13 +95,10 @@ impl<I: Item> Generations<I> {
         }
         let began_with = Self::targets(shared, items);
         let is_of_one = began_with.iter().any(|id| id.is_generation());
-        is_of_one.then(|| Self {
-            items: items.to_vec(),
-            began_with,
-        })
+        is_of_one.then_some(Self(began_with))
     }
 
-    fn targets(shared: &Shared, items: &[I]) -> Vec<NamespaceId> {
+    fn targets<I: Item>(shared: &Shared, items: &[I]) -> Vec<NamespaceId> {
         let Ok(table) = shared.routing() else {
             return Vec::new();
         };
@@ -114,19 +106,17 @@ impl<I: Item> Generations<I> {
         ids.map(|id| id.unwrap_or(NamespaceId::DEFAULT)).collect()
     }
 
-    /// All items, if the current generation of any of their namespaces has changed.
-    fn anew(&mut self, shared: &Shared) -> Option<Vec<(usize, I)>> {
-        let now = Self::targets(shared, &self.items);
-        if now == self.began_with {
-            return None;
-        }
-        self.began_with = now;
-        Some(self.items.iter().cloned().enumerate().collect())
+    /// Whether the current generation of any of the namespaces has changed since the last call.
+    fn have_changed<I: Item>(&mut self, shared: &Shared, items: &[I]) -> bool {
+        let now = Self::targets(shared, items);
+        let have_changed = now != self.0;
+        self.0 = now;
+        have_changed
     }
 }
 
 /// The partition of an item's key, if it has one.
-pub(super) fn partition_of<I: Item>(shared: &Shared, item: Option<I>) -> Option<Partition> {
+pub(super) fn partition_of<I: Item>(shared: &Shared, item: Option<&I>) -> Option<Partition> {
     let table = shared.routing().ok()?;
     Some(item?.target(&table).ok()?.partition)
 }
@@ -137,56 +127,78 @@ pub(super) fn lost() -> Fault {
 
 type Answered<I> = (usize, Result<<I as Item>::Answer, Fault>);
 
+/// Items of one attempt, each with its index, by where they are answered.
+struct Sorted<I: Item> {
+    answered: Vec<Answered<I>>,
+    here: Vec<(usize, Task)>,
+    elsewhere: BTreeMap<Recipient, (Vec<(usize, I)>, Lengths)>,
+    cold: Vec<usize>,
+}
+
+impl<I: Item> Sorted<I> {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            answered: Vec::new(),
+            here: Vec::with_capacity(count),
+            elsewhere: BTreeMap::new(),
+            cold: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, place: usize, routed: Routed<I>) {
+        match routed {
+            Routed::Answered(answer) => self.answered.push((place, answer)),
+            Routed::Here(task) => self.here.push((place, task)),
+            Routed::There(to, item, length) => {
+                let (items, lengths) = self.elsewhere.entry(to).or_default();
+                items.push((place, item));
+                lengths.add(length);
+            }
+            Routed::Cold => self.cold.push(place),
+        }
+    }
+}
+
 /// Runs each item once, here or at its lead; runs here the items that the lead did not run.
 async fn once<I: Item>(
     shared: &Arc<Shared>,
-    items: Vec<(usize, I)>,
+    items: &[I],
+    open: Vec<usize>,
     call: CallContext,
 ) -> Vec<Answered<I>> {
     let table = match shared.routing() {
         Ok(table) => table,
         Err(fault) => {
-            let refused = items.into_iter();
-            return refused
-                .map(|(place, _)| (place, Err(fault.clone())))
-                .collect();
+            let refused = open.into_iter();
+            return refused.map(|place| (place, Err(fault.clone()))).collect();
         }
     };
-    let (mut answered, mut here) = (Vec::with_capacity(items.len()), Vec::new());
-    let mut elsewhere = BTreeMap::<Recipient, (Vec<(usize, I)>, Lengths)>::new();
-    let (mut cold, mut routed) = (Vec::new(), Vec::with_capacity(items.len()));
-    for (place, item) in items {
-        match route(shared, &table, item) {
-            Routed::Cold(item) => cold.push((place, item)),
-            other => routed.push((place, other)),
-        }
+    let mut sorted = Sorted::with_capacity(open.len());
+    for place in open {
+        sorted.add(place, route(shared, &table, &items[place]));
     }
-    routed.extend(from_disk(shared, &table, cold).await);
-    for (place, routed) in routed {
-        match routed {
-            Routed::Answered(answer) => answered.push((place, answer)),
-            Routed::Here(task) => here.push((place, *task)),
-            Routed::There(to, item, length) => {
-                let (items, lengths) = elsewhere.entry(to).or_default();
-                items.push((place, item));
-                lengths.add(length);
-            }
-            // Cannot happen: cold items were read above.
-            Routed::Cold(_) => answered.push((place, Err(lost()))),
-        }
+    let cold = std::mem::take(&mut sorted.cold);
+    for (place, routed) in from_disk(shared, &table, items, cold).await {
+        sorted.add(place, routed);
     }
+    let Sorted {
+        mut answered,
+        here,
+        elsewhere,
+        ..
+    } = sorted;
     let sent = elsewhere
         .into_iter()
         .map(|(to, (items, lengths))| send(shared, to, items, lengths, call));
     let (done, sent) = tokio::join!(carry_out::<I>(shared, here, call), join_all(sent));
     answered.extend(done);
     let mut left = Vec::new();
-    for (place, item, answer) in sent.into_iter().flatten() {
+    for (place, answer) in sent.into_iter().flatten() {
         match answer {
             Err(fault) if undone::<I>(&fault) => {
-                let target = item.target(&table);
-                match target.and_then(|target| task(item, target)) {
-                    Ok(task) => left.push((place, *task)),
+                let target = items[place].target(&table);
+                match target.and_then(|target| task(&items[place], target)) {
+                    Ok(task) => left.push((place, task)),
                     Err(fault) => answered.push((place, Err(fault))),
                 }
             }
@@ -210,68 +222,80 @@ fn undone<I: Item>(fault: &Fault) -> bool {
 /// An item to run here.
 pub(super) struct Task {
     pub(super) target: Target,
-    pub(super) condition: Condition,
+    condition: Condition,
     request: Request,
+}
+
+/// What the answer of an item depends on, besides its outcome.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) namespace: NamespaceId,
+    pub(super) digest: Digest,
+    pub(super) partition: Partition,
+    /// For the fault if it does not hold.
+    pub(super) condition: Condition,
 }
 
 impl Task {
     /// Whether it takes permits to read a long value.
     pub(super) fn reads_long_value(&self, registers: &Registers) -> bool {
-        let Target {
-            namespace,
-            digest,
-            key,
-            ..
-        } = &self.target;
-        registers.permits_of(&self.request, (*namespace, digest, key)) > 0
+        registers.permits_of(&self.request, &self.target.at) > 0
     }
 
     /// Converts the task for the registers.
-    pub(super) fn wanted(self, call: CallContext) -> (Target, Condition, Wanted) {
-        let target = self.target;
+    pub(super) fn wanted(self, call: CallContext) -> (Asked, Wanted) {
+        let Target {
+            at,
+            partition,
+            rules,
+        } = self.target;
+        let asked = Asked {
+            namespace: at.namespace,
+            digest: at.digest,
+            partition,
+            condition: self.condition,
+        };
         let wanted = Wanted {
-            partition: target.partition,
-            at: Locator {
-                namespace: target.namespace,
-                digest: target.digest,
-                key: target.key.clone(),
-            },
-            rules: target.rules,
+            partition,
+            at,
+            rules,
             request: self.request,
             deadline: call.deadline,
             trace: call.trace,
         };
-        (target, self.condition, wanted)
+        (asked, wanted)
     }
 }
 
 /// The task for an item. Counts its access here.
-fn task<I: Item>(item: I, target: Target) -> Result<Box<Task>, Fault> {
+fn task<I: Item>(item: &I, target: Target) -> Result<Task, Fault> {
     let (request, condition) = item.request(&target)?;
     count(&target);
-    Ok(Box::new(Task {
+    Ok(Task {
         target,
         condition,
         request,
-    }))
+    })
 }
 
 /// Counts an access that this node answers.
 fn count(target: &Target) {
-    hot::count(target.namespace, &target.digest, target.key.as_bytes());
+    let at = &target.at;
+    hot::count(at.namespace, &at.digest, at.key.as_bytes());
 }
 
 /// Where an item is answered.
 pub(super) enum Routed<I: Item> {
     Answered(Result<I::Answer, Fault>),
-    Here(Box<Task>),
+    Here(Task),
+    /// At another node; the item has a route.
     There(Recipient, I, Length),
     /// This node may answer, but must read the disk.
-    Cold(I),
+    Cold,
 }
 
-/// Checks an item and decides where it goes; adds a route to an item for another node.
-pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> Routed<I> {
+/// Checks an item and decides where it goes.
+pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: &I) -> Routed<I> {
     let routed = || {
         let target = item.target(table)?;
         match item.at_once(shared, &target)? {
@@ -280,7 +304,7 @@ pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> 
                 Ok(Routed::Answered(Ok(answer)))
             }
             AtOnce::No => ask(shared, table, item, target),
-            AtOnce::Cold => Ok(Routed::Cold(item)),
+            AtOnce::Cold => Ok(Routed::Cold),
         }
     };
     routed().unwrap_or_else(|fault| Routed::Answered(Err(fault)))
@@ -290,12 +314,12 @@ pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> 
 fn ask<I: Item>(
     shared: &Shared,
     table: &RoutingTable,
-    mut item: I,
+    item: &I,
     target: Target,
 ) -> Result<Routed<I>, Fault> {
-    if let Some(to) = recipient_of(shared, table, &mut item, &target)? {
+    if let Some((to, route)) = recipient_of(shared, table, item, &target)? {
         let length = Length::of::<I>(shared, table, &target);
-        return Ok(Routed::There(to, item, length));
+        return Ok(Routed::There(to, item.routed(route, &target), length));
     }
     task(item, target).map(Routed::Here)
 }
@@ -321,8 +345,7 @@ impl Length {
         let is_here = state.zip(me);
         let is_here = is_here.is_some_and(|(state, me)| state.config.index(me).is_some());
         if is_here && let Some(registers) = shared.registers.get() {
-            let place = (target.namespace, &target.digest, &target.key);
-            return match registers.permits_of(&Request::Get, place) {
+            return match registers.permits_of(&Request::Get, &target.at) {
                 0 => Self::Short,
                 permits => Self::Long(permits),
             };
@@ -354,7 +377,8 @@ impl Lengths {
 async fn from_disk<I: Item>(
     shared: &Arc<Shared>,
     table: &Arc<RoutingTable>,
-    cold: Vec<(usize, I)>,
+    items: &[I],
+    cold: Vec<usize>,
 ) -> Vec<(usize, Routed<I>)> {
     if cold.is_empty() {
         return Vec::new();
@@ -362,40 +386,45 @@ async fn from_disk<I: Item>(
     // Fails only if the semaphore is closed, which never happens.
     let _reader = shared.readers.acquire().await;
     shared.metrics.cold_reads.inc_by(cold.len() as u64);
-    let (places, items): (Vec<usize>, Vec<I>) = cold.into_iter().unzip();
+    let asked: Vec<I> = cold.iter().map(|place| items[*place].clone()).collect();
     let (reading, known) = (Arc::clone(shared), Arc::clone(table));
     let read = tokio::task::spawn_blocking(move || {
         let read = |item: I| {
             let target = item.target(&known)?;
             let answer = item.read_cold(&reading, &target)?;
-            Ok((item, target, answer))
+            Ok((target, answer))
         };
-        items.into_iter().map(read).collect::<Vec<_>>()
+        asked.into_iter().map(read).collect::<Vec<_>>()
     });
     // Fails only if the reader panics; every item then gets an error.
     let read = read.await.unwrap_or_default().into_iter().map(Some);
     let read = read.chain(std::iter::repeat_with(|| None));
-    let routed = |read| {
-        let (item, target, answer) = read?;
+    let routed = |(place, read): (usize, Option<Result<_, _>>)| {
+        let (target, answer) = read.unwrap_or_else(|| Err(lost()))?;
         let Some(answer) = answer else {
-            return ask(shared, table, item, target);
+            return ask(shared, table, &items[place], target);
         };
         count(&target);
         Ok(Routed::Answered(Ok(answer)))
     };
-    let outcomes = read.map(|read| read.unwrap_or_else(|| Err(lost())));
-    let outcomes =
-        outcomes.map(|read| routed(read).unwrap_or_else(|fault| Routed::Answered(Err(fault))));
-    places.into_iter().zip(outcomes).collect()
+    let read = cold.into_iter().zip(read);
+    read.map(|(place, read)| {
+        let routed = routed((place, read));
+        (
+            place,
+            routed.unwrap_or_else(|fault| Routed::Answered(Err(fault))),
+        )
+    })
+    .collect()
 }
 
-/// The node to which the item must be sent, if it is not this one.
+/// The node to which the item must be sent, and its route, if it is not this one.
 fn recipient_of<I: Item>(
     shared: &Shared,
     table: &RoutingTable,
-    item: &mut I,
+    item: &I,
     target: &Target,
-) -> Result<Option<Recipient>, Fault> {
+) -> Result<Option<(Recipient, Route)>, Fault> {
     let Some(state) = table.state(target.partition) else {
         return Ok(None);
     };
@@ -403,7 +432,7 @@ fn recipient_of<I: Item>(
     if target.rules == Rules::Static && shared.identity.node().is_some_and(holds) {
         return Ok(None);
     }
-    if let Some(route) = *item.route_mut() {
+    if let Some(route) = item.route() {
         // A sender that routed by an older topology to a node that is not the lead gets a fault, so
         // that it sends its next operations to the lead.
         let is_lead = shared.identity.node() == Some(state.lead);
@@ -418,12 +447,11 @@ fn recipient_of<I: Item>(
     let Ok(recipient) = Recipient::of(table, state.lead) else {
         return Ok(None);
     };
-    *item.route_mut() = Some(Route {
+    let route = Route {
         partition: target.partition.0,
         epoch: state.epoch.0,
-    });
-    item.set_digest(target);
-    Ok(Some(recipient))
+    };
+    Ok(Some((recipient, route)))
 }
 
 /// Runs items here, with one visit to each coordinator.
@@ -444,18 +472,19 @@ async fn carry_out<I: Item>(
                 .collect();
         }
     };
-    let (mut asked, mut wanted) = (Vec::new(), Vec::new());
+    let count = tasks.len();
+    let (mut asked, mut wanted) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for (number, (place, task)) in tasks.into_iter().enumerate() {
         let trace = call.trace.filter(|_| number < TRACED_ITEMS);
-        let (target, condition, want) = task.wanted(CallContext { trace, ..call });
-        asked.push((place, target, condition));
+        let (about, want) = task.wanted(CallContext { trace, ..call });
+        asked.push((place, about));
         wanted.push(want);
     }
     let outcomes = registers.operate_many(wanted).await;
     let answers = asked.into_iter().zip(outcomes);
     answers
-        .map(|((place, target, condition), outcome)| {
-            let answer = outcome.and_then(|outcome| I::answer(shared, &target, condition, outcome));
+        .map(|((place, asked), outcome)| {
+            let answer = outcome.and_then(|outcome| I::answer(shared, &asked, outcome));
             (place, answer)
         })
         .collect()
@@ -471,7 +500,7 @@ pub(super) async fn here<I: Item>(
     answered.map_or_else(|| Err(lost()), |(_, answer)| answer)
 }
 
-/// Sends items to their lead; returns them with its answers. If all values are long and there is no
+/// Sends items to their lead; returns its answers. If all values are long and there is no
 /// room for them, it sends nothing: this node would have to drop the answers.
 async fn send<I: Item>(
     shared: &Arc<Shared>,
@@ -479,9 +508,9 @@ async fn send<I: Item>(
     placed: Vec<(usize, I)>,
     lengths: Lengths,
     call: CallContext,
-) -> Vec<(usize, I, Result<I::Answer, Fault>)> {
+) -> Vec<Answered<I>> {
     shared.metrics.forwarded.inc_by(placed.len() as u64);
-    let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
+    let (places, items): (Vec<usize>, Vec<I>) = placed.into_iter().unzip();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
     let sending = async {
@@ -500,10 +529,7 @@ async fn send<I: Item>(
         )),
         Err(fault) => all(fault),
     };
-    let placed = placed.into_iter().zip(answers);
-    placed
-        .map(|((place, item), answer)| (place, item, answer))
-        .collect()
+    places.into_iter().zip(answers).collect()
 }
 
 /// Limits the retries of one operation.

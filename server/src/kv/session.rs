@@ -30,19 +30,17 @@ use torc_access::caller::Caller;
 use torc_driver::budget::{Charge, TINY};
 use torc_driver::{Begun, Mailbox, Told, Wanted};
 use torc_proto::v1::farewell::Stage;
-use torc_proto::v1::session_request::Operation as Asked;
+use torc_proto::v1::session_request::Operation as Wire;
 use torc_proto::v1::session_response::Outcome as Answer;
 use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
 use torc_proto::{Fault, Reason, TraceContext};
-use torc_replication::Condition;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
 use super::item::Item;
-use super::request::Target;
-use super::run::{self, Routed, Task};
+use super::run::{self, Asked, Routed, Task};
 use super::started::Started;
 use crate::metrics::Operation;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
@@ -100,8 +98,7 @@ struct Slot {
     /// The id that the caller gave it.
     id: u64,
     started: Started,
-    target: Target,
-    condition: Condition,
+    asked: Asked,
     /// Permit for one of the node's operations; released with the slot.
     place: Option<OwnedSemaphorePermit>,
     /// Charge for the message's bytes, if they are many.
@@ -196,9 +193,9 @@ impl Session {
         let deadline = Instant::now() + time;
         let call = CallContext { deadline, trace };
         match request.operation {
-            Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, call, table),
-            Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, call, table),
-            Some(Asked::Delete(delete)) => {
+            Some(Wire::Get(get)) => self.begin(id, get, Operation::Get, call, table),
+            Some(Wire::Put(put)) => self.begin(id, put, Operation::Put, call, table),
+            Some(Wire::Delete(delete)) => {
                 self.begin(id, delete, Operation::Delete, call, table);
             }
             None => {
@@ -236,7 +233,7 @@ impl Session {
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
             return self.end(id, started, Err(fault), None);
         };
-        let routed = run::route(&self.shared, table, item);
+        let routed = run::route(&self.shared, table, &item);
         let accepted = Accepted {
             id,
             started,
@@ -247,13 +244,12 @@ impl Session {
             Routed::Answered(answer) => {
                 self.end(id, accepted.started, answer.map(I::into_answer), None);
             }
-            Routed::Here(task) => self.keep_or_wait::<I>(accepted, *task),
-            Routed::There(to, mut item, _) => {
-                *item.route_mut() = None;
+            Routed::Here(task) => self.keep_or_wait::<I>(accepted, task),
+            Routed::There(to, ..) => {
                 let permits = I::HARMLESS.then(|| self.forwards_to(to.node()));
                 self.set_apart(accepted, item, permits);
             }
-            Routed::Cold(item) => self.set_apart(accepted, item, None),
+            Routed::Cold => self.set_apart(accepted, item, None),
         }
     }
 
@@ -300,7 +296,7 @@ impl Session {
             let _permit = tokio::time::timeout_at(call.deadline.into(), waiting).await;
             run::one(&shared, item, call).await
         };
-        let partition = |shared: &Shared| run::partition_of(shared, asked);
+        let partition = move |shared: &Shared| run::partition_of(shared, asked.as_ref());
         self.answer_later::<I>(accepted, answering, partition);
     }
 
@@ -335,12 +331,11 @@ impl Session {
             call,
             charge,
         } = accepted;
-        let (target, condition, wanted) = task.wanted(call);
+        let (asked, wanted) = task.wanted(call);
         let slot = Slot {
             id,
             started,
-            target,
-            condition,
+            asked,
             place: None,
             _charge: charge,
         };
@@ -407,17 +402,13 @@ impl Session {
             begun.answered(number);
         }
         let shared = Arc::clone(&self.shared);
-        let (target, condition) = (&slot.target, slot.condition);
+        let asked = &slot.asked;
         let answer = outcome.and_then(|outcome| match slot.started.operation {
-            Operation::Get => {
-                GetRequest::answer(&shared, target, condition, outcome).map(Answer::Get)
-            }
-            Operation::Delete => {
-                DeleteRequest::answer(&shared, target, condition, outcome).map(Answer::Delete)
-            }
-            _ => PutRequest::answer(&shared, target, condition, outcome).map(Answer::Put),
+            Operation::Get => GetRequest::answer(&shared, asked, outcome).map(Answer::Get),
+            Operation::Delete => DeleteRequest::answer(&shared, asked, outcome).map(Answer::Delete),
+            _ => PutRequest::answer(&shared, asked, outcome).map(Answer::Put),
         });
-        let partition = Some(slot.target.partition);
+        let partition = Some(slot.asked.partition);
         self.end(slot.id, slot.started, answer, partition);
     }
 

@@ -19,7 +19,7 @@ pub(super) const MOST_OPS: usize = 256;
 const MOST_REQUESTS: usize = 1_024;
 
 /// A key of a database.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) database: u32,
     pub(super) key: Bytes,
@@ -69,7 +69,9 @@ pub(super) struct Due {
 #[derive(Debug, Default)]
 pub(super) struct Burst {
     slots: Vec<Slot>,
-    groups: Vec<Group>,
+    /// The operations of each group.
+    groups: Vec<Vec<KeyOp>>,
+    /// From a key to the index of its group.
     index: HashMap<Place, usize>,
     ops: usize,
 }
@@ -124,22 +126,30 @@ impl Burst {
     fn put(&mut self, place: Place, op: KeyOp) -> At {
         self.ops += 1;
         let next = self.groups.len();
-        let number = *self.index.entry(place.clone()).or_insert(next);
+        let number = *self.index.entry(place).or_insert(next);
         if number == next {
-            let ops = vec![op];
-            self.groups.push(Group { place, ops });
+            self.groups.push(vec![op]);
             return (next, 0);
         }
-        let ops = &mut self.groups[number].ops;
+        let ops = &mut self.groups[number];
         ops.push(op);
         (number, ops.len() - 1)
     }
 
     /// Takes the groups to run.
     pub(super) fn take_groups(&mut self) -> Vec<Group> {
-        self.index.clear();
         self.ops = 0;
-        std::mem::take(&mut self.groups)
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        let mut groups: Vec<_> = groups
+            .map(|ops| Group {
+                place: Place::default(),
+                ops,
+            })
+            .collect();
+        for (place, number) in self.index.drain() {
+            groups[number].place = place;
+        }
+        groups
     }
 
     /// The replies in the order of the requests, from the answers of the groups.

@@ -95,6 +95,9 @@ impl Served {
             match step {
                 Taken::More => {}
                 Taken::All => {
+                    // First, other connections whose requests have arrived are read: so a client that one
+                    // answer wakes finds those of all its connections.
+                    tokio::task::yield_now().await;
                     self.write().await?;
                     return Ok(true);
                 }

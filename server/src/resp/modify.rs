@@ -176,7 +176,10 @@ async fn round(served: &mut Served) {
     let latest = served.lines.iter().flat_map(|line| &line.jobs);
     let latest = latest.map(|job| job.deadline).max();
     let latest = latest.unwrap_or_else(Instant::now);
-    let gets = served.lines.iter().map(|line| get(&shared, &line.place));
+    let gets = served
+        .lines
+        .iter()
+        .map(|line| get(&shared, line.place.clone()));
     let values = get_all(&shared, gets.collect(), latest).await;
     let (mut puts, mut put) = (Vec::new(), Vec::new());
     let (mut deletes, mut deleted) = (Vec::new(), Vec::new());
@@ -204,8 +207,8 @@ async fn round(served: &mut Served) {
         }
     }
     let (puts, deletes) = tokio::join!(
-        kv::put_all(&shared, puts, latest),
-        kv::delete_all(&shared, deletes, latest),
+        kv::put_all(&shared, &puts, latest),
+        kv::delete_all(&shared, &deletes, latest),
     );
     let outcomes = puts.into_iter().map(|it| it.map(|_| ()));
     let outcomes = outcomes.chain(deletes.into_iter().map(|it| it.map(|_| ())));
@@ -291,7 +294,7 @@ fn is_merging(shared: &Shared, place: &Place) -> bool {
     if mode_of(shared, place) != Some(NamespaceMode::Linearizable) {
         return false;
     }
-    let partition = kv::partition_of(shared, get(shared, place));
+    let partition = kv::partition_of(shared, &get(shared, place.clone()));
     let state = partition.and_then(|partition| table.state(partition));
     state.is_some_and(|state| state.config.merging)
 }

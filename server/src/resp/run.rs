@@ -127,20 +127,19 @@ async fn read(
     let mut answers = Vec::with_capacity(groups.len());
     let mut groups = groups.into_iter();
     loop {
-        let some: Vec<_> = groups.by_ref().take(GETS_AT_ONCE).collect();
-        if some.is_empty() {
+        let (mut asked, mut gets) = (Vec::new(), Vec::new());
+        for (number, Group { place, ops }) in groups.by_ref().take(GETS_AT_ONCE) {
+            asked.push((number, ops));
+            gets.push(get(shared, place));
+        }
+        if gets.is_empty() {
             return answers;
         }
-        let gets = some.iter().map(|(_, group)| get(shared, &group.place));
-        let values = get_all(shared, gets.collect(), deadline).await;
-        answers.extend(
-            some.into_iter()
-                .zip(values)
-                .map(|((number, group), value)| {
-                    let answer = value.map(|value| apply(&group.ops, &mut state_of(value)));
-                    (number, answer)
-                }),
-        );
+        let values = get_all(shared, gets, deadline).await;
+        answers.extend(asked.into_iter().zip(values).map(|((number, ops), value)| {
+            let answer = value.map(|value| apply(&ops, &mut state_of(value)));
+            (number, answer)
+        }));
     }
 }
 
@@ -154,7 +153,7 @@ pub(super) async fn get_all(
         let fault = value.as_ref().err();
         fault.is_some_and(|fault| fault.reason == Reason::Overloaded)
     };
-    let mut values = kv::get_all(shared, gets.clone(), deadline).await;
+    let mut values = kv::get_all(shared, &gets, deadline).await;
     let mut count = values.len();
     loop {
         let numbers = 0..values.len();
@@ -164,8 +163,8 @@ pub(super) async fn get_all(
             return values;
         }
         count = left.len();
-        let again = left.iter().map(|number| gets[*number].clone()).collect();
-        let again = kv::get_all(shared, again, deadline).await;
+        let again: Vec<_> = left.iter().map(|number| gets[*number].clone()).collect();
+        let again = kv::get_all(shared, &again, deadline).await;
         for (number, value) in left.into_iter().zip(again) {
             values[number] = value;
         }
@@ -189,8 +188,8 @@ async fn overwrite(
         }
     }
     let (puts, deletes) = tokio::join!(
-        kv::put_all(shared, puts, deadline),
-        kv::delete_all(shared, deletes, deadline),
+        kv::put_all(shared, &puts, deadline),
+        kv::delete_all(shared, &deletes, deadline),
     );
     let outcomes = puts.into_iter().map(|it| it.map(|_| ()));
     let outcomes = outcomes.chain(deletes.into_iter().map(|it| it.map(|_| ())));
@@ -208,7 +207,8 @@ async fn delete(
         want_existed: true,
         ..delete_of(shared, &group.place, None)
     });
-    let outcomes = kv::delete_all(shared, deletes.collect(), deadline).await;
+    let deletes: Vec<_> = deletes.collect();
+    let outcomes = kv::delete_all(shared, &deletes, deadline).await;
     let groups = groups.into_iter().zip(outcomes);
     let told = |existed: bool| vec![Reply::Integer(existed.into())];
     let answers = groups.map(|((number, _), outcome)| (number, outcome.map(|it| told(it.existed))));
@@ -241,7 +241,7 @@ async fn set_if_absent(
             numbers.push((number, replies, refused));
         }
     }
-    let outcomes = kv::put_all(shared, puts, deadline).await;
+    let outcomes = kv::put_all(shared, &puts, deadline).await;
     let answers = numbers.into_iter().zip(outcomes);
     let answers = answers.map(|((number, replies, refused), outcome)| match outcome {
         Ok(_) => (number, Ok(replies)),
@@ -251,10 +251,10 @@ async fn set_if_absent(
     answers.collect()
 }
 
-pub(super) fn get(shared: &Shared, place: &Place) -> GetRequest {
+pub(super) fn get(shared: &Shared, place: Place) -> GetRequest {
     GetRequest {
         namespace: shared.resp.namespace(place.database),
-        key: place.key.clone(),
+        key: place.key,
         ..GetRequest::default()
     }
 }

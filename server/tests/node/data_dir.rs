@@ -125,6 +125,30 @@ async fn parts_of_two_data_directories_do_not_make_one() {
     assert!(said.contains("different data directories"), "{said}");
 }
 
+#[tokio::test]
+async fn an_older_topology_beside_the_current_store_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, older) = (dir.path().join("node"), dir.path().join("older"));
+    for _ in 0..2 {
+        let node = start(&whole, true).await.unwrap();
+        crate::common::until("its start is confirmed", async || node.ready().is_ok()).await;
+        node.stop().await.unwrap();
+        // Of the first start only.
+        if !older.exists() {
+            copy(&whole.join("topology"), &older);
+        }
+    }
+    let current = dir.path().join("current");
+    std::fs::rename(whole.join("topology"), &current).unwrap();
+    copy(&older, &whole.join("topology"));
+    let said = refused(&whole, true).await;
+    assert!(said.contains("is older than"), "{said}");
+    std::fs::remove_dir_all(whole.join("topology")).unwrap();
+    std::fs::rename(&current, whole.join("topology")).unwrap();
+    let node = start(&whole, true).await.unwrap();
+    node.stop().await.unwrap();
+}
+
 /// The error of a running node that has detected that it must stop.
 async fn ends(node: Node) -> String {
     let failed = tokio::time::timeout(Duration::from_secs(60), node.failed());

@@ -50,6 +50,7 @@ pub(crate) use reader::{FrameReader, Next};
 pub(crate) const MAX_BODY_LEN: usize = 16 << 20;
 
 /// `N` bytes from `at`; the caller guarantees that they exist.
+#[inline]
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);
@@ -67,6 +68,7 @@ pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; BALLOT_LEN] {
     out
 }
 
+#[inline]
 pub(crate) fn ballot_at(bytes: &[u8], at: usize) -> Ballot {
     Ballot {
         epoch: Epoch(u64_at(bytes, at)),
@@ -75,10 +77,12 @@ pub(crate) fn ballot_at(bytes: &[u8], at: usize) -> Ballot {
     }
 }
 
+#[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array(bytes, at))
 }
 
+#[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
