@@ -160,7 +160,10 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
-        .layer(Meter(Arc::clone(&shared.budget)))
+        .layer(Meter {
+            clients: Arc::clone(&shared.budget),
+            strangers: shared.strangers.clone(),
+        })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake
         // would leave its requests in doubt.

@@ -41,6 +41,7 @@ use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
+use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
@@ -529,6 +530,7 @@ fn open(
         group,
         admission: Admission::new(settings.max_operations),
         budget: Budget::new(settings.in_flight_bytes),
+        strangers: Strangers::beside(settings.in_flight_bytes),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),

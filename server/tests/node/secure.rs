@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use futures::stream;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::session_request::Operation;
@@ -11,7 +13,7 @@ use torc_proto::v1::session_response::Outcome;
 use torc_proto::v1::{
     CreateTokenRequest, EnrolNodeRequest, GetRequest, PutRequest, SessionRequest,
 };
-use torc_proto::{Access, Reason};
+use torc_proto::{Access, Fault, Reason};
 use torc_server::Node;
 use torc_server::config::{ConfigError, RawSettings};
 use torc_testkit::redis::Redis;
@@ -87,6 +89,51 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
         let count = audit.lines().filter(is_of_it).count();
         assert!(count >= 3, "{call}: {count} in {audit}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_watch_the_health_take_no_room_from_clients() {
+    let office = Office::new();
+    let data = tempfile::tempdir().unwrap();
+    let settings = RawSettings {
+        bootstrap: Some(true),
+        in_flight_mib: Some(64),
+        ..office.settings(data.path().to_owned())
+    };
+    let node = Node::start(settings.check().unwrap()).await.unwrap();
+    until("it serves", async || node.ready().is_ok()).await;
+    let (mut open, mut refused) = (Vec::new(), 0);
+    // At 16 KiB each, 4,096 calls would fill the 64 MiB.
+    for _ in 0..18 {
+        let mut stranger = HealthClient::new(channel(&node, &office.nobody()).await);
+        for _ in 0..250 {
+            match stranger.watch(HealthCheckRequest::default()).await {
+                Ok(answers) => open.push(answers),
+                Err(status) => {
+                    assert_eq!(Fault::from_status(&status).reason, Reason::Overloaded);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    let put = PutRequest {
+        key: "k".into(),
+        value: "v".into(),
+        ..PutRequest::default()
+    };
+    let mut kv = KvClient::new(channel(&node, &office.client("admin")).await);
+    kv.put(put).await.expect("the room of clients is free");
+    assert_eq!((open.len(), refused), (64, 18 * 250 - 64));
+    let mut stranger = HealthClient::new(channel(&node, &office.nobody()).await);
+    let checked = stranger.check(HealthCheckRequest::default()).await;
+    checked.expect("checks need no permit");
+    drop(open);
+    until("the permits are free again", async || {
+        let watched = stranger.watch(HealthCheckRequest::default()).await;
+        watched.is_ok()
+    })
+    .await;
+    node.stop().await.unwrap();
 }
 
 /// With certificates from files, no node can be admitted.
