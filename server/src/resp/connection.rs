@@ -4,7 +4,7 @@
 //! to read. So a connection has at most one burst in progress, and a client that does not read its
 //! answers cannot send more.
 //!
-//! Limits: a request ([`Limits`]), the operations of a burst (`burst`), bytes per read. A large
+//! Limits: a request ([`Limits`], shorter ones before the client has authenticated), the operations of a burst (`burst`), bytes per read. A large
 //! request is charged to the node's budget before more of it is read. The first request must start
 //! within [`FIRST_TIME`]; a request must be complete within [`REQUEST_TIME`] of its start; the
 //! client must take answers within [`WRITE_TIME`]. Between requests a connection may stay idle.
@@ -37,8 +37,9 @@ const MOST_AGE: Duration = Duration::from_secs(3_600);
 /// Initial and largest space for reading; one long argument may need more.
 const READ_AT_ONCE: usize = 8 << 10;
 const MOST_AT_ONCE: usize = 64 << 10;
-/// A request is charged to the budget from this many bytes on, and in steps of this size.
-const UNCHARGED: usize = 16 << 10;
+/// A request is charged to the budget from this many bytes on, and in steps of this size. Requests
+/// of clients that have not authenticated are not charged: they are shorter, with their headers.
+const UNCHARGED: usize = Limits::UNAUTHENTICATED.bytes + 64;
 const CHARGED_AT_ONCE: usize = 64 << 10;
 /// Answers are written out at this many bytes.
 const WRITE_AT_ONCE: usize = 128 << 10;
@@ -115,6 +116,7 @@ impl Served {
     /// Moves complete requests into the burst.
     fn take_requests(&mut self) -> Taken {
         while !self.burst.is_full() {
+            self.parser.set_limits(self.session.limits());
             match self.parser.next(&mut self.input) {
                 Ok(None) => return Taken::All,
                 Ok(Some(request)) => {
@@ -136,7 +138,14 @@ impl Served {
 
     fn refuse(&mut self, error: &ProtocolError) {
         self.shared.metrics.resp.protocol_errors.inc();
-        let reply = Reply::Error(format!("ERR {error}"));
+        let limits = self.session.limits();
+        let advice = if limits == Limits::UNAUTHENTICATED {
+            let Limits { arguments, bytes } = limits;
+            format!(": before AUTH, a request has at most {arguments} arguments and {bytes} bytes")
+        } else {
+            String::new()
+        };
+        let reply = Reply::Error(format!("ERR {error}{advice}"));
         self.burst.ready(None, self.session.version(), reply);
     }
 
@@ -252,9 +261,14 @@ impl Served {
             }
             return Ok(());
         }
+        let whole = held + self.parser.lacks(&self.input);
         while self.charges.len() * CHARGED_AT_ONCE < held {
             let until = until.unwrap_or_else(|| Instant::now() + REQUEST_TIME);
-            match self.shared.budget.wait(CHARGED_AT_ONCE, until).await {
+            let charging = self
+                .shared
+                .budget
+                .wait_for_part(CHARGED_AT_ONCE, whole, until);
+            match charging.await {
                 Ok(charge) => self.charges.push(charge),
                 Err(fault) => {
                     let text = super::errors::text(&fault);

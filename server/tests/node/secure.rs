@@ -299,6 +299,37 @@ async fn a_redis_client_may_do_what_its_certificate_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_client_sends_little_before_it_has_authenticated() {
+    use tower_service::Service as _;
+
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let token = office.token(&node, "writer", &["write"], &[]).await;
+    let uri: http::Uri = format!("https://{}", node.resp_addr().unwrap())
+        .parse()
+        .unwrap();
+    let mut nobody = office.nobody();
+    for announced in ["*2\r\n$4\r\nECHO\r\n$1000000\r\n", "*11\r\n"] {
+        let stream = nobody.call(uri.clone()).await.unwrap();
+        let mut stranger = Redis::over(stream.into_inner());
+        stranger.send_bytes(announced.as_bytes()).await;
+        let refused = stranger.receive().await;
+        assert!(refused.is_error(), "{announced:?}: {refused:?}");
+        assert_eq!(stranger.try_receive().await, None, "it is closed");
+    }
+    let stream = nobody.call(uri).await.unwrap();
+    let mut client = Redis::over(stream.into_inner());
+    let value = vec![7; 1_000_000];
+    assert_eq!(client.told(&format!("AUTH {token}")).await, "+OK");
+    let put = client.call_words(&[b"SET", b"k", &value]).await;
+    assert!(!put.is_error(), "{put:?}");
+    client.told("RESET").await;
+    client.send_bytes(b"*11\r\n").await;
+    assert!(client.receive().await.is_error());
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_files_serve_new_connections_and_old_ones_go_on() {
     let office = Office::new();
     let (node, _data) = office.node().await;
