@@ -143,7 +143,8 @@ pub(crate) async fn channel(node: &Node, tls: &Connector) -> Channel {
     channel_to(node.grpc_addr(), tls).await
 }
 
-async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
+/// Connects to any port.
+pub(crate) async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
     let address = address.to_string();
     let endpoint = torc_tls::endpoint(&address, Some(tls)).unwrap();
     torc_tls::connect(&endpoint, Some(tls)).await.unwrap()
