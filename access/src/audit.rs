@@ -512,7 +512,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Arc::new(Audit::begin(path.clone(), AuditMetrics::default()).unwrap());
-        let who = Some("torc://any/node/2".parse().unwrap());
+        let ends = Instant::now() + std::time::Duration::from_secs(60);
+        let who = Some(("torc://any/node/2".parse().unwrap(), ends));
         let mut caller = Caller::of(who, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
         Act::begin(
             &audit,

@@ -122,7 +122,9 @@ impl Replica for ReplicaService {
             )
         })?;
         let caller = caller_of(request.extensions()).clone();
-        let accepted = service.accept(request.into_inner(), |node| caller.may_be(node));
+        let accepted = service.accept(request.into_inner(), caller.ends(), |node| {
+            caller.may_be(node)
+        });
         Ok(Response::new(accepted.await?))
     }
 

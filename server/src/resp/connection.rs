@@ -31,9 +31,6 @@ const FIRST_TIME: Duration = Duration::from_secs(60);
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// Time limit for the client to take part of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// A connection with a client certificate is closed between two requests at this age, because the
-/// certificate may have expired.
-const MOST_AGE: Duration = Duration::from_secs(3_600);
 /// Initial and largest space for reading; one long argument may need more.
 const READ_AT_ONCE: usize = 8 << 10;
 const MOST_AT_ONCE: usize = 64 << 10;
@@ -46,6 +43,7 @@ const WRITE_AT_ONCE: usize = 128 << 10;
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> io::Result<()> {
+    let ends = shared.tls.is_some().then(|| stream.grows_old_at());
     let session = Session::new(Arc::clone(shared), stream.caller().clone(), id);
     let mut served = Served {
         shared: Arc::clone(shared),
@@ -57,7 +55,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> 
         burst: Burst::default(),
         charges: Vec::new(),
         has_begun: None,
-        ends: shared.tls.is_some().then(|| Instant::now() + MOST_AGE),
+        ends,
     };
     served.run().await
 }
@@ -74,7 +72,7 @@ struct Served {
     charges: Vec<Charge>,
     /// When the incomplete request began.
     has_begun: Option<Instant>,
-    /// When the connection reaches its maximum age.
+    /// When the connection reaches its maximum age, and is closed between two requests.
     ends: Option<Instant>,
 }
 

@@ -1,8 +1,10 @@
 //! Nodes with TLS: which callers may make which calls, for all calls.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use futures::stream;
+use tokio::io::AsyncReadExt as _;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -19,8 +21,10 @@ use torc_server::config::{ConfigError, RawSettings};
 use torc_testkit::redis::Redis;
 use torc_tls::NodeTls;
 
-use crate::common::office::{Door, Office, browser, calls, channel, http_status};
-use crate::common::until;
+use crate::common::office::{
+    Door, Office, browser, calls, channel, connects_as, http_lines, http_status,
+};
+use crate::common::{TIMEOUT, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
@@ -361,6 +365,60 @@ async fn replaced_files_serve_new_connections_and_old_ones_go_on() {
         ..PutRequest::default()
     };
     kv.put(put).await.expect("the old connection goes on");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_has_ended_counts_no_longer_on_open_connections() {
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let who = "torc://any/client/alice/admin";
+    let files = office.issue_briefly("alice", who, Duration::from_secs(4));
+    let over = Instant::now() + Duration::from_secs(4);
+    let put = || PutRequest {
+        key: "k".into(),
+        value: "v".into(),
+        ..PutRequest::default()
+    };
+    let mut kv = KvClient::new(channel(&node, &Office::connector(&files)).await);
+    let (requests, sent) = tokio::sync::mpsc::unbounded_channel();
+    let sent = tokio_stream::wrappers::UnboundedReceiverStream::new(sent);
+    let mut session = kv.session(sent).await.unwrap().into_inner();
+    let mut answer = async || {
+        let operation = Some(Operation::Put(put()));
+        let request = SessionRequest {
+            operation,
+            ..SessionRequest::default()
+        };
+        requests.send(request).unwrap();
+        session.message().await.unwrap().unwrap().outcome
+    };
+    let browser = connects_as(&office, Some(&files));
+    let (status, mut events) = http_lines(&node, &browser, "/console/events", None).await;
+    assert!(status.contains(" 200 "), "{status}");
+    assert!(matches!(answer().await, Some(Outcome::Put(_))));
+    kv.put(put()).await.unwrap();
+
+    tokio::time::sleep_until(over.into()).await;
+    let Some(Outcome::Fault(fault)) = answer().await else {
+        panic!("the session goes on");
+    };
+    assert_eq!(fault.reason, i32::from(Reason::Unauthenticated));
+    assert!(fault.message.contains("connect again"), "{fault:?}");
+    let refused = kv.put(put()).await.unwrap_err();
+    assert!(Fault::from_status(&refused).wants_connection(), "{refused}");
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(TIMEOUT, events.read_to_end(&mut rest)).await;
+    // Without a farewell of TLS.
+    let _ = ended.expect("the console's stream ends");
+    let tls = Office::connector(&files);
+    let endpoint = torc_tls::endpoint(&node.grpc_addr().to_string(), Some(&tls)).unwrap();
+    let again = torc_tls::connect(&endpoint, Some(&tls)).await;
+    let again = match again {
+        Ok(channel) => KvClient::new(channel).put(put()).await.map(drop).is_ok(),
+        Err(_) => false,
+    };
+    assert!(!again, "the handshake refuses it");
     node.stop().await.unwrap();
 }
 

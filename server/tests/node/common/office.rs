@@ -23,7 +23,7 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::{self, CreateTokenRequest, RevokeTokenRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
-use torc_tls::{Authority, ClientTls, Connector, Files, Identity};
+use torc_tls::{Authority, ClientTls, Connector, Files, Identity, Key, SigningRequest};
 
 use super::until;
 
@@ -56,6 +56,19 @@ impl Office {
         let issued = self.authority.issue(&who, &names, 30).unwrap();
         std::fs::write(&files.certificate, issued.certificate).unwrap();
         std::fs::write(&files.key, issued.key).unwrap();
+        files
+    }
+
+    /// Issues a certificate that ends after this time.
+    pub(crate) fn issue_briefly(&self, name: &str, who: &str, life: Duration) -> Files {
+        let files = self.files(name);
+        let key = Key::new().unwrap();
+        let request = SigningRequest::open(&key.request().unwrap()).unwrap();
+        let signed = self
+            .authority
+            .sign(&request, &who.parse().unwrap(), &[], life);
+        std::fs::write(&files.certificate, signed.unwrap()).unwrap();
+        std::fs::write(&files.key, key.pem()).unwrap();
         files
     }
 
