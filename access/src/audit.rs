@@ -200,6 +200,21 @@ impl Line {
             ..Self::default()
         }
     }
+
+    fn act(
+        event: &'static str,
+        node: Option<NodeId>,
+        caller: &Caller,
+        call: &str,
+        request: &impl fmt::Debug,
+    ) -> Self {
+        Self {
+            event,
+            call: call.to_owned(),
+            request: shortened(format_args!("{request:?}")),
+            ..Self::of(node, caller, None)
+        }
+    }
 }
 
 /// The beginning of a text. Formatting ends there, because it would take long for a long request.
@@ -229,7 +244,7 @@ impl fmt::Write for Beginning {
     }
 }
 
-/// An administrator's request. Dropping it before `ends` records that the caller disconnected.
+/// An administrator's request, or a node's. Dropping it before `ends` records that the caller disconnected.
 pub struct Act {
     audit: Arc<Audit>,
     /// `None` if another node records it, or once it is recorded.
@@ -237,7 +252,8 @@ pub struct Act {
 }
 
 impl Act {
-    /// For a forwarded request, only the node that the administrator called writes a line.
+    /// For a forwarded request, only the node that the administrator called writes a line. Nodes
+    /// forward to the peer port: a node's certificate on the client port is an administrator's.
     pub fn begin(
         audit: &Arc<Audit>,
         node: Option<NodeId>,
@@ -245,15 +261,25 @@ impl Act {
         call: &str,
         request: &impl fmt::Debug,
     ) -> Self {
-        let line = (!caller.is_node()).then(|| Line {
-            event: "admin",
-            call: call.to_owned(),
-            request: shortened(format_args!("{request:?}")),
-            ..Line::of(node, caller, None)
-        });
+        let is_forwarded = caller.is_node() && caller.is_on_peer_port;
+        let line = (!is_forwarded).then(|| Line::act("admin", node, caller, call, request));
         Self {
             audit: Arc::clone(audit),
             line,
+        }
+    }
+
+    /// A request that another node makes of its own accord.
+    pub fn of_a_node(
+        audit: &Arc<Audit>,
+        node: Option<NodeId>,
+        caller: &Caller,
+        call: &str,
+        request: &impl fmt::Debug,
+    ) -> Self {
+        Self {
+            audit: Arc::clone(audit),
+            line: Some(Line::act("node", node, caller, call, request)),
         }
     }
 
@@ -479,6 +505,43 @@ mod tests {
         assert_eq!(lines[0]["node"], 3);
         assert_eq!(lines[1]["reason"], "UNAUTHENTICATED");
         assert!(lines[3]["call"].as_str().unwrap().chars().count() <= MOST_TOLD + 1);
+    }
+
+    #[test]
+    fn only_requests_that_a_node_forwards_are_left_to_the_node_that_received_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Arc::new(Audit::begin(path.clone(), AuditMetrics::default()).unwrap());
+        let ends = Instant::now() + std::time::Duration::from_secs(60);
+        let who = Some(("torc://any/node/2".parse().unwrap(), ends));
+        let mut caller = Caller::of(who, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
+        Act::begin(
+            &audit,
+            None,
+            &caller,
+            "Cluster/Leave",
+            &"on the client port",
+        )
+        .ends(None);
+        caller.is_on_peer_port = true;
+        Act::begin(&audit, None, &caller, "Cluster/Leave", &"forwarded").ends(None);
+        Act::of_a_node(&audit, None, &caller, "Replica/GiveAuthority", &"").ends(None);
+        audit.close();
+        let lines = lines(&path);
+        let acts: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                (
+                    line["event"].as_str().unwrap(),
+                    line["call"].as_str().unwrap(),
+                )
+            })
+            .collect();
+        let expected = [
+            ("admin", "Cluster/Leave"),
+            ("node", "Replica/GiveAuthority"),
+        ];
+        assert_eq!(acts, expected);
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //! Each call is checked twice: [`Caller::check`] checks roles before the message is read;
 //! [`Caller::check_reach`] checks the keys in the message against the scopes of the token. Both
 //! give the same answer whether or not a key exists. Long-lived calls repeat
-//! [`Caller::check_counts`], because tokens are revoked and expire.
+//! [`Caller::check_counts`], because tokens are revoked and expire, and because a certificate
+//! counts only for a while on its connection.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use torc_proto::{Access, Fault, Reason};
 use torc_ring::NodeId;
@@ -47,6 +49,8 @@ struct Known {
     identity: Identity,
     /// `None` if it is valid for any cluster.
     cluster: Option<ClusterId>,
+    /// Until when it counts on its connection.
+    ends: Instant,
 }
 
 impl Caller {
@@ -70,23 +74,36 @@ impl Caller {
         }
     }
 
-    /// The caller by its TLS certificate.
+    /// The caller by its TLS certificate, which counts on this connection until the given time.
     ///
     /// # Errors
     /// A message if the certificate names a malformed cluster id.
-    pub fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
+    pub fn of(certificate: Option<(Identity, Instant)>, from: IpAddr) -> Result<Self, String> {
         let of = |who| Self {
             who,
             from,
             is_on_peer_port: false,
         };
-        let Some(identity) = identity else {
+        let Some((identity, ends)) = certificate else {
             return Ok(of(Who::Unknown));
         };
         let (Identity::Node { cluster, .. } | Identity::Client { cluster, .. }) = &identity;
         let cluster = cluster.as_deref().map(ClusterId::from_str).transpose();
         let cluster = cluster.map_err(|_| format!("{identity} names no cluster"))?;
-        Ok(of(Who::Certificate(Arc::new(Known { identity, cluster }))))
+        Ok(of(Who::Certificate(Arc::new(Known {
+            identity,
+            cluster,
+            ends,
+        }))))
+    }
+
+    /// Until when its certificate counts. `None` for callers that are not known by a certificate.
+    #[must_use]
+    pub fn ends(&self) -> Option<Instant> {
+        match &self.who {
+            Who::Certificate(known) => Some(known.ends),
+            Who::Anyone | Who::Unknown | Who::Bearer(_) => None,
+        }
     }
 
     /// The holder of a token, on the same connection.
@@ -137,6 +154,7 @@ impl Caller {
                     let who = &known.identity;
                     return denied(format!("the certificate of {who} is for another cluster"));
                 }
+                self.check_counts()?;
                 if matches!(known.identity, Identity::Node { .. }) {
                     return Ok(());
                 }
@@ -189,7 +207,8 @@ impl Caller {
         ))
     }
 
-    /// Refuses the holder of a token that was revoked or has expired meanwhile.
+    /// Refuses the holder of a token that was revoked or has expired meanwhile, and a certificate
+    /// that no longer counts on its connection.
     ///
     /// # Errors
     /// `UNAUTHENTICATED`.
@@ -200,6 +219,13 @@ impl Caller {
                 let message =
                     format!("the token `{name}` was revoked or has expired: use another one");
                 Err(Fault::new(Reason::Unauthenticated, message))
+            }
+            Who::Certificate(known) if known.ends <= Instant::now() => {
+                Err(Fault::connect_again(format!(
+                    "the certificate of {} no longer counts on this connection, and nothing was \
+                     done: connect again",
+                    known.identity
+                )))
             }
             _ => Ok(()),
         }
@@ -266,6 +292,7 @@ impl fmt::Display for Caller {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use torc_ring::topology::{Bearer, BearerToken, Grants, Holders};
 
@@ -274,7 +301,11 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn caller(uri: &str) -> Caller {
-        Caller::of(Some(uri.parse().unwrap()), HERE).unwrap()
+        caller_until(uri, Instant::now() + Duration::from_secs(3_600))
+    }
+
+    fn caller_until(uri: &str, ends: Instant) -> Caller {
+        Caller::of(Some((uri.parse().unwrap(), ends)), HERE).unwrap()
     }
 
     fn bearer(roles: &[Role], scopes: &[&str]) -> (Caller, Holders) {
@@ -353,7 +384,32 @@ mod tests {
             }
         }
         let unreadable: Identity = "torc://c1/node/1".parse().unwrap();
-        assert!(Caller::of(Some(unreadable), HERE).is_err());
+        assert!(Caller::of(Some((unreadable, Instant::now())), HERE).is_err());
+    }
+
+    #[test]
+    fn a_certificate_counts_for_a_while_on_its_connection() {
+        for who in ["node/any", "client/alice/admin"] {
+            let caller = caller_until(&format!("torc://any/{who}"), Instant::now());
+            for refused in [caller.check_counts(), caller.check(Access::Read, OURS)] {
+                let fault = refused.unwrap_err();
+                assert_eq!(fault.reason, Reason::Unauthenticated);
+                assert!(fault.wants_connection() && !fault.maybe_applied, "{fault}");
+                assert!(fault.message.contains("connect again"), "{fault}");
+            }
+            assert!(caller.check(Access::Anyone, OURS).is_ok());
+        }
+        let over = caller_until("torc://any/client/alice/read", Instant::now());
+        let Who::Bearer(holder) = bearer(&[Role::Read], &[]).0.who else {
+            panic!("a token");
+        };
+        let by_token = over.with_token(holder);
+        assert!(
+            by_token.check(Access::Read, OURS).is_ok(),
+            "the token counts"
+        );
+        let not_yet = caller("torc://any/client/alice/read");
+        assert!(not_yet.check_counts().is_ok() && not_yet.ends().is_some());
     }
 
     #[test]

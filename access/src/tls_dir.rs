@@ -398,9 +398,7 @@ impl OwnAuthority {
 
     /// The time until the node's certificate must be renewed.
     pub fn fresh_for(&self) -> Result<Duration, TlsDirError> {
-        let renew_at = self.leaf()?.map(|leaf| leaf.renew_at());
-        let left = renew_at.and_then(|at| at.duration_since(SystemTime::now()).ok());
-        Ok(left.unwrap_or_default())
+        Ok(self.leaf()?.as_ref().map(fresh_for).unwrap_or_default())
     }
 
     /// Replaces the node's certificate.
@@ -425,12 +423,22 @@ impl OwnAuthority {
         Ok(facts.into_iter().next())
     }
 
-    /// Whether a certificate of the node is old, or for other names.
+    /// Whether a certificate of the node must be renewed, or is for other names.
     fn is_due(&self, leaf: &CertificateFacts) -> bool {
         let mut names = leaf.names.clone();
         names.sort_unstable();
-        names != self.names || leaf.renew_at() <= SystemTime::now()
+        names != self.names || fresh_for(leaf).is_zero()
     }
+}
+
+/// The time until a certificate must be renewed. Zero if it is not valid yet, as after the clock
+/// was ahead when it was issued: no peer accepts it.
+fn fresh_for(leaf: &CertificateFacts) -> Duration {
+    let now = SystemTime::now();
+    if leaf.not_before > now {
+        return Duration::ZERO;
+    }
+    leaf.renew_at().duration_since(now).unwrap_or_default()
 }
 
 /// The cluster has its own authority, so certificates need not name the cluster. A node gets its id
@@ -601,6 +609,28 @@ mod tests {
         let key = own.key_of(new.digest().unwrap()).unwrap();
         assert!(other.follow(&both, RotationStep::Trust, &[key]).unwrap());
         assert_eq!(other.trusted(), both);
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_yet_is_replaced() {
+        const DAY: Duration = Duration::from_secs(24 * 3_600);
+        let data = tempfile::tempdir().unwrap();
+        let dir = TlsDir::of(data.path());
+        dir.found().unwrap();
+        let own = dir.open(names(), LIFE).unwrap();
+        let key_of = |file| rcgen::KeyPair::from_pem(&dir.required(file).unwrap()).unwrap();
+        let authority = dir.required(CA).unwrap();
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, key_of(CA_KEY)).unwrap();
+        let mut early = rcgen::CertificateParams::new(names()).unwrap();
+        let now = SystemTime::now();
+        early.not_before = (now + DAY).into();
+        early.not_after = (now + 90 * DAY).into();
+        let early = early.signed_by(&key_of(NODE_KEY), &issuer).unwrap().pem();
+        dir.write(NODE, &(early.clone() + &authority)).unwrap();
+        assert_eq!(own.fresh_for().unwrap(), Duration::ZERO, "while it runs");
+        let leaf = dir.open(names(), LIFE).unwrap().leaf().unwrap();
+        assert!(leaf.unwrap().not_before <= now, "after a restart");
+        assert!(own.fresh_for().unwrap() > Duration::ZERO);
     }
 
     #[test]

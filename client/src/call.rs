@@ -140,6 +140,11 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         peer.is_a_strangers(&fault);
         return Failure::connecting(fault);
     }
+    if fault.wants_connection() {
+        peer.connect_again();
+        let message = format!("{peer}: {}", fault.message);
+        return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
+    }
     if !status.details().is_empty() {
         peer.heard();
         return Failure::sent(fault);

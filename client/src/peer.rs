@@ -358,12 +358,17 @@ impl Peer {
         }
     }
 
-    /// Records that an established connection broke and reconnecting failed.
-    pub(crate) fn cut_off(&self, fault: &Fault) {
+    /// Operations from now on use new connections. Those under way end on the old ones.
+    pub(crate) fn connect_again(&self) {
         for slot in &self.slots {
             slot.channel.lock().take();
             slot.session.lock().take();
         }
+    }
+
+    /// Records that an established connection broke and reconnecting failed.
+    pub(crate) fn cut_off(&self, fault: &Fault) {
+        self.connect_again();
         let now = Instant::now();
         let mut state = self.state.lock();
         state.silence.failed(now);

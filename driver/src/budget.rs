@@ -103,12 +103,13 @@ impl Budget {
 
     /// Charges all bytes or none.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Charge, Fault> {
-        self.try_take(bytes).ok_or_else(|| self.refuse())
+        self.try_take(bytes, bytes).ok_or_else(|| self.refuse())
     }
 
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    /// Takes bytes for a request of `whole` bytes.
+    fn try_take(self: &Arc<Self>, bytes: usize, whole: usize) -> Option<Charge> {
         let charge = self.force(bytes);
-        (self.held() <= self.bound_of(bytes)).then_some(charge)
+        (self.held() <= self.bound_of(whole)).then_some(charge)
     }
 
     /// Charges bytes that are held already, without a limit.
@@ -122,8 +123,19 @@ impl Budget {
 
     /// Waits for room until `until`.
     pub async fn wait(self: &Arc<Self>, bytes: usize, until: Instant) -> Result<Charge, Fault> {
+        self.wait_for_part(bytes, bytes, until).await
+    }
+
+    /// Waits for room for the next bytes of a request of `whole` bytes: a large request stays out
+    /// of the last quarter also if its parts are small.
+    pub async fn wait_for_part(
+        self: &Arc<Self>,
+        bytes: usize,
+        whole: usize,
+        until: Instant,
+    ) -> Result<Charge, Fault> {
         loop {
-            if let Some(charge) = self.try_take(bytes) {
+            if let Some(charge) = self.try_take(bytes, whole) {
                 return Ok(charge);
             }
             if Instant::now() >= until {
@@ -290,6 +302,19 @@ mod tests {
         );
         drop((large, small));
         assert_eq!((budget.held(), budget.refused()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn the_parts_of_a_large_request_leave_the_last_quarter_too() {
+        let budget = Budget::new(8 << 20);
+        let now = Instant::now();
+        let part = |whole| budget.wait_for_part(SMALL, whole, now);
+        let mut parts = Vec::new();
+        while let Ok(charge) = part(16 << 20).await {
+            parts.push(charge);
+        }
+        assert_eq!(budget.held(), 6 << 20);
+        assert!(part(SMALL).await.is_ok(), "a small request has room");
     }
 
     #[test]

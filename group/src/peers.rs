@@ -27,7 +27,7 @@ use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, Topology};
-use torc_tls::Connector;
+use torc_tls::{Connector, InUse};
 
 use crate::raft::TypeConfig;
 use crate::wire::{Envelope, MAX_MESSAGE_LEN, decode, encode};
@@ -103,6 +103,8 @@ pub(crate) struct Peers {
 struct Peer {
     address: String,
     channel: Channel,
+    /// What the channel was made with.
+    tls: Option<InUse>,
     answered: Option<Instant>,
 }
 
@@ -243,9 +245,11 @@ impl Peers {
         let members = topology.as_ref().map(|topology| topology.members());
         let member = members.and_then(|members| members.get(&node));
         let address = member.map_or(fallback, |member| member.identity.peer_address.as_str());
+        let tls = self.tls.as_ref().map(Connector::in_use);
         let mut known = self.known.lock();
         if let Some(peer) = known.get(&node)
             && peer.address == address
+            && peer.tls == tls
         {
             return Ok((peer.address.clone(), peer.channel.clone()));
         }
@@ -259,6 +263,7 @@ impl Peers {
         let peer = Peer {
             address: address.clone(),
             channel: channel.clone(),
+            tls,
             answered,
         };
         known.insert(node, peer);

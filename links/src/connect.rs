@@ -13,6 +13,7 @@ use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, WireError};
 use torc_ring::NodeId;
 use torc_ring::topology::Levels;
+use torc_tls::{Connector, InUse};
 
 use crate::queue::{BATCH_BYTES, Queue};
 use crate::{Contact, DropReason, Inner, Parcel};
@@ -20,6 +21,8 @@ use crate::{Contact, DropReason, Inner, Parcel};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit from the connection to the peer's acceptance.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the peer to take what was sent before a stream is replaced.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A vanished peer is detected after the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,6 +55,8 @@ pub(crate) enum ConnectError {
 pub(crate) struct Connection {
     answers: Streaming<LinkResponse>,
     gate: watch::Sender<Gate>,
+    /// The certificate that it was made with.
+    tls: Option<InUse>,
 }
 
 /// Whether the request stream may read the queue.
@@ -59,12 +64,25 @@ pub(crate) struct Connection {
 enum Gate {
     Waiting,
     Open,
+    Closed,
 }
 
 impl Connection {
     /// Lets messages through.
     pub(crate) fn open(&self) {
         self.gate.send_replace(Gate::Open);
+    }
+
+    /// The certificate that it was made with.
+    pub(crate) fn tls(&self) -> Option<InUse> {
+        self.tls.clone()
+    }
+
+    /// Sends no more, and waits until the peer has taken what was sent.
+    pub(crate) async fn drain(mut self) {
+        self.gate.send_replace(Gate::Closed);
+        // What a slow peer has not taken is lost.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.ended()).await;
     }
 
     /// Returns the reason when the stream has ended.
@@ -92,6 +110,7 @@ pub(crate) async fn connect(
         source,
     };
     let tls = inner.options.tls.as_ref();
+    let in_use = tls.map(Connector::in_use);
     let endpoint = torc_tls::endpoint(&contact.address, tls).map_err(failed)?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -138,7 +157,11 @@ pub(crate) async fn connect(
                 found: welcome.boot.number,
             });
         }
-        Ok(Connection { answers, gate })
+        Ok(Connection {
+            answers,
+            gate,
+            tls: in_use,
+        })
     };
     tokio::time::timeout(ACCEPT_TIMEOUT, accepted)
         .await
@@ -156,7 +179,10 @@ fn batches(
     stream::unfold(gate, move |mut gate| {
         let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
         async move {
-            gate.wait_for(|gate| *gate == Gate::Open).await.ok()?;
+            let now = *gate.wait_for(|gate| *gate != Gate::Waiting).await.ok()?;
+            if now == Gate::Closed {
+                return None;
+            }
             loop {
                 // An ended stream must not take messages that the next stream should carry.
                 let batch = tokio::select! {

@@ -61,6 +61,10 @@ const LOSS: Duration = Duration::from_secs(1);
 /// restart stalls on a busy machine.
 const GONE: Duration = Duration::from_secs(5);
 
+/// A stream of this age ends once the peer has taken what was sent, and another begins: the node's
+/// certificate counts on its connection for an hour at most.
+const STREAM_AGE: Duration = Duration::from_secs(3_000);
+
 /// Limits and settings of a node's links.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
@@ -70,6 +74,8 @@ pub struct LinkOptions {
     pub queue_envelopes: usize,
     /// Approximate limit of waiting messages per peer, bytes; one message always fits.
     pub queue_bytes: usize,
+    /// Age at which a stream is replaced by another one on a new connection.
+    pub stream_age: Duration,
     /// The file of [`Faults`], for tests.
     pub faults_file: Option<PathBuf>,
     /// How to connect to peers; `None`: without TLS.
@@ -88,6 +94,7 @@ impl LinkOptions {
             partitions,
             queue_envelopes: 32_768,
             queue_bytes: 32 << 20,
+            stream_age: STREAM_AGE,
             faults_file: None,
             tls: None,
             runtimes: Vec::new(),

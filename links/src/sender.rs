@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use torc_proto::Reason;
 use torc_ring::NodeId;
+use torc_tls::Connector;
 
 use crate::connect::{ConnectError, Connection, connect};
 use crate::queue::Queue;
@@ -50,7 +51,14 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
     }
 }
 
-/// Sends the queue until the stream ends or the peer moves.
+/// Why a stream is replaced although it works.
+enum Replaced {
+    Moved,
+    /// By another one on a new connection, before the peer no longer counts the node's certificate.
+    Old,
+}
+
+/// Sends the queue until the stream ends, the peer moves, or the stream is old.
 async fn flow(
     inner: &Arc<Inner>,
     to: NodeId,
@@ -61,17 +69,33 @@ async fn flow(
     let _counted = Connected::count(inner);
     queue.reachable();
     connection.open();
-    let moved = async {
-        while inner.directory.member(to).as_ref() == Some(contact) {
+    let (tls, old_at) = (connection.tls(), Instant::now() + inner.options.stream_age);
+    let replaced = async {
+        loop {
+            if inner.directory.member(to).as_ref() != Some(contact) {
+                return Replaced::Moved;
+            }
+            let now = inner.options.tls.as_ref().map(Connector::in_use);
+            if Instant::now() >= old_at || now != tls {
+                return Replaced::Old;
+            }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    tokio::select! {
+    let replaced = tokio::select! {
         fault = connection.ended() => {
             let fault = fault.map(|fault| fault.message);
             tracing::info!(node = %to, fault, "the link has ended");
+            return;
         }
-        () = moved => tracing::info!(node = %to, "the peer has moved"),
+        replaced = replaced => replaced,
+    };
+    match replaced {
+        Replaced::Moved => tracing::info!(node = %to, "the peer has moved"),
+        Replaced::Old => {
+            tracing::debug!(node = %to, "the link is replaced by one on a new connection");
+            connection.drain().await;
+        }
     }
 }
 

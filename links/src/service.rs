@@ -1,9 +1,10 @@
 //! The receiving end of links: authenticates senders and passes messages on.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -109,7 +110,8 @@ impl LinkService {
     }
 
     /// Accepts a stream from another node, which `may_be` authenticates. A stream of a later start
-    /// of the same node ends it, or too many others of the same start.
+    /// of the same node ends it, or too many others of the same start. From `ends` on, the sender's
+    /// certificate counts no longer: the stream ends, and the sender opens another one.
     ///
     /// # Errors
     /// A status: retryable while one node does not know the other yet; final if the
@@ -117,6 +119,7 @@ impl LinkService {
     pub async fn accept(
         &self,
         mut requests: Streaming<LinkRequest>,
+        ends: Option<Instant>,
         may_be: impl FnOnce(NodeId) -> bool,
     ) -> Result<LinkStream, Status> {
         let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message())
@@ -153,7 +156,7 @@ impl LinkService {
             let ended = tokio::select! {
                 biased;
                 () = stream.replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
-                ended = service.pump(hello.node, &stream, requests) => ended,
+                ended = service.pump(hello.node, &stream, requests, ends) => ended,
             };
             service.forget(hello.node, &stream);
             if let Err(status) = ended {
@@ -208,8 +211,25 @@ impl LinkService {
         from: NodeId,
         stream: &OpenStream,
         mut requests: Streaming<LinkRequest>,
+        ends: Option<Instant>,
     ) -> Result<(), Status> {
-        while let Some(request) = requests.message().await? {
+        let mut over = pin!(async {
+            match ends {
+                Some(ends) => tokio::time::sleep_until(ends.into()).await,
+                None => std::future::pending().await,
+            }
+        });
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = &mut over => {
+                    return Err(retry("the certificate no longer counts on this connection: connect again"));
+                }
+                request = requests.message() => request?,
+            };
+            let Some(request) = request else {
+                return Ok(());
+            };
             stream.batches.fetch_add(1, Ordering::Relaxed);
             let batch = self.read(request).map_err(Fault::from)?;
             if self.inner.faults.cut_from(from) {
@@ -221,7 +241,6 @@ impl LinkService {
                 self.inbox.deliver(from, batch).await;
             }
         }
-        Ok(())
     }
 
     /// The messages of a batch. A malformed one is dropped alone.

@@ -44,6 +44,9 @@ pub struct Fault {
     pub retry_after: Option<Duration>,
 }
 
+/// The advice to wait distinguishes this refusal from others with its reason.
+const CONNECT_AGAIN: Duration = Duration::from_millis(1);
+
 impl Fault {
     /// A failure that changed nothing.
     #[must_use]
@@ -93,6 +96,18 @@ impl Fault {
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
+    }
+
+    /// The refusal of a certificate that no longer counts on its connection.
+    #[must_use]
+    pub fn connect_again(message: impl Into<String>) -> Self {
+        Self::new(Reason::Unauthenticated, message).retry_after(CONNECT_AGAIN)
+    }
+
+    /// Whether the same request can succeed on a new connection.
+    #[must_use]
+    pub fn wants_connection(&self) -> bool {
+        self.reason == Reason::Unauthenticated && self.retry_after.is_some()
     }
 
     /// The same fault of a request whose change had been made before.

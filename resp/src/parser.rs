@@ -29,6 +29,14 @@ pub struct Limits {
     pub bytes: usize,
 }
 
+impl Limits {
+    /// For clients that have not authenticated, as in Redis.
+    pub const UNAUTHENTICATED: Self = Self {
+        arguments: 10,
+        bytes: 16 << 10,
+    };
+}
+
 impl Default for Limits {
     /// A thousand keys with their values, as in a batch of the native interface, and some words; 16 MiB.
     fn default() -> Self {
@@ -72,6 +80,11 @@ impl Parser {
         }
     }
 
+    /// Sets the limits of the current request and of those after it.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Whether a request has started but is incomplete, given the rest of the buffer.
     #[must_use]
     pub fn is_amid(&self, buffer: &BytesMut) -> bool {
@@ -111,8 +124,9 @@ impl Parser {
                 return Ok(None);
             };
             if *first != b'*' {
+                let longest = LONGEST_LINE.min(self.limits.bytes);
                 let error = ProtocolError::LongLine;
-                let Some((line, rest)) = self.line(buffer, LONGEST_LINE, error)? else {
+                let Some((line, rest)) = self.line(buffer, longest, error)? else {
                     return Ok(None);
                 };
                 let arguments = inline::split(&buffer[..line], self.limits.arguments)?;
@@ -331,6 +345,28 @@ mod tests {
         }
         let line = vec![b'a'; LONGEST_LINE];
         assert_eq!(all(&line).1, Some(ProtocolError::LongLine));
+    }
+
+    #[test]
+    fn limits_hold_from_the_next_request_on() {
+        let (mut parser, mut buffer) = (
+            Parser::new(Limits::UNAUTHENTICATED),
+            BytesMut::from("*1\r\n$16384\r\n"),
+        );
+        buffer.extend([b'a'; 16 << 10]);
+        buffer.extend(b"\r\n*11\r\n");
+        assert!(parser.next(&mut buffer).unwrap().is_some());
+        let refused = parser.next(&mut buffer.clone()).unwrap_err();
+        assert_eq!(refused, ProtocolError::ArgumentCount);
+        parser.set_limits(Limits::default());
+        assert_eq!(parser.next(&mut buffer), Ok(None));
+        for (bytes, expected) in [
+            ("*1\r\n$16385\r\n".to_owned(), ProtocolError::ArgumentLength),
+            ("a".repeat(16 << 10), ProtocolError::LongLine),
+        ] {
+            let refused = in_pieces(bytes.as_bytes(), bytes.len(), Limits::UNAUTHENTICATED).1;
+            assert_eq!(refused, Some(expected));
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -33,6 +33,12 @@ use torc_tls::{Door, NodeTls, TlsStream};
 
 use crate::shared::Shared;
 
+/// A certificate counts on its connection for at most this long: certificates are not revoked, and
+/// their authority may have been replaced.
+const CERTIFICATE_TIME: Duration = Duration::from_secs(3_600);
+/// A connection that is older accepts no more requests, so that clients move to another one before
+/// their certificate counts no longer, and spread over the nodes again.
+pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3_000);
 /// Time limit for the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(5);
 /// Time limit for the greeting once the node is closing.
@@ -200,6 +206,12 @@ impl Connection {
         }
     }
 
+    /// When it should end, between two requests.
+    pub(crate) fn grows_old_at(&self) -> Instant {
+        let old = Instant::now() + MAX_CONNECTION_AGE;
+        self.caller.ends().map_or(old, |ends| old.min(ends))
+    }
+
     /// The caller at the other end.
     pub(crate) const fn caller(&self) -> &Caller {
         &self.caller
@@ -215,8 +227,9 @@ async fn shake_hands(
     door: Door,
 ) -> io::Result<(Stream, Caller)> {
     let from = stream.peer_addr()?.ip();
-    let (stream, identity) = tls.accept(stream, door).await?;
-    let caller = Caller::of(identity, from).map_err(io::Error::other)?;
+    let (stream, certificate) = tls.accept(stream, door).await?;
+    let certificate = certificate.map(|(identity, not_after)| (identity, counts_until(not_after)));
+    let caller = Caller::of(certificate, from).map_err(io::Error::other)?;
     if door == Door::Peer {
         let membership = shared.identity.membership();
         let cluster = membership.map(|membership| membership.cluster);
@@ -224,6 +237,12 @@ async fn shake_hands(
         checked.map_err(io::Error::other)?;
     }
     Ok((Stream::Tls(Box::new(stream)), caller))
+}
+
+/// Until when a certificate with this end counts on a new connection.
+fn counts_until(not_after: SystemTime) -> Instant {
+    let left = not_after.duration_since(SystemTime::now());
+    Instant::now() + left.unwrap_or_default().min(CERTIFICATE_TIME)
 }
 
 /// Resolves shortly after the node starts to close. Until then, accepted connections may finish

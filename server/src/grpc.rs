@@ -22,7 +22,7 @@ use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_tls::Door;
 
 use crate::cluster::ClusterService;
-use crate::connections::{Connection, Place, Places};
+use crate::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
 use crate::hot;
 use crate::kv::KvService;
 use crate::meter::Meter;
@@ -31,8 +31,6 @@ use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;
 
-/// A connection is closed gracefully at this age, so that clients spread over the nodes again.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Bytes that a client may send on a stream, and on a connection, before the service takes them. Not
 /// charged to the budget. Enough for 2 GB/s on a connection with a round trip of 0.25 ms.
@@ -160,7 +158,10 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
-        .layer(Meter(Arc::clone(&shared.budget)))
+        .layer(Meter {
+            clients: Arc::clone(&shared.budget),
+            strangers: shared.strangers.clone(),
+        })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake
         // would leave its requests in doubt.

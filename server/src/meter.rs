@@ -11,6 +11,9 @@
 //! whole, so two frames per stream may wait there. A frame is one message, or several whole
 //! messages of 32 KiB together.
 //!
+//! Callers without credentials have a budget of their own ([`Strangers`]), so they cannot take the
+//! room of clients. This holds also for health checks, whoever asks.
+//!
 //! In addition, a connection holds bytes that HTTP/2 has received and the service has not
 //! requested: at most its window (`grpc.rs`).
 
@@ -23,6 +26,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, Either, Ready, poll_fn, ready};
 use http::{Request, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
@@ -40,30 +44,83 @@ const OF_A_REQUEST: usize = 16 << 10;
 const OF_A_QUESTION: usize = SMALL;
 /// Limit on a message from an unknown caller.
 const OF_A_STRANGER: usize = 16 << 10;
+/// The budget of strangers, as a fraction of that of clients.
+const OF_STRANGERS: usize = 8;
+/// Calls of `Health/Watch` that may be open: each lasts until its caller ends it.
+const MOST_WATCHES: usize = 64;
+const WATCH_AGAIN: Duration = Duration::from_secs(1);
 /// Size of the buffer of a short answer.
 const LEAST_FRAME: usize = 8 << 10;
 /// The compression flag and the length.
 const HEAD_LEN: usize = 5;
 
+/// The budget and the permits of calls that need no credentials.
+#[derive(Debug, Clone)]
+pub(crate) struct Strangers {
+    budget: Arc<Budget>,
+    watches: Arc<Semaphore>,
+}
+
+impl Strangers {
+    /// In addition to the budget of clients, of this many bytes.
+    pub(crate) fn beside(clients: usize) -> Self {
+        Self {
+            budget: Budget::new(clients / OF_STRANGERS),
+            watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+        }
+    }
+
+    /// A permit for a call of `Health/Watch`.
+    fn watch(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
+            let message = format!(
+                "{MOST_WATCHES} calls of Health/Watch are open on this node, and it serves no more: \
+                 call Health/Check, or retry later"
+            );
+            Fault::new(Reason::Overloaded, message).retry_after(WATCH_AGAIN)
+        })
+    }
+}
+
 /// A layer that wraps the services in [`Metered`].
 #[derive(Debug, Clone)]
-pub(crate) struct Meter(pub(crate) Arc<Budget>);
+pub(crate) struct Meter {
+    pub(crate) clients: Arc<Budget>,
+    pub(crate) strangers: Strangers,
+}
 
 impl<S> Layer<S> for Meter {
     type Service = Metered<S>;
 
     fn layer(&self, inner: S) -> Metered<S> {
         Metered {
-            budget: Arc::clone(&self.0),
+            meter: self.clone(),
             inner,
         }
+    }
+}
+
+impl Meter {
+    fn budget_of(&self, kind: Kind) -> Arc<Budget> {
+        Arc::clone(if kind.is_of_a_stranger() {
+            &self.strangers.budget
+        } else {
+            &self.clients
+        })
+    }
+
+    /// The charge of a request, and its permit if it needs one.
+    fn admit(&self, kind: Kind) -> Result<(Charge, Option<OwnedSemaphorePermit>), Fault> {
+        let is_watch = kind == Kind::Watch;
+        let watch = is_watch.then(|| self.strangers.watch()).transpose()?;
+        Ok((self.budget_of(kind).take(kind.bytes())?, watch))
     }
 }
 
 /// Services whose requests and answers are charged.
 #[derive(Debug, Clone)]
 pub(crate) struct Metered<S> {
-    budget: Arc<Budget>,
+    meter: Meter,
     inner: S,
 }
 
@@ -78,6 +135,8 @@ enum Kind {
     Question,
     /// One short message, from any caller.
     Stranger,
+    /// One short message, from any caller, and answers until the caller ends the call.
+    Watch,
     /// A stream of messages.
     Stream,
 }
@@ -86,7 +145,11 @@ impl Kind {
     fn of(path: &str) -> Self {
         if path == "/torc.v1.Kv/Session" || path.starts_with("/grpc.reflection.") {
             Self::Stream
-        } else if path.starts_with("/torc.v1.Kv/") || path.starts_with("/grpc.health.") {
+        } else if path == "/grpc.health.v1.Health/Watch" {
+            Self::Watch
+        } else if path.starts_with("/grpc.health.") {
+            Self::Stranger
+        } else if path.starts_with("/torc.v1.Kv/") {
             Self::Operation
         } else if path.starts_with("/torc.v1.Replica/")
             || path.starts_with("/torc.v1.TopologyGroup/")
@@ -102,9 +165,13 @@ impl Kind {
     const fn bytes(self) -> usize {
         match self {
             Self::Node => 0,
-            Self::Operation | Self::Stream | Self::Stranger => OF_A_REQUEST,
+            Self::Operation | Self::Stream | Self::Stranger | Self::Watch => OF_A_REQUEST,
             Self::Question => OF_A_QUESTION,
         }
+    }
+
+    const fn is_of_a_stranger(self) -> bool {
+        matches!(self, Self::Stranger | Self::Watch)
     }
 }
 
@@ -133,14 +200,14 @@ where
         if kind == Kind::Node {
             return Either::Left(self.inner.call(request));
         }
-        let held = match self.budget.take(kind.bytes()) {
-            Ok(held) => Arc::new(held),
+        let budget = self.meter.budget_of(kind);
+        let (held, watch) = match self.meter.admit(kind) {
+            Ok((held, watch)) => (Arc::new(held), watch),
             Err(fault) => {
                 let refused = Status::from(fault).into_http();
                 return Either::Right(Either::Right(ready(Ok(refused))));
             }
         };
-        let budget = Arc::clone(&self.budget);
         let arriving = |body| Arriving::new(body, &budget, Arc::clone(&held), kind);
         let request = request.map(|body| Body::new(arriving(body)));
         let answer = self.inner.call(request);
@@ -151,6 +218,7 @@ where
                 body,
                 budget,
                 _held: held,
+                _watch: watch,
             };
             if kind == Kind::Question {
                 // Encoded at once, because the length of the answer is unknown before.
@@ -256,7 +324,7 @@ impl HttpBody for Arriving {
             && let Some(data) = frame.data_ref()
         {
             this.take(data);
-            if this.kind == Kind::Stranger && this.taken.max(this.messages.len) > OF_A_STRANGER {
+            if this.kind.is_of_a_stranger() && this.taken.max(this.messages.len) > OF_A_STRANGER {
                 let message = format!("the message is longer than {OF_A_STRANGER} bytes");
                 return Poll::Ready(Some(Err(Fault::new(Reason::Invalid, message).into())));
             }
@@ -322,6 +390,7 @@ struct Leaving {
     body: Body,
     budget: Arc<Budget>,
     _held: Arc<Charge>,
+    _watch: Option<OwnedSemaphorePermit>,
 }
 
 impl Leaving {
@@ -439,6 +508,9 @@ mod tests {
             ("/torc.v1.Cluster/Status", Kind::Question),
             ("/torc.v1.Replica/Link", Kind::Node),
             ("/torc.v1.TopologyGroup/Vote", Kind::Node),
+            ("/torc.v1.Cluster/EnrolNode", Kind::Stranger),
+            ("/grpc.health.v1.Health/Check", Kind::Stranger),
+            ("/grpc.health.v1.Health/Watch", Kind::Watch),
             ("/of.nobody/Any", Kind::Question),
         ] {
             assert_eq!(Kind::of(path), kind, "{path}");

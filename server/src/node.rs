@@ -41,6 +41,7 @@ use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
+use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
@@ -529,6 +530,7 @@ fn open(
         group,
         admission: Admission::new(settings.max_operations),
         budget: Budget::new(settings.in_flight_bytes),
+        strangers: Strangers::beside(settings.in_flight_bytes),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
@@ -601,6 +603,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
                     return;
                 };
                 let router = router.layer(axum::Extension(stream.caller().clone()));
+                let old = tokio::time::sleep_until(stream.grows_old_at().into());
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HTTP_HEAD_TIME)
@@ -608,11 +611,18 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
                 let mut connection = std::pin::pin!(connection);
                 tokio::select! {
                     // The client is gone, so the error needs no answer.
-                    _ = connection.as_mut() => {}
-                    () = cancel.cancelled() => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = tokio::time::timeout(HANG_UP, connection).await;
-                    }
+                    _ = connection.as_mut() => return,
+                    () = old => connection.as_mut().graceful_shutdown(),
+                    () = cancel.cancelled() => {}
+                }
+                // Ends with the answer under way.
+                if cancel
+                    .run_until_cancelled(connection.as_mut())
+                    .await
+                    .is_none()
+                {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(HANG_UP, connection).await;
                 }
             });
         }

@@ -11,7 +11,7 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Names, Reason};
-use torc_tls::Connector;
+use torc_tls::{Connector, InUse};
 
 use crate::recipient::Recipient;
 use crate::replica::MESSAGE_BYTES;
@@ -31,11 +31,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A channel whose requests name their recipient.
 pub(crate) type Named = InterceptedService<Channel, Names>;
 
+/// Channels to one address, and what they were made with.
+#[derive(Debug)]
+struct Channels {
+    tls: Option<InUse>,
+    all: Vec<Channel>,
+}
+
 /// A few channels per address, connected on first use.
 #[derive(Debug)]
 pub(crate) struct Peers {
     tls: Option<Connector>,
-    channels: Mutex<HashMap<String, Vec<Channel>>>,
+    channels: Mutex<HashMap<String, Channels>>,
     turn: AtomicUsize,
 }
 
@@ -51,9 +58,11 @@ impl Peers {
 
     fn channel(&self, address: &str) -> Result<Channel, Fault> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        // Calls under way keep the channels of a replaced certificate.
+        let tls = self.tls.as_ref().map(Connector::in_use);
         let mut channels = self.channels.lock();
-        if let Some(known) = channels.get(address) {
-            return Ok(known[turn % known.len()].clone());
+        if let Some(Channels { all, .. }) = channels.get(address).filter(|it| it.tls == tls) {
+            return Ok(all[turn % all.len()].clone());
         }
         let endpoint = torc_tls::endpoint(address, self.tls.as_ref())
             .map_err(|error| {
@@ -69,11 +78,11 @@ impl Peers {
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(16 << 20)
             .max_frame_size(MAX_FRAME_LEN);
-        let made: Vec<_> = (0..CHANNELS)
+        let all: Vec<_> = (0..CHANNELS)
             .map(|_| torc_tls::channel(&endpoint, self.tls.as_ref()))
             .collect();
-        let first = made[0].clone();
-        channels.insert(address.to_owned(), made);
+        let first = all[0].clone();
+        channels.insert(address.to_owned(), Channels { tls, all });
         Ok(first)
     }
 

@@ -33,6 +33,7 @@ use crate::config::Settings;
 use crate::console::Console;
 use crate::hot::Hot;
 use crate::identity::Identity;
+use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) group: TopologyGroup,
     pub(crate) admission: Admission,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) strangers: Strangers,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     /// The epoch of that topology, for tasks that wait for a newer one.

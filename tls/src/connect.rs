@@ -164,7 +164,31 @@ impl fmt::Debug for Connector {
     }
 }
 
+/// The certificate and the authorities that a connector uses; equal until they are replaced.
+#[derive(Clone)]
+pub struct InUse(Arc<ClientConfig>);
+
+impl PartialEq for InUse {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InUse(..)")
+    }
+}
+
 impl Connector {
+    /// What it uses now. A connection that was made with another certificate counts only until
+    /// that one ends: make a new one in time. Costs nothing for a node; a client's connector reads
+    /// its files.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        InUse((self.config)())
+    }
+
     pub(crate) fn new(config: impl Fn() -> Arc<ClientConfig> + Send + Sync + 'static) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

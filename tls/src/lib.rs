@@ -25,7 +25,7 @@ mod pem;
 pub use any_node::{Introduction, IntroductionError, Trust};
 #[cfg(feature = "authority")]
 pub use authority::{Authority, Issued, Key, SigningRequest};
-pub use connect::{ClientTls, Connector, channel, connect, endpoint, refusal};
+pub use connect::{ClientTls, Connector, InUse, channel, connect, endpoint, refusal};
 pub use digest::{AuthorityDigest, JoinToken, MalformedToken, PinnedToken};
 #[cfg(feature = "node")]
 pub use facts::CertificateFacts;

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::any_node::AnyNode;
 use crate::pem::{self, TlsError};
-use crate::{CertificateFacts, Connector, Identity, provider, versions};
+use crate::{CertificateFacts, Connector, Identity, IdentityError, provider, versions};
 
 /// The paths of a node's certificate, its key and the authorities that it trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl NodeTls {
         &self,
         stream: TcpStream,
         door: Door,
-    ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Option<(Identity, SystemTime)>)> {
         let loaded = self.now.load_full();
         let config = match door {
             Door::Grpc => &loaded.grpc,
@@ -117,9 +117,14 @@ impl NodeTls {
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = acceptor.accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates();
-        let identity = shown.and_then(<[_]>::first).map(Identity::of).transpose();
-        let identity = identity.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
-        Ok((stream, identity?))
+        let shown = shown.and_then(<[_]>::first).map(|certificate| {
+            let facts = CertificateFacts::of(certificate).ok_or(IdentityError::Unreadable)?;
+            Ok((Identity::of(certificate)?, facts.not_after))
+        });
+        let shown = shown.transpose();
+        let shown = shown
+            .map_err(|error: IdentityError| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok((stream, shown))
     }
 
     /// Connects to other nodes: accepts any peer with a node's certificate from an authority,

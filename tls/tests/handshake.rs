@@ -92,7 +92,8 @@ async fn meet(
     let port = listener.local_addr().unwrap().port();
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
-        let (mut stream, identity) = node.accept(stream, Door::Grpc).await?;
+        let (mut stream, certificate) = node.accept(stream, Door::Grpc).await?;
+        let identity = certificate.map(|(identity, _)| identity);
         stream.write_all(b"hi").await?;
         stream.flush().await?;
         Ok::<_, std::io::Error>((identity, stream))

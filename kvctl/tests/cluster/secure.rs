@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::Arc;
 use std::time::Duration;
 
 use torc_client::{Client, ClientTls, ErrorKind};
+use torc_tls::{Authority, Key, SigningRequest};
 
 use crate::join::some_traffic;
 use crate::processes::{Node, kvctl, until};
@@ -35,6 +37,22 @@ impl Office {
         let (ca, prefix) = (self.path(""), self.path(name));
         let fixed = ["cert", "issue", "--ca", &ca, &prefix];
         run(&[&fixed, holder].concat());
+    }
+
+    /// Issues a client's certificate that ends after this time, and replaces the former one.
+    fn issue_briefly(&self, name: &str, life: Duration) {
+        let read = |file: &str| std::fs::read_to_string(self.path(file));
+        let authority = Authority::open(&read("ca.pem").unwrap(), &read("ca-key.pem").unwrap());
+        let key_file = format!("{name}-key.pem");
+        let key = read(&key_file)
+            .map_or_else(|_| Key::new(), |pem| Key::open(&pem))
+            .unwrap();
+        std::fs::write(self.path(&key_file), key.pem()).unwrap();
+        let request = SigningRequest::open(&key.request().unwrap()).unwrap();
+        let who = format!("torc://any/client/{name}/admin").parse().unwrap();
+        let signed = authority.unwrap().sign(&request, &who, &[], life).unwrap();
+        std::fs::write(self.path("new.pem"), signed).unwrap();
+        std::fs::rename(self.path("new.pem"), self.path(&format!("{name}.pem"))).unwrap();
     }
 
     fn client(&self, nodes: &[Node], name: &str) -> Client {
@@ -119,6 +137,31 @@ fn is(output: &Output, code: i32, says: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     let fits = output.status.code() == Some(code) && said.contains(says);
     assert!(fits, "not {code} with `{says}`: {output:?}");
+}
+
+/// A certificate counts on its connections until it ends; then the library connects with the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_certificate_is_replaced_in_time_notices_no_end() {
+    const LIFE: Duration = Duration::from_secs(6);
+    let dir = tempfile::tempdir().unwrap();
+    let office = Arc::new(Office::new(&dir.path().join("office")));
+    office.issue("node", &["--node"]);
+    let nodes = office.three_nodes(dir.path());
+    office.issue_briefly("alice", LIFE);
+    let renewing = Arc::clone(&office);
+    let renewing = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LIFE / 3).await;
+            renewing.issue_briefly("alice", LIFE);
+        }
+    });
+    let client = office.client(&nodes, "alice");
+    all_ready(&client, 3).await;
+    let traffic = Traffic::start(&client, "t", 200);
+    tokio::time::sleep(3 * LIFE).await;
+    some_traffic(&traffic).await;
+    traffic.stop(&client).await.assert_flawless();
+    renewing.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@
 
 mod nodes;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
@@ -102,6 +102,51 @@ fn three_nodes_speak_to_each_other_each_way_over_a_stream() {
             to.metrics.connected_now() == 2
         });
     }
+}
+
+/// The sender replaces its stream before the receiver must end it.
+#[test]
+fn a_stream_that_is_replaced_at_its_age_loses_nothing() {
+    let members = Members::default();
+    let setup = Setup {
+        stream_age: Duration::from_millis(100),
+        ..Setup::default()
+    };
+    let one = Node::start(1, &members, setup);
+    let two = Node::start(2, &members, Setup::default());
+    let mut sent = 0;
+    until("streams were replaced under load", || {
+        for _ in 0..100 {
+            one.links.send_all(two.id, vec![message(sent)]);
+            sent += 1;
+        }
+        two.opened() > 6
+    });
+    until("all arrived", || two.received() >= sent as usize);
+    assert!(two.received_from(one.id).into_iter().eq(0..sent));
+    assert_eq!(one.metrics.dropped_so_far(DropReason::Unreachable), 0);
+}
+
+#[test]
+fn a_stream_that_the_receiver_ends_is_opened_again() {
+    let members = Members::default();
+    let one = Node::start(1, &members, Setup::default());
+    let setup = Setup {
+        stream_ends_after: Some(Duration::from_millis(100)),
+        ..Setup::default()
+    };
+    let two = Node::start(2, &members, setup);
+    let mut sent = 0;
+    until("streams were ended", || {
+        one.links.send_all(two.id, vec![message(sent)]);
+        sent += 1;
+        two.opened() > 5
+    });
+    let before = two.received();
+    until("sending goes on", || {
+        one.links.send_all(two.id, vec![message(sent)]);
+        two.received() > before + 5
+    });
 }
 
 #[test]

@@ -77,6 +77,10 @@ pub(crate) struct Setup {
     pub(crate) faults_file: Option<PathBuf>,
     /// Batches that the inbox accepts before it gets more permits.
     pub(crate) permits: usize,
+    /// Age at which it replaces its streams to others.
+    pub(crate) stream_age: Duration,
+    /// Age at which it ends streams of others.
+    pub(crate) stream_ends_after: Option<Duration>,
 }
 
 impl Default for Setup {
@@ -86,6 +90,8 @@ impl Default for Setup {
             queue_envelopes: 1 << 20,
             faults_file: None,
             permits: Semaphore::MAX_PERMITS,
+            stream_age: Duration::from_secs(3_600),
+            stream_ends_after: None,
         }
     }
 }
@@ -121,6 +127,7 @@ impl Node {
         let options = LinkOptions {
             queue_envelopes: setup.queue_envelopes,
             faults_file: setup.faults_file,
+            stream_age: setup.stream_age,
             ..LinkOptions::new(Partitions::DEFAULT)
         };
         let cancel = CancellationToken::new();
@@ -142,6 +149,7 @@ impl Node {
         let opened = Arc::<AtomicUsize>::default();
         let service = LinkOnly {
             service,
+            stream_ends_after: setup.stream_ends_after,
             opened: Arc::clone(&opened),
         };
         let server = ReplicaServer::new(service).max_decoding_message_size(32 << 20);
@@ -240,6 +248,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A `Replica` service that supports only links.
 struct LinkOnly {
     service: LinkService,
+    stream_ends_after: Option<Duration>,
     opened: Arc<AtomicUsize>,
 }
 
@@ -257,7 +266,13 @@ impl Replica for LinkOnly {
     async fn link(&self, request: Request<Streaming<v1::LinkRequest>>) -> Answer<LinkStream> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(
-            self.service.accept(request.into_inner(), |_| true).await?,
+            self.service
+                .accept(
+                    request.into_inner(),
+                    self.stream_ends_after.map(|time| Instant::now() + time),
+                    |_| true,
+                )
+                .await?,
         ))
     }
 

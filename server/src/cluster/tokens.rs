@@ -44,7 +44,8 @@ pub(crate) async fn create(
         token: token.clone(),
     };
     shared.group.propose(command, deadline).await?;
-    all_heard(shared, HEAR_TIME, deadline).await?;
+    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    heard.map_err(Fault::after_change)?;
     Ok(CreateTokenResponse {
         token: Some(to_wire(bearer.id(), &token)),
         bearer: bearer.reveal(),
@@ -137,6 +138,9 @@ pub(super) async fn revoke(
     })?;
     let command = Command::RevokeBearerToken { id };
     shared.group.propose(command, deadline).await?;
-    all_heard(shared, HEAR_TIME, deadline).await?;
-    Ok(RevokeTokenResponse {})
+    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    let (_, unheard) = heard.map_err(Fault::after_change)?;
+    Ok(RevokeTokenResponse {
+        unheard: unheard.into_iter().map(|node| node.0).collect(),
+    })
 }

@@ -42,6 +42,7 @@ use torc_ring::{NodeId, Partition};
 use super::item::Item;
 use super::run::{self, Asked, Routed, Task};
 use super::started::Started;
+use crate::connections::MAX_CONNECTION_AGE;
 use crate::metrics::Operation;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
@@ -52,8 +53,11 @@ const IN_FLIGHT: usize = 1024;
 const FORWARDS: usize = 32;
 /// Limit on the messages handled together.
 const BURST: usize = 256;
-/// Somewhat shorter than the life of a connection, so that clients have moved on when it ends.
-const MAX_AGE: Duration = Duration::from_secs(3_300);
+/// A session asks the client to open another one at this age. The connection no longer accepts
+/// requests then, so the other session is on a new connection.
+const MAX_AGE: Duration = MAX_CONNECTION_AGE.saturating_add(TO_MOVE);
+/// Time for a client to move before its certificate counts no longer.
+const TO_MOVE: Duration = Duration::from_secs(300);
 
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
@@ -62,6 +66,12 @@ pub(super) fn start(
     caller: Caller,
     requests: Streaming<SessionRequest>,
 ) -> SessionStream {
+    let left = caller
+        .ends()
+        .map(|ends| ends.saturating_duration_since(Instant::now()));
+    // If a certificate ends sooner than this, only another one helps.
+    let left = left.and_then(|left| left.checked_sub(TO_MOVE));
+    let age = left.map_or(MAX_AGE, |left| left.min(MAX_AGE));
     Box::pin(Session {
         caller,
         requests: Some(requests),
@@ -77,7 +87,7 @@ pub(super) fn start(
         ready: VecDeque::new(),
         leaving: Some(Box::pin(shared.leaving.clone().cancelled_owned())),
         closing: Some(Box::pin(shared.closing.clone().cancelled_owned())),
-        age: Some(Box::pin(tokio::time::sleep(MAX_AGE))),
+        age: Some(Box::pin(tokio::time::sleep(age))),
         is_closed: false,
         shared: Arc::clone(shared),
     })

@@ -7,6 +7,7 @@ pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
+use torc_access::audit::Act;
 use torc_links::LinkStream;
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
@@ -121,7 +122,9 @@ impl Replica for ReplicaService {
             )
         })?;
         let caller = caller_of(request.extensions()).clone();
-        let accepted = service.accept(request.into_inner(), |node| caller.may_be(node));
+        let accepted = service.accept(request.into_inner(), caller.ends(), |node| {
+            caller.may_be(node)
+        });
         Ok(Response::new(accepted.await?))
     }
 
@@ -129,9 +132,13 @@ impl Replica for ReplicaService {
         &self,
         request: Request<GiveAuthorityRequest>,
     ) -> Result<Response<GiveAuthorityResponse>, Status> {
-        let answer = rotation::give(&self.shared, request.get_ref())?;
-        let to = caller_of(request.extensions()).from;
-        tracing::info!(?to, "sent the key of an authority to another node");
+        let (shared, caller) = (&self.shared, caller_of(request.extensions()));
+        let (call, request) = ("Replica/GiveAuthority", request.get_ref());
+        let act = Act::of_a_node(&shared.audit, shared.identity.node(), caller, call, request);
+        let answer = rotation::give(shared, request);
+        act.ends(answer.as_ref().err());
+        let answer = answer?;
+        tracing::info!(to = ?caller.from, "sent the key of an authority to another node");
         Ok(Response::new(answer))
     }
 }

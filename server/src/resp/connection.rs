@@ -4,7 +4,7 @@
 //! to read. So a connection has at most one burst in progress, and a client that does not read its
 //! answers cannot send more.
 //!
-//! Limits: a request ([`Limits`]), the operations of a burst (`burst`), bytes per read. A large
+//! Limits: a request ([`Limits`], shorter ones before the client has authenticated), the operations of a burst (`burst`), bytes per read. A large
 //! request is charged to the node's budget before more of it is read. The first request must start
 //! within [`FIRST_TIME`]; a request must be complete within [`REQUEST_TIME`] of its start; the
 //! client must take answers within [`WRITE_TIME`]. Between requests a connection may stay idle.
@@ -31,20 +31,19 @@ const FIRST_TIME: Duration = Duration::from_secs(60);
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// Time limit for the client to take part of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// A connection with a client certificate is closed between two requests at this age, because the
-/// certificate may have expired.
-const MOST_AGE: Duration = Duration::from_secs(3_600);
 /// Initial and largest space for reading; one long argument may need more.
 const READ_AT_ONCE: usize = 8 << 10;
 const MOST_AT_ONCE: usize = 64 << 10;
-/// A request is charged to the budget from this many bytes on, and in steps of this size.
-const UNCHARGED: usize = 16 << 10;
+/// A request is charged to the budget from this many bytes on, and in steps of this size. Requests
+/// of clients that have not authenticated are not charged: they are shorter, with their headers.
+const UNCHARGED: usize = Limits::UNAUTHENTICATED.bytes + 64;
 const CHARGED_AT_ONCE: usize = 64 << 10;
 /// Answers are written out at this many bytes.
 const WRITE_AT_ONCE: usize = 128 << 10;
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> io::Result<()> {
+    let ends = shared.tls.is_some().then(|| stream.grows_old_at());
     let session = Session::new(Arc::clone(shared), stream.caller().clone(), id);
     let mut served = Served {
         shared: Arc::clone(shared),
@@ -56,7 +55,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> 
         burst: Burst::default(),
         charges: Vec::new(),
         has_begun: None,
-        ends: shared.tls.is_some().then(|| Instant::now() + MOST_AGE),
+        ends,
     };
     served.run().await
 }
@@ -73,7 +72,7 @@ struct Served {
     charges: Vec<Charge>,
     /// When the incomplete request began.
     has_begun: Option<Instant>,
-    /// When the connection reaches its maximum age.
+    /// When the connection reaches its maximum age, and is closed between two requests.
     ends: Option<Instant>,
 }
 
@@ -118,6 +117,7 @@ impl Served {
     /// Moves complete requests into the burst.
     fn take_requests(&mut self) -> Taken {
         while !self.burst.is_full() {
+            self.parser.set_limits(self.session.limits());
             match self.parser.next(&mut self.input) {
                 Ok(None) => return Taken::All,
                 Ok(Some(request)) => {
@@ -139,7 +139,14 @@ impl Served {
 
     fn refuse(&mut self, error: &ProtocolError) {
         self.shared.metrics.resp.protocol_errors.inc();
-        let reply = Reply::Error(format!("ERR {error}"));
+        let limits = self.session.limits();
+        let advice = if limits == Limits::UNAUTHENTICATED {
+            let Limits { arguments, bytes } = limits;
+            format!(": before AUTH, a request has at most {arguments} arguments and {bytes} bytes")
+        } else {
+            String::new()
+        };
+        let reply = Reply::Error(format!("ERR {error}{advice}"));
         self.burst.ready(None, self.session.version(), reply);
     }
 
@@ -255,9 +262,14 @@ impl Served {
             }
             return Ok(());
         }
+        let whole = held + self.parser.lacks(&self.input);
         while self.charges.len() * CHARGED_AT_ONCE < held {
             let until = until.unwrap_or_else(|| Instant::now() + REQUEST_TIME);
-            match self.shared.budget.wait(CHARGED_AT_ONCE, until).await {
+            let charging = self
+                .shared
+                .budget
+                .wait_for_part(CHARGED_AT_ONCE, whole, until);
+            match charging.await {
                 Ok(charge) => self.charges.push(charge),
                 Err(fault) => {
                     let text = super::errors::text(&fault);

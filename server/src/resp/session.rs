@@ -8,7 +8,7 @@ use torc_access::caller::Caller;
 use torc_proto::{Access as Needed, Fault};
 use torc_resp::{
     Access, ClientCommand, ClusterCommand, Command, CommandCommand, CommandError, ConfigCommand,
-    Hello, Parsed, Reply, Request, Secret, Spec, Version, key_slot,
+    Hello, Limits, Parsed, Reply, Request, Secret, Spec, Version, key_slot,
 };
 use torc_ring::topology::Role;
 use torc_telemetry::clock::unix_ms;
@@ -65,6 +65,15 @@ impl Session {
 
     pub(super) const fn version(&self) -> Version {
         self.version
+    }
+
+    /// The limits of the next request.
+    pub(super) fn limits(&self) -> Limits {
+        let cluster = self.shared.identity.membership().map(|it| it.cluster);
+        match self.caller.check(Needed::Client, cluster) {
+            Ok(()) => Limits::default(),
+            Err(_) => Limits::UNAUTHENTICATED,
+        }
     }
 
     /// Adds a request to the burst. A request without a key gets its reply at once.

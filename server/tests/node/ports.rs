@@ -7,14 +7,14 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{
-    GetRequest, GetTopologyRequest, IdentifyRequest, JoinRequest, PutRequest, StatusRequest,
-    SummarizeRequest,
+    GetRequest, GetTopologyRequest, GiveAuthorityRequest, IdentifyRequest, IdentifyResponse,
+    JoinRequest, PutRequest, StatusRequest, SummarizeRequest,
 };
 use torc_proto::{Access, CLUSTER_HEADER, NODE_HEADER};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-use crate::common::office::{Door, Office, calls, connects_as};
+use crate::common::office::{Door, Office, calls, channel_to, connects_as};
 use crate::common::{Servers, settings, until, value_of};
 
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
@@ -45,6 +45,37 @@ async fn each_port_refuses_every_call_of_the_other() {
     node.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_does_as_an_administrator_and_each_request_for_a_key_are_logged() {
+    let office = Office::new();
+    let (node, data) = office.node().await;
+    let as_node = Office::connector(&office.issue("peer", "torc://any/node/any"));
+    let clients = Door::at(node.grpc_addr(), &as_node).await;
+    let listed = clients.ends("/torc.v1.Cluster/ListTokens").await;
+    assert_eq!(listed, Code::Ok);
+    let mut peer = ReplicaClient::new(channel_to(node.peer_addr(), &as_node).await);
+    let who = peer.identify(IdentifyRequest {}).await.unwrap();
+    let asked = named(GiveAuthorityRequest::default(), who.get_ref());
+    let refused = peer.give_authority(asked).await.unwrap_err();
+    assert_eq!(
+        refused.code(),
+        Code::InvalidArgument,
+        "no digest: {refused}"
+    );
+    node.stop().await.unwrap();
+    let audit = std::fs::read_to_string(data.path().join("audit/audit.log")).unwrap();
+    let acts: Vec<_> = audit
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| [line["event"].to_string(), line["call"].to_string()])
+        .collect();
+    let expected = [
+        ["\"admin\"", "\"Cluster/ListTokens\""],
+        ["\"node\"", "\"Replica/GiveAuthority\""],
+    ];
+    assert_eq!(acts, expected);
+}
+
 #[tokio::test]
 async fn without_tls_the_ports_refuse_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,14 +88,7 @@ async fn without_tls_the_ports_refuse_the_same() {
     let who = replica.identify(IdentifyRequest {}).await.unwrap();
     let who = who.into_inner();
     assert_eq!(who.peer_address, node.peer_addr().to_string());
-    let named = || {
-        let mut request = tonic::Request::new(SummarizeRequest::default());
-        let metadata = request.metadata_mut();
-        let cluster = u128::from_be_bytes(who.cluster_id[..].try_into().unwrap());
-        metadata.insert(CLUSTER_HEADER, format!("{cluster:032x}").parse().unwrap());
-        metadata.insert(NODE_HEADER, who.node.into());
-        request
-    };
+    let named = || named(SummarizeRequest::default(), &who);
     let refused = replica.summarize(named()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains(&who.peer_address), "{refused}");
@@ -78,6 +102,16 @@ async fn without_tls_the_ports_refuse_the_same() {
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("--grpc-addr"), "{refused}");
     node.stop().await.unwrap();
+}
+
+/// A request that names its recipient, as nodes do.
+fn named<T>(message: T, recipient: &IdentifyResponse) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    let metadata = request.metadata_mut();
+    let cluster = u128::from_be_bytes(recipient.cluster_id[..].try_into().unwrap());
+    metadata.insert(CLUSTER_HEADER, format!("{cluster:032x}").parse().unwrap());
+    metadata.insert(NODE_HEADER, recipient.node.into());
+    request
 }
 
 fn founder(dir: &tempfile::TempDir) -> RawSettings {

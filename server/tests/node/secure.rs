@@ -1,9 +1,13 @@
 //! Nodes with TLS: which callers may make which calls, for all calls.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use futures::stream;
+use tokio::io::AsyncReadExt as _;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::session_request::Operation;
@@ -11,14 +15,16 @@ use torc_proto::v1::session_response::Outcome;
 use torc_proto::v1::{
     CreateTokenRequest, EnrolNodeRequest, GetRequest, PutRequest, SessionRequest,
 };
-use torc_proto::{Access, Reason};
+use torc_proto::{Access, Fault, Reason};
 use torc_server::Node;
 use torc_server::config::{ConfigError, RawSettings};
 use torc_testkit::redis::Redis;
 use torc_tls::NodeTls;
 
-use crate::common::office::{Door, Office, browser, calls, channel, http_status};
-use crate::common::until;
+use crate::common::office::{
+    Door, Office, browser, calls, channel, connects_as, http_lines, http_status,
+};
+use crate::common::{TIMEOUT, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
@@ -87,6 +93,51 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
         let count = audit.lines().filter(is_of_it).count();
         assert!(count >= 3, "{call}: {count} in {audit}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_watch_the_health_take_no_room_from_clients() {
+    let office = Office::new();
+    let data = tempfile::tempdir().unwrap();
+    let settings = RawSettings {
+        bootstrap: Some(true),
+        in_flight_mib: Some(64),
+        ..office.settings(data.path().to_owned())
+    };
+    let node = Node::start(settings.check().unwrap()).await.unwrap();
+    until("it serves", async || node.ready().is_ok()).await;
+    let (mut open, mut refused) = (Vec::new(), 0);
+    // At 16 KiB each, 4,096 calls would fill the 64 MiB.
+    for _ in 0..18 {
+        let mut stranger = HealthClient::new(channel(&node, &office.nobody()).await);
+        for _ in 0..250 {
+            match stranger.watch(HealthCheckRequest::default()).await {
+                Ok(answers) => open.push(answers),
+                Err(status) => {
+                    assert_eq!(Fault::from_status(&status).reason, Reason::Overloaded);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    let put = PutRequest {
+        key: "k".into(),
+        value: "v".into(),
+        ..PutRequest::default()
+    };
+    let mut kv = KvClient::new(channel(&node, &office.client("admin")).await);
+    kv.put(put).await.expect("the room of clients is free");
+    assert_eq!((open.len(), refused), (64, 18 * 250 - 64));
+    let mut stranger = HealthClient::new(channel(&node, &office.nobody()).await);
+    let checked = stranger.check(HealthCheckRequest::default()).await;
+    checked.expect("checks need no permit");
+    drop(open);
+    until("the permits are free again", async || {
+        let watched = stranger.watch(HealthCheckRequest::default()).await;
+        watched.is_ok()
+    })
+    .await;
+    node.stop().await.unwrap();
 }
 
 /// With certificates from files, no node can be admitted.
@@ -252,6 +303,37 @@ async fn a_redis_client_may_do_what_its_certificate_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_client_sends_little_before_it_has_authenticated() {
+    use tower_service::Service as _;
+
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let token = office.token(&node, "writer", &["write"], &[]).await;
+    let uri: http::Uri = format!("https://{}", node.resp_addr().unwrap())
+        .parse()
+        .unwrap();
+    let mut nobody = office.nobody();
+    for announced in ["*2\r\n$4\r\nECHO\r\n$1000000\r\n", "*11\r\n"] {
+        let stream = nobody.call(uri.clone()).await.unwrap();
+        let mut stranger = Redis::over(stream.into_inner());
+        stranger.send_bytes(announced.as_bytes()).await;
+        let refused = stranger.receive().await;
+        assert!(refused.is_error(), "{announced:?}: {refused:?}");
+        assert_eq!(stranger.try_receive().await, None, "it is closed");
+    }
+    let stream = nobody.call(uri).await.unwrap();
+    let mut client = Redis::over(stream.into_inner());
+    let value = vec![7; 1_000_000];
+    assert_eq!(client.told(&format!("AUTH {token}")).await, "+OK");
+    let put = client.call_words(&[b"SET", b"k", &value]).await;
+    assert!(!put.is_error(), "{put:?}");
+    client.told("RESET").await;
+    client.send_bytes(b"*11\r\n").await;
+    assert!(client.receive().await.is_error());
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_files_serve_new_connections_and_old_ones_go_on() {
     let office = Office::new();
     let (node, _data) = office.node().await;
@@ -283,6 +365,60 @@ async fn replaced_files_serve_new_connections_and_old_ones_go_on() {
         ..PutRequest::default()
     };
     kv.put(put).await.expect("the old connection goes on");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_has_ended_counts_no_longer_on_open_connections() {
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let who = "torc://any/client/alice/admin";
+    let files = office.issue_briefly("alice", who, Duration::from_secs(4));
+    let over = Instant::now() + Duration::from_secs(4);
+    let put = || PutRequest {
+        key: "k".into(),
+        value: "v".into(),
+        ..PutRequest::default()
+    };
+    let mut kv = KvClient::new(channel(&node, &Office::connector(&files)).await);
+    let (requests, sent) = tokio::sync::mpsc::unbounded_channel();
+    let sent = tokio_stream::wrappers::UnboundedReceiverStream::new(sent);
+    let mut session = kv.session(sent).await.unwrap().into_inner();
+    let mut answer = async || {
+        let operation = Some(Operation::Put(put()));
+        let request = SessionRequest {
+            operation,
+            ..SessionRequest::default()
+        };
+        requests.send(request).unwrap();
+        session.message().await.unwrap().unwrap().outcome
+    };
+    let browser = connects_as(&office, Some(&files));
+    let (status, mut events) = http_lines(&node, &browser, "/console/events", None).await;
+    assert!(status.contains(" 200 "), "{status}");
+    assert!(matches!(answer().await, Some(Outcome::Put(_))));
+    kv.put(put()).await.unwrap();
+
+    tokio::time::sleep_until(over.into()).await;
+    let Some(Outcome::Fault(fault)) = answer().await else {
+        panic!("the session goes on");
+    };
+    assert_eq!(fault.reason, i32::from(Reason::Unauthenticated));
+    assert!(fault.message.contains("connect again"), "{fault:?}");
+    let refused = kv.put(put()).await.unwrap_err();
+    assert!(Fault::from_status(&refused).wants_connection(), "{refused}");
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(TIMEOUT, events.read_to_end(&mut rest)).await;
+    // Without a farewell of TLS.
+    let _ = ended.expect("the console's stream ends");
+    let tls = Office::connector(&files);
+    let endpoint = torc_tls::endpoint(&node.grpc_addr().to_string(), Some(&tls)).unwrap();
+    let again = torc_tls::connect(&endpoint, Some(&tls)).await;
+    let again = match again {
+        Ok(channel) => KvClient::new(channel).put(put()).await.map(drop).is_ok(),
+        Err(_) => false,
+    };
+    assert!(!again, "the handshake refuses it");
     node.stop().await.unwrap();
 }
 

@@ -23,7 +23,7 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::{self, CreateTokenRequest, RevokeTokenRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
-use torc_tls::{Authority, ClientTls, Connector, Files, Identity};
+use torc_tls::{Authority, ClientTls, Connector, Files, Identity, Key, SigningRequest};
 
 use super::until;
 
@@ -56,6 +56,19 @@ impl Office {
         let issued = self.authority.issue(&who, &names, 30).unwrap();
         std::fs::write(&files.certificate, issued.certificate).unwrap();
         std::fs::write(&files.key, issued.key).unwrap();
+        files
+    }
+
+    /// Issues a certificate that ends after this time.
+    pub(crate) fn issue_briefly(&self, name: &str, who: &str, life: Duration) -> Files {
+        let files = self.files(name);
+        let key = Key::new().unwrap();
+        let request = SigningRequest::open(&key.request().unwrap()).unwrap();
+        let signed = self
+            .authority
+            .sign(&request, &who.parse().unwrap(), &[], life);
+        std::fs::write(&files.certificate, signed.unwrap()).unwrap();
+        std::fs::write(&files.key, key.pem()).unwrap();
         files
     }
 
@@ -143,7 +156,8 @@ pub(crate) async fn channel(node: &Node, tls: &Connector) -> Channel {
     channel_to(node.grpc_addr(), tls).await
 }
 
-async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
+/// Connects to any port.
+pub(crate) async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
     let address = address.to_string();
     let endpoint = torc_tls::endpoint(&address, Some(tls)).unwrap();
     torc_tls::connect(&endpoint, Some(tls)).await.unwrap()
