@@ -139,7 +139,7 @@ fn jobs(shared: &Shared, zeal: Zeal) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut bytes = 0;
     for (partition, slices, _) in live {
-        if shared.is_held(partition) && zeal != Zeal::Whole {
+        if shared.is_held(partition) {
             continue;
         }
         let Some(job) = Job::of(shared, partition, &slices, zeal, &sparse) else {
