@@ -71,8 +71,8 @@ struct Shard {
     bytes: u64,
     /// The number of the last drop.
     dropped_at: Seq,
-    /// The last entry that was superseded when it was applied. While it is in the log, the version
-    /// that superseded it must be kept.
+    /// The last entry that was superseded when it was applied, or later by an ingested slice. While
+    /// it is in the log, the version that superseded it must be kept.
     stale_at: Seq,
 }
 
