@@ -26,7 +26,7 @@
 //! | 12 | 4 | length of the body, at most 16 MiB; in the manifest and in a segment's table 256 MiB |
 //! | 16 | 4 | count of what is in the body |
 //! | 20 | 4 | kind of frame, see [`FrameKind`] |
-//! | 24 | 8 | seq of the first entry in a batch; 0 elsewhere |
+//! | 24 | 8 | seq of the first entry in a batch; in an end of log, of the next entry; 0 elsewhere |
 //! | 32 | | body |
 //!
 //! Invariants:
