@@ -23,9 +23,33 @@ pub struct WantedSlices {
 
 /// Slices of other replicas.
 impl Registers {
-    /// A partition's slices, if its replica here serves them in that epoch. They are not compacted
-    /// until the partition is stable again, so the copied slices stay the ones in use.
-    pub fn sealed(
+    /// A partition's slices, if its replica here serves them in that epoch. While this node runs,
+    /// they are not compacted until the partition is stable again, so the copied slices stay the
+    /// ones in use.
+    ///
+    /// The slices stand alone: with a version that a collection hides, they also have the tombstone
+    /// that hides it. A newcomer cannot rely on the tail of the log for that tombstone: the newcomer
+    /// forgets at a restart where the tail begins, and a compaction here drops the tombstone. A
+    /// flush of the memtable suffices, because no collection begins during a move, and every
+    /// replica stores the begin of a collection before any replica ends it.
+    pub async fn sealed(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+    ) -> Option<Result<SealedPartition, StoreError>> {
+        match self.sealed_now(partition, epoch)? {
+            Ok(sealed) if sealed.needs_flush => {}
+            sealed => return Some(sealed),
+        }
+        match self.store.flush().await {
+            Ok(_) => self.sealed_now(partition, epoch),
+            // A full disk must not prevent the move: every record is in the tail then.
+            Err(StoreError::OutOfSpace) => Some(Ok(SealedPartition::of(Vec::new()))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn sealed_now(
         &self,
         partition: Partition,
         epoch: Epoch,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use torc_record::{Digest, HybridTime, NamespaceId, Record};
+use torc_record::{Ballot, Digest, HybridTime, NamespaceId, Record};
 use torc_replication::{
     Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected,
 };
@@ -15,11 +15,23 @@ pub(crate) enum Write {
     Clock(HybridTime),
 }
 
+/// Slices end at most this many log positions before the end of the log.
+pub(crate) const MAX_BACK: u64 = 24;
+
+/// A version that was replaced or collected: slices that end in between still have it.
+#[derive(Debug, Clone)]
+struct Former {
+    since: LogPosition,
+    until: LogPosition,
+    record: Record,
+}
+
 /// One node's disk, for one partition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
     /// In the order of digest, namespace and key, with the log position of each.
     entries: Vec<(LogPosition, Entry)>,
+    former: Vec<Former>,
     log: u64,
     pub(crate) meta: Meta,
     pub(crate) clock: HybridTime,
@@ -79,19 +91,19 @@ impl Disk {
                 self.log += 1;
                 if batch.wipe {
                     self.entries.clear();
+                    self.former.clear();
                 }
                 for record in std::mem::take(&mut batch.records) {
                     self.insert(Entry::Found(record));
                 }
                 if let Some(collected) = batch.purge {
-                    self.entries.retain(|(_, entry)| match entry {
-                        Entry::Found(r) => !is_collected(r.ballot, &r.state, collected),
-                        Entry::Unreadable(_) => true,
-                    });
+                    self.purge(collected);
                 }
                 if let Some(meta) = batch.meta {
                     self.meta = meta;
                 }
+                let oldest = LogPosition(self.log.saturating_sub(MAX_BACK));
+                self.former.retain(|former| former.until > oldest);
             }
         }
     }
@@ -104,21 +116,59 @@ impl Disk {
     fn insert(&mut self, entry: Entry) {
         let at = LogPosition(self.log);
         match self.find(name(&entry)) {
-            Ok(index) => self.entries[index] = (at, entry),
+            Ok(index) => {
+                let (since, former) = std::mem::replace(&mut self.entries[index], (at, entry));
+                self.keep_former(since, former);
+            }
             Err(index) => self.entries.insert(index, (at, entry)),
         }
     }
 
-    /// The content of slices that end at an earlier log position; `None` if part of it is
-    /// unreadable.
+    fn purge(&mut self, collected: Ballot) {
+        let is_dropped = |(_, entry): &mut (_, Entry)| matches!(entry, Entry::Found(r) if is_collected(r.ballot, &r.state, collected));
+        let dropped: Vec<_> = self.entries.extract_if(.., is_dropped).collect();
+        for (since, entry) in dropped {
+            self.keep_former(since, entry);
+        }
+    }
+
+    fn keep_former(&mut self, since: LogPosition, entry: Entry) {
+        let until = LogPosition(self.log);
+        if let Entry::Found(record) = entry {
+            self.former.push(Former {
+                since,
+                until,
+                record,
+            });
+        }
+    }
+
+    /// The content of slices that end at an earlier log position, but after every record that a
+    /// collection drops or has begun to drop; `None` if part of it is unreadable.
     pub(crate) fn slices(&self, back: u64) -> Option<(Vec<Record>, LogPosition)> {
-        let through = LogPosition(self.log.saturating_sub(back));
+        let mut through = LogPosition(self.log.saturating_sub(back.min(MAX_BACK)));
+        let former = self.former.iter().map(|it| (it.since, &it.record));
+        let current = self
+            .entries
+            .iter()
+            .filter_map(|(since, entry)| match entry {
+                Entry::Found(record) => Some((*since, record)),
+                Entry::Unreadable(_) => None,
+            });
+        for (since, record) in former.chain(current) {
+            if is_collected(record.ballot, &record.state, self.meta.collecting) {
+                through = through.max(since);
+            }
+        }
         let sealed = self.entries.iter().filter(|(at, _)| *at <= through);
-        let records = sealed.map(|(_, entry)| match entry {
+        let sealed = sealed.map(|(_, entry)| match entry {
             Entry::Found(record) => Some(record.clone()),
             Entry::Unreadable(_) => None,
         });
-        Some((records.collect::<Option<_>>()?, through))
+        let former = self.former.iter();
+        let former = former.filter(|it| it.since <= through && it.until > through);
+        let former = former.map(|it| Some(it.record.clone()));
+        Some((sealed.chain(former).collect::<Option<_>>()?, through))
     }
 
     /// Puts slices of another disk in force, at once and durably.
@@ -156,7 +206,7 @@ impl Disk {
     }
 
     /// The records that would remain after a collection up to `collected`.
-    pub(crate) fn records(&self, collected: torc_record::Ballot) -> impl Iterator<Item = &Record> {
+    pub(crate) fn records(&self, collected: Ballot) -> impl Iterator<Item = &Record> {
         let found = self.entries.iter().filter_map(|(_, entry)| match entry {
             Entry::Found(record) => Some(record),
             Entry::Unreadable(_) => None,

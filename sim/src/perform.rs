@@ -6,7 +6,7 @@ use torc_replication::{
 };
 use torc_ring::NodeId;
 
-use crate::disk::{Disk, Torn, Write};
+use crate::disk::{Disk, MAX_BACK, Torn, Write};
 use crate::node::Node;
 use crate::world::{Event, World};
 
@@ -112,7 +112,7 @@ impl World {
             return;
         };
         let cut = self.cut_until[node][source].max(self.cut_until[source][node]);
-        let back = self.rng.below(4);
+        let back = self.rng.below(4) * MAX_BACK / 3;
         let after = self.rng.between(500, 20_000);
         let Node { disk, process, .. } = &self.nodes[source];
         let serves = process

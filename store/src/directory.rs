@@ -30,7 +30,7 @@ use torc_record::to_usize;
 
 use crate::StoreError;
 use crate::error::is_out_of_descriptors;
-use crate::format::FORMAT_VERSION;
+use crate::format::{FORMAT_VERSION, FRAME_LEN, HEADER_LEN, MAX_LIST_LEN};
 use crate::fs::{Fs, FsDir, FsFile, FsLock};
 
 pub(crate) const FORMAT: &str = "FORMAT";
@@ -40,7 +40,7 @@ const SEGMENT_PREFIX: &str = "segment-";
 pub(crate) const META_PREFIX: &str = "meta-";
 const TMP_SUFFIX: &str = ".tmp";
 /// Longest file that [`Directory::read`] accepts.
-const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
+const MAX_FILE_LEN: u64 = (HEADER_LEN + FRAME_LEN + MAX_LIST_LEN) as u64;
 
 /// Reserved descriptors: a log segment, a manifest, a flush, a compaction, an ingest and a metadata
 /// value may be created at the same time.
@@ -201,7 +201,7 @@ impl Directory {
             opened => opened.map_err(StoreError::io("open", &path))?,
         };
         let size = file.size().map_err(StoreError::io("read", &path))?;
-        if size > MAX_SMALL_FILE_LEN {
+        if size > MAX_FILE_LEN {
             return Err(StoreError::corrupt(
                 &path,
                 0,

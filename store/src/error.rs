@@ -162,6 +162,17 @@ pub enum StoreError {
         /// The generation.
         generation: NamespaceId,
     },
+    /// The list of the store's files would be too long to be read again. Nothing was changed: the
+    /// memtable and the log keep the records. Move partitions to other nodes.
+    #[error(
+        "the list of files would have {len} bytes; the limit is {max}: move partitions to other nodes"
+    )]
+    ManifestTooLong {
+        /// Bytes that it would have.
+        len: usize,
+        /// The limit, bytes.
+        max: usize,
+    },
     /// Records do not fit a slice: the partition has more than 2^30. Nothing was changed:
     /// they stay in memory and in the log.
     #[error("records cannot be flushed: {why}; they stay in memory and in the log")]
@@ -243,6 +254,7 @@ impl StoreError {
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
+            | Self::ManifestTooLong { .. }
             | Self::Unflushable { .. }
             | Self::BadIngest { .. }
             | Self::NotHeld { .. }
@@ -278,6 +290,7 @@ impl StoreError {
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
             | Self::Keyless { .. }
+            | Self::ManifestTooLong { .. }
             | Self::Unflushable { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }

@@ -118,16 +118,16 @@ impl Manifest {
     /// Durably replaces the last manifest by this one.
     ///
     /// # Errors
-    /// As [`Directory::publish`].
+    /// [`StoreError::ManifestTooLong`]: nothing was changed. Those of [`Directory::publish`].
     pub(crate) fn publish(
         &self,
         dir: &Directory,
         partitions: Partitions,
     ) -> Result<(), StoreError> {
-        dir.publish(MANIFEST, &self.encode(partitions, draw_salt()))
+        dir.publish(MANIFEST, &self.encode(partitions, draw_salt())?)
     }
 
-    fn encode(&self, partitions: Partitions, salt: u32) -> Vec<u8> {
+    fn encode(&self, partitions: Partitions, salt: u32) -> Result<Vec<u8>, StoreError> {
         let header = Header {
             kind: FileKind::Manifest,
             number: self.generation,
@@ -163,9 +163,14 @@ impl Manifest {
         if self.ceiling > HybridTime(0) {
             frame.push(|body| put_u64s(body, &[u64::from(CEILING), self.ceiling.0]));
         }
+        // A longer one could not be read again.
+        let (len, max) = (frame.len(), FRAME_LEN + FrameKind::Files.max_body_len());
+        if len > max {
+            return Err(StoreError::ManifestTooLong { len, max });
+        }
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(frame.finish(FrameKind::Files, 0, salt));
-        bytes
+        Ok(bytes)
     }
 
     fn decode(bytes: &[u8], dir: &Directory, partitions: Partitions) -> Result<Self, StoreError> {
@@ -311,6 +316,7 @@ pub(crate) fn single_frame<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::MAX_LIST_LEN;
     use crate::partition::tests::meta;
     use crate::testing::CrashFs;
     use std::path::Path;
@@ -369,6 +375,47 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_of_many_partitions_is_read_as_it_was_published() {
+        let fs = CrashFs::new();
+        let dir = dir(&fs);
+        let partitions = Partitions::new(Partitions::MAX_COUNT).unwrap();
+        let mut manifest = full();
+        let (segment, sealed, facts) = (
+            manifest.segments.remove(0),
+            manifest.sealed.remove(0).1,
+            manifest.facts.remove(0).1,
+        );
+        let ids = (0..1 << 17).map(Partition);
+        assert!(ids.clone().all(|id| partitions.contains(id)));
+        manifest.sealed = ids.clone().map(|id| (id, sealed)).collect();
+        manifest.facts = ids.map(|id| (id, facts)).collect();
+        manifest.segments = vec![segment; 1 << 17];
+        manifest.publish(&dir, partitions).unwrap();
+        let read = Manifest::read(&dir, partitions).unwrap();
+        assert!(read == Some(manifest));
+    }
+
+    #[test]
+    fn a_manifest_that_could_not_be_read_again_leaves_the_old_one() {
+        let fs = CrashFs::new();
+        let dir = dir(&fs);
+        full().publish(&dir, Partitions::DEFAULT).unwrap();
+        let mut too_long = full();
+        let file = SegmentFile {
+            rows: 8 * (MAX_LIST_LEN as u32 + 1),
+            ..too_long.segments[0].file.clone()
+        };
+        too_long.segments.push(LiveSegment::new(file));
+        let refused = too_long.publish(&dir, Partitions::DEFAULT).unwrap_err();
+        assert!(
+            matches!(refused, StoreError::ManifestTooLong { .. }),
+            "{refused}"
+        );
+        let read = Manifest::read(&dir, Partitions::DEFAULT).unwrap();
+        assert_eq!(read, Some(full()));
+    }
+
+    #[test]
     fn a_row_counts_when_its_bit_is_set() {
         let segment = &full().segments[0];
         let live: Vec<u32> = (0..100).filter(|row| segment.is_live(*row)).collect();
@@ -377,7 +424,7 @@ mod tests {
 
     #[test]
     fn the_list_of_files_does_not_change() {
-        let bytes = full().encode(Partitions::DEFAULT, 1);
+        let bytes = full().encode(Partitions::DEFAULT, 1).unwrap();
         let golden = crate::packed::tests::unhex(
             "0500000000000000 6300000000000000
              01000000 0a000000 0900000000000000 0010000000000000 a00f000000000000
@@ -396,7 +443,7 @@ mod tests {
     fn every_flipped_bit_and_every_cut_is_refused() {
         let fs = CrashFs::new();
         let dir = dir(&fs);
-        let good = full().encode(Partitions::DEFAULT, 7);
+        let good = full().encode(Partitions::DEFAULT, 7).unwrap();
         let decode = |bytes: &[u8]| Manifest::decode(bytes, &dir, Partitions::DEFAULT);
         assert_eq!(decode(&good).unwrap(), full());
         for bit in 0..good.len() * 8 {

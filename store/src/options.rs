@@ -24,10 +24,11 @@ pub struct StoreOptions {
     pub memtable_limit_bytes: u64,
     /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,
-    /// A flush starts automatically when this much log has gathered since the last one began.
+    /// A flush starts automatically when this much log has gathered since the last one began, even
+    /// if that one failed.
     pub flush_log_bytes: u64,
-    /// A flush also starts this long after the last one ended, unless the memtable holds less
-    /// than 4 MiB.
+    /// A flush also starts this long after the last one began, even if that one failed, unless the
+    /// memtable holds less than 4 MiB.
     pub flush_after: Duration,
     /// Maximum write rate of a flush, bytes per second.
     pub flush_bytes_per_s: u64,

@@ -11,8 +11,9 @@
 //! | 18 | collected: epoch (8), hybrid time (8), node slot (2) |
 //! | 18 | collecting |
 //!
-//! The replica interprets them; the store only keeps them. The *watermark* of a partition belongs
-//! to the store: the highest ballot of a purge since the last wipe.
+//! The replica interprets them. The store keeps them; of these facts it reads only `collecting`, to
+//! tell which records a collection may drop soon. The *watermark* of a partition belongs to the
+//! store: the highest ballot of a purge since the last wipe.
 
 use torc_record::{Ballot, Epoch, HybridTime, Record};
 
@@ -21,7 +22,7 @@ use crate::format::{BALLOT_LEN, ballot_at, ballot_bytes, u64_at};
 /// Bytes of a partition's facts.
 pub(crate) const META_LEN: usize = 24 + 2 * BALLOT_LEN;
 
-/// The durable state of a partition's replica. The store does not interpret it.
+/// The durable state of a partition's replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PartitionMeta {
     /// Adopted epoch.
@@ -32,7 +33,8 @@ pub struct PartitionMeta {
     pub ceiling: HybridTime,
     /// Tombstones at or below are dropped on all replicas.
     pub collected: Ballot,
-    /// A collection up to here was begun.
+    /// A collection up to here was begun. The only field that the store interprets, see
+    /// [`SealedPartition::needs_flush`](crate::SealedPartition::needs_flush).
     pub collecting: Ballot,
 }
 

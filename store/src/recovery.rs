@@ -225,7 +225,7 @@ fn report(recovery: &Recovery) {
         LogTail::Damaged { bytes } => tracing::error!(
             bytes,
             "removed a damaged batch from the end of the log: its writes may have been \
-             been acknowledged, and are lost on this node; check the disk"
+             acknowledged, and are lost on this node; check the disk"
         ),
     }
 }

@@ -342,9 +342,10 @@ impl Store {
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// Compacts the slices of every partition into one, as fast as possible. Reads and writes
-    /// continue meanwhile. Compaction also runs automatically, at a limited rate and only where
-    /// it pays off, see [`StoreOptions::most_slices`].
+    /// Compacts the slices of every partition into one, as fast as possible, except of partitions
+    /// that are [held](Self::hold). Reads and writes continue meanwhile. Compaction also runs
+    /// automatically, at a limited rate and only where it pays off, see
+    /// [`StoreOptions::most_slices`].
     ///
     /// # Errors
     /// As [`Store::flush`]. Leaves damaged slices unchanged.
@@ -365,15 +366,11 @@ impl Store {
         let shared = self.shared();
         shared.health.check()?;
         let last = shared.last_seq();
-        let (slices, summary, through) = shared.table.sealed_through(partition, last);
-        if let Some(slice) = slices.iter().find(|slice| slice.is_damaged()) {
+        let sealed = shared.table.sealed_through(partition, last);
+        if let Some(SealedSlice(slice)) = sealed.slices.iter().find(|it| it.0.is_damaged()) {
             return Err(slice.note_damage("found before"));
         }
-        Ok(SealedPartition {
-            slices: slices.iter().cloned().map(SealedSlice).collect(),
-            summary,
-            through,
-        })
+        Ok(sealed)
     }
 
     /// Starts the ingest of slices of a partition from another node: reserves space for them.

@@ -51,8 +51,8 @@ pub struct SliceTrace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
-    /// The memtable's version, and the number of its log entry. If there is one, it is the newest,
-    /// and a get reads no slice.
+    /// The memtable's version, and the number of its log entry. Unless a slice of the partition is
+    /// damaged, this version is the newest, and a get reads no slice.
     pub memtable: Option<(Ballot, Seq)>,
     /// Every slice of the partition.
     pub slices: Vec<SliceTrace>,

@@ -12,6 +12,10 @@
 //! * The newcomer puts them in force only in that epoch. Slices of an aborted copy must not get
 //!   into the next membership.
 //!
+//! The slices of a source stand alone: each tombstone that a collection drops before the move ends is
+//! in them together with the versions that it hides, or none of these is. So a newcomer that copies
+//! all records instead of the tail, which lack collected tombstones, brings no old version back.
+//!
 //! A merging replica takes the slices of each of its sources: together they contain the
 //! highest version of every key.
 //!

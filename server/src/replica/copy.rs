@@ -29,7 +29,7 @@ const MESSAGES_AHEAD: usize = 16;
 /// Limit on the slices that the receiver lists as present.
 pub(crate) const MAX_HAVE: usize = 256;
 
-pub(super) fn start(
+pub(super) async fn start(
     shared: &Arc<Shared>,
     request: &CopySlicesRequest,
 ) -> Result<CopyStream, Fault> {
@@ -37,7 +37,7 @@ pub(super) fn start(
         let what = format!("send at most {MAX_HAVE} digests of slices");
         return Err(Fault::new(Reason::Invalid, what));
     }
-    let sealed = sealed(shared, request)?;
+    let sealed = sealed(shared, request).await?;
     let through = sealed.through.0;
     let mut slices = Vec::with_capacity(sealed.slices.len());
     for slice in sealed.slices {
@@ -52,14 +52,14 @@ pub(super) fn start(
 }
 
 /// The partition's slices in the requested epoch.
-fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
+async fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
     let generation = NamespaceId(request.generation);
     if generation.is_generation() {
         return Ok(of_generation(shared, partition, generation));
     }
     let epoch = Epoch(request.epoch);
-    let sealed = shared.registers()?.sealed(partition, epoch);
+    let sealed = shared.registers()?.sealed(partition, epoch).await;
     let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
     sealed.map_err(|error| store_fault(&error))
 }

@@ -80,7 +80,7 @@ impl Replica for ReplicaService {
         &self,
         request: Request<CopySlicesRequest>,
     ) -> Result<Response<Self::CopySlicesStream>, Status> {
-        let stream = copy::start(&self.shared, request.get_ref())?;
+        let stream = copy::start(&self.shared, request.get_ref()).await?;
         Ok(Response::new(stream))
     }
 

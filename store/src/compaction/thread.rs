@@ -40,10 +40,15 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             Wake::Idle if quiet.has_begun(shared) => (Zeal::Idle, Vec::new()),
             Wake::Idle => continue,
         };
+        let mut has_skipped = false;
         let outcome = shared
             .sweep()
-            .and_then(|()| compact_all(shared, zeal))
+            .and_then(|()| compact_all(shared, zeal, &mut has_skipped))
             .inspect_err(|error| note(shared, error));
+        if zeal == Zeal::Idle {
+            let may_succeed_later = outcome.as_ref().is_err_and(StoreError::is_retryable);
+            quiet.end(!has_skipped && !may_succeed_later);
+        }
         for done in waiting {
             // Fails if the caller is gone and needs no answer.
             drop(done.send(outcome.clone()));
@@ -77,24 +82,34 @@ impl Quiet {
         }
     }
 
-    /// True once per quiet period.
+    /// Whether writes have stopped and the slices are not compacted yet.
     fn has_begun(&mut self, shared: &Shared) -> bool {
         let batches = shared.counters.batches.get();
         if batches != self.batches {
             *self = Self::new(shared);
         }
         let is_quiet = self.since.elapsed() >= shared.options.compact_when_idle;
-        is_quiet && !std::mem::replace(&mut self.is_settled, is_quiet)
+        is_quiet && !self.is_settled
+    }
+
+    /// Ends a round. If slices are left to compact, the next round begins after as long a pause.
+    fn end(&mut self, is_settled: bool) {
+        self.is_settled = is_settled;
+        self.since = Instant::now();
     }
 }
 
-/// Compacts job by job until nothing is left to compact.
-fn compact_all(shared: &Shared, zeal: Zeal) -> Result<CompactionReport, StoreError> {
+/// Compacts job by job until nothing is left to compact, except in held partitions.
+fn compact_all(
+    shared: &Shared,
+    zeal: Zeal,
+    has_skipped: &mut bool,
+) -> Result<CompactionReport, StoreError> {
     let start = Instant::now();
     let mut report = CompactionReport::default();
     while !shared.compactions.is_stopping() {
         shared.health.check()?;
-        let jobs = jobs(shared, zeal);
+        let jobs = jobs(shared, zeal, has_skipped);
         if jobs.is_empty() {
             break;
         }
@@ -133,13 +148,14 @@ fn compact_all(shared: &Shared, zeal: Zeal) -> Result<CompactionReport, StoreErr
 }
 
 /// The next jobs: partitions in ring order, up to the length of a segment.
-fn jobs(shared: &Shared, zeal: Zeal) -> Vec<Job> {
+fn jobs(shared: &Shared, zeal: Zeal, has_skipped: &mut bool) -> Vec<Job> {
     let live = shared.table.live();
     let sparse = sparse_segments(&live);
     let mut jobs = Vec::new();
     let mut bytes = 0;
     for (partition, slices, _) in live {
-        if shared.is_held(partition) && zeal != Zeal::Whole {
+        if shared.is_held(partition) {
+            *has_skipped = true;
             continue;
         }
         let Some(job) = Job::of(shared, partition, &slices, zeal, &sparse) else {

@@ -2,12 +2,12 @@
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "a body has at most MAX_BODY_LEN bytes"
+    reason = "a body has at most MAX_LIST_LEN bytes"
 )]
 
 use crc32c::crc32c_append;
 
-use super::{MAX_BODY_LEN, u32_at, u64_at};
+use super::{MAX_BODY_LEN, MAX_LIST_LEN, u32_at, u64_at};
 
 /// Bytes of a frame before its body.
 pub(crate) const FRAME_LEN: usize = 32;
@@ -39,6 +39,14 @@ impl FrameKind {
         ];
         known.into_iter().find(|known| *known as u32 == kind)
     }
+
+    /// Longest body, bytes.
+    pub(crate) const fn max_body_len(self) -> usize {
+        match self {
+            Self::Batch | Self::LogEnd | Self::Meta => MAX_BODY_LEN,
+            Self::Files | Self::Slices => MAX_LIST_LEN,
+        }
+    }
 }
 
 /// The head of a frame, with a valid checksum.
@@ -63,11 +71,11 @@ impl Frame {
         if u32_at(head, 4) != crc32c_append(salt, &head[8..]) {
             return Err("the head of a frame fails its checksum");
         }
+        let kind = FrameKind::from_u32(u32_at(head, 20)).ok_or("a frame of unknown kind")?;
         let body_len = u32_at(head, 12) as usize;
-        if body_len > MAX_BODY_LEN {
+        if body_len > kind.max_body_len() {
             return Err("a frame of impossible length");
         }
-        let kind = FrameKind::from_u32(u32_at(head, 20)).ok_or("a frame of unknown kind")?;
         Ok(Self {
             kind,
             count: u32_at(head, 16),
@@ -121,13 +129,15 @@ impl FrameBuilder {
         self.bytes.len().max(FRAME_LEN)
     }
 
-    /// Completes the head and returns the whole frame. Callers keep bodies below [`MAX_BODY_LEN`].
+    /// Completes the head and returns the whole frame. Callers keep bodies within
+    /// [`FrameKind::max_body_len`].
     pub(crate) fn finish(&mut self, kind: FrameKind, number: u64, salt: u32) -> &[u8] {
         if self.bytes.is_empty() {
             self.clear();
         }
         let (head, body) = self.bytes.split_at_mut(FRAME_LEN);
-        debug_assert!(body.len() <= MAX_BODY_LEN, "a body of {} bytes", body.len());
+        let max = kind.max_body_len();
+        debug_assert!(body.len() <= max, "a body of {} bytes", body.len());
         head[..4].copy_from_slice(&FRAME_MAGIC);
         head[8..12].copy_from_slice(&crc32c_append(salt, body).to_le_bytes());
         head[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());

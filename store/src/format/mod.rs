@@ -23,10 +23,10 @@
 //! | 0 | 4 | magic `TFRM` |
 //! | 4 | 4 | CRC32C, continued from the salt, of bytes 8 to 32 |
 //! | 8 | 4 | CRC32C, continued from the salt, of the body |
-//! | 12 | 4 | length of the body, at most 16 MiB |
+//! | 12 | 4 | length of the body, at most 16 MiB; in the manifest and in a segment's table 256 MiB |
 //! | 16 | 4 | count of what is in the body |
 //! | 20 | 4 | kind of frame, see [`FrameKind`] |
-//! | 24 | 8 | seq of the first entry in a batch; 0 elsewhere |
+//! | 24 | 8 | seq of the first entry in a batch; in an end of log, of the next entry; 0 elsewhere |
 //! | 32 | | body |
 //!
 //! Invariants:
@@ -46,8 +46,11 @@ pub(crate) use frame::{FRAME_LEN, Frame, FrameBuilder, FrameKind};
 pub(crate) use header::{FORMAT_VERSION, FileKind, HEADER_LEN, Header, draw_salt};
 pub(crate) use reader::{FrameReader, Next};
 
-/// Longest body of a frame, bytes.
+/// Longest body of a frame in the log and in metadata, bytes.
 pub(crate) const MAX_BODY_LEN: usize = 16 << 20;
+/// Longest body of a frame that lists slices or files, bytes: several times what a store with
+/// 65,536 partitions in each layer writes.
+pub(crate) const MAX_LIST_LEN: usize = 256 << 20;
 
 /// `N` bytes from `at`; the caller guarantees that they exist.
 #[inline]

@@ -71,10 +71,14 @@ impl IngestFile {
             salt: draw_salt(),
             partitions: partitions.count(),
         };
-        let file = dir.create(&path);
-        let file = file?;
+        let file = dir.create(&path)?;
         let written = file.write_all_at(&header.encode(), 0);
-        written.map_err(StoreError::io("write", &path))?;
+        written
+            .map_err(StoreError::io("write", &path))
+            .inspect_err(|_| {
+                // Best effort: the next opening removes a leftover file.
+                let _ = dir.remove(&path);
+            })?;
         Ok(Self {
             number,
             path,

@@ -21,6 +21,10 @@ pub struct SealedPartition {
     /// All records that are not in the slices have log entries above this one:
     /// [`Store::scan_since`](crate::Store::scan_since) returns them.
     pub through: Seq,
+    /// The memtable has a record that a collection drops, or drops if one that has begun ends. The
+    /// slices may have versions that only this record hides, and after its end a scan does not
+    /// return it. Flush before you send the slices to a new replica.
+    pub needs_flush: bool,
 }
 
 impl SealedPartition {
@@ -31,6 +35,7 @@ impl SealedPartition {
             slices,
             summary: PartitionSummary::default(),
             through: Seq(0),
+            needs_flush: false,
         }
     }
 }

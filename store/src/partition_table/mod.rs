@@ -44,7 +44,7 @@ use crate::packed::{Packed, PackedRef, Position};
 use crate::partition::Facts;
 use crate::segment::Slice;
 use crate::slice::Reading;
-use crate::{PartitionSummary, Seq, StoreError};
+use crate::{PartitionSummary, SealedPartition, SealedSlice, Seq, StoreError};
 
 /// Estimated memory of a record in addition to its packed bytes.
 const OVERHEAD_BYTES: u64 = 60;
@@ -71,8 +71,8 @@ struct Shard {
     bytes: u64,
     /// The number of the last drop.
     dropped_at: Seq,
-    /// The last entry that was superseded when it was applied. While it is in the log, the version
-    /// that superseded it must be kept.
+    /// The last entry that was superseded when it was applied, or later by an ingested slice. While
+    /// it is in the log, the version that superseded it must be kept.
     stale_at: Seq,
 }
 
@@ -289,20 +289,26 @@ impl PartitionTable {
         })
     }
 
-    /// The slices of a partition, their sum, and a number below those of all records in the
-    /// memtable, at most `last`.
-    pub(crate) fn sealed_through(
-        &self,
-        partition: Partition,
-        last: Seq,
-    ) -> (Slices, PartitionSummary, Seq) {
+    /// The sealed part of a partition; its log position is at most `last`.
+    pub(crate) fn sealed_through(&self, partition: Partition, last: Seq) -> SealedPartition {
+        let mut sealed = SealedPartition {
+            through: last,
+            ..SealedPartition::of(Vec::new())
+        };
         let Some(shard) = self.shard(partition) else {
-            return (Slices::default(), PartitionSummary::default(), last);
+            return sealed;
         };
         let shard = shard.read();
-        let first = shard.memtable.after(None).map(|slot| slot.seq).min();
-        let through = first.map_or(last, |first| last.min(Seq(first.0.saturating_sub(1))));
-        (Arc::clone(&shard.slices), shard.sealed, through)
+        let Facts { meta, watermark } = shard.facts;
+        for slot in shard.memtable.after(None) {
+            sealed.through = sealed.through.min(Seq(slot.seq.0.saturating_sub(1)));
+            sealed.needs_flush |= slot.packed.is_collected(watermark);
+            sealed.needs_flush |= slot.packed.is_collected(meta.collecting);
+        }
+        let slices = shard.slices.iter().cloned();
+        sealed.slices = slices.map(SealedSlice).collect();
+        sealed.summary = shard.sealed;
+        sealed
     }
 
     /// Records of the memtable after a position for which `wanted` is true, until `full` is true or

@@ -207,6 +207,9 @@ impl PartitionTable {
             }
         }
         outdated.sort_unstable();
+        if let Some(last) = outdated.last() {
+            shard.stale_at = shard.stale_at.max(*last);
+        }
         let mut freed = 0;
         let removed = shard.memtable.remove(|slot| {
             let goes = outdated.binary_search(&slot.seq).is_ok();

@@ -2,13 +2,15 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
-use crate::common::{Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
-use crate::{HOME, bytes_of, copy, copy_sealed, infos, keys_of, prepare, sender, write_all};
+use crate::common::{Model, apply, block_on, check_summaries, get, open, put, scan_all, tombstone};
+use crate::{
+    HOME, bytes_of, copy, copy_sealed, infos, keys_of, prepare, purge, sender, upto, write_all,
+};
 use bytes::Bytes;
 use proptest::prelude::*;
-use torc_record::{HybridTime, Record};
+use torc_record::{Ballot, HybridTime, Record};
 use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Seq, StoreError};
+use torc_store::{PartitionBatch, PartitionMeta, SealedPartition, Seq, Store, StoreError};
 
 #[test]
 fn a_partition_is_copied_to_a_store_that_has_nothing() {
@@ -77,6 +79,146 @@ fn what_is_copied_stays_readable_while_the_sender_writes_flushes_compacts_and_dr
         .for_each(|one| model.write(one));
     let expected: Vec<_> = model.records.values().map(|(_, one)| one.clone()).collect();
     assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
+}
+
+/// As a collection begins.
+fn begin_collection(store: &Store, upto: Ballot) {
+    let meta = PartitionMeta {
+        collecting: upto,
+        ..store.partition_meta(HOME)
+    };
+    let batch = PartitionBatch {
+        meta: Some(meta),
+        ..PartitionBatch::default()
+    };
+    apply(store, HOME, batch).unwrap();
+}
+
+/// The slices that a source sends.
+fn snapshot(from: &Store) -> SealedPartition {
+    let sealed = from.sealed(HOME).unwrap();
+    if !sealed.needs_flush {
+        return sealed;
+    }
+    block_on(from.flush()).unwrap();
+    let sealed = from.sealed(HOME).unwrap();
+    assert!(!sealed.needs_flush);
+    sealed
+}
+
+/// A store with a value in a slice and its tombstone in the memtable.
+fn deleter(key: u64) -> Store {
+    let (from, _) = open(&CrashFs::new()).unwrap();
+    write_all(&from, [put(key, 1, b"deleted")]);
+    block_on(from.flush()).unwrap();
+    write_all(&from, [tombstone(key, 2)]);
+    from
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_although_the_newcomer_forgets_where_the_slices_end() {
+    let key = keys_of(HOME).next().unwrap();
+    let from = deleter(key);
+    purge(&from, upto(2));
+    assert_eq!(get(&from, key).unwrap(), None);
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    block_on(prepare(&to, HOME, &snapshot(&from)).unwrap().publish()).unwrap();
+    block_on(to.write_batch(scan_all(&from, HOME, Seq(0)))).unwrap();
+    purge(&to, upto(2));
+    assert_eq!(get(&to, key).unwrap(), None);
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_although_a_collection_ends_and_the_source_compacts_meanwhile() {
+    let key = keys_of(HOME).next().unwrap();
+    let from = deleter(key);
+    begin_collection(&from, upto(2));
+    let sealed = snapshot(&from);
+    purge(&from, upto(2));
+    block_on(from.flush()).unwrap();
+    block_on(from.compact()).unwrap();
+    assert_eq!(from.sealed(HOME).unwrap().slices.len(), 0);
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    block_on(prepare(&to, HOME, &sealed).unwrap().publish()).unwrap();
+    block_on(to.write_batch(scan_all(&from, HOME, sealed.through))).unwrap();
+    purge(&to, upto(2));
+    assert_eq!(get(&to, key).unwrap(), None);
+}
+
+#[test]
+fn only_records_that_a_collection_drops_must_be_flushed_before_a_copy() {
+    let key = keys_of(HOME).next().unwrap();
+    let from = deleter(key);
+    let needs_flush = || from.sealed(HOME).unwrap().needs_flush;
+    assert!(!needs_flush(), "a scan returns the tombstone");
+    begin_collection(&from, upto(1));
+    assert!(!needs_flush(), "the tombstone is newer");
+    begin_collection(&from, upto(2));
+    assert!(needs_flush(), "a scan may hide the tombstone soon");
+    block_on(from.flush()).unwrap();
+    assert!(!needs_flush());
+    assert_eq!(from.sealed(HOME).unwrap().slices.len(), 2);
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Put(u64),
+    Delete(u64),
+    Flush,
+    Compact,
+    BeginCollection,
+    EndCollection,
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let key = proptest::sample::select(keys_of(HOME).take(2).collect::<Vec<_>>());
+    prop_oneof![
+        4 => key.clone().prop_map(Act::Put),
+        4 => key.prop_map(Act::Delete),
+        2 => Just(Act::Flush),
+        2 => Just(Act::Compact),
+        2 => Just(Act::BeginCollection),
+        2 => Just(Act::EndCollection),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn a_newcomer_has_the_same_records_as_its_source_whatever_was_collected(
+        before in proptest::collection::vec(any_act(), 4..16),
+        meanwhile in proptest::collection::vec(any_act(), 0..5),
+        is_tail_known: bool,
+    ) {
+        let (from, _) = open(&CrashFs::new()).unwrap();
+        let (to, _) = open(&CrashFs::new()).unwrap();
+        let mut time = 0;
+        let mut act = |act, may_begin: bool| {
+            time += 1;
+            match act {
+                Act::Put(key) => write_all(&from, [put(key, time, b"value")]),
+                Act::Delete(key) => write_all(&from, [tombstone(key, time)]),
+                Act::Flush => drop(block_on(from.flush()).unwrap()),
+                Act::Compact => drop(block_on(from.compact()).unwrap()),
+                Act::BeginCollection if may_begin => begin_collection(&from, upto(time - 1)),
+                Act::BeginCollection => {}
+                Act::EndCollection => purge(&from, from.partition_meta(HOME).collecting),
+            }
+        };
+        for one in before {
+            act(one, true);
+        }
+        let sealed = snapshot(&from);
+        // No collection begins during a move.
+        for one in meanwhile {
+            act(one, false);
+        }
+        block_on(prepare(&to, HOME, &sealed).unwrap().publish()).unwrap();
+        let since = if is_tail_known { sealed.through } else { Seq(0) };
+        block_on(to.write_batch(scan_all(&from, HOME, since))).unwrap();
+        purge(&to, from.watermark(HOME));
+        prop_assert_eq!(scan_all(&to, HOME, Seq(0)), scan_all(&from, HOME, Seq(0)));
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn an_ingest_that_finds_no_space_changes_nothing_and_may_be_tried_again() {
         );
         assert_eq!(to.summary(HOME).records, 0);
         assert_eq!(to.health(), StoreHealth::Ok);
+        assert_eq!(segments(&fs), Vec::<PathBuf>::new(), "{call:?} of {file}");
         copy(&from, &to, HOME).unwrap();
         assert_eq!(to.summary(HOME), from.summary(HOME));
     }

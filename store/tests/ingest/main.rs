@@ -13,11 +13,13 @@ mod together;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use common::{CLUSTER, block_on, open, partition_of, put, scan_all, tombstone};
-use torc_record::Record;
+use common::{CLUSTER, apply, block_on, open, partition_of, put, scan_all, tombstone};
+use torc_record::{Ballot, Record};
 use torc_ring::Partition;
 use torc_store::testing::CrashFs;
-use torc_store::{Ingest, SealedPartition, SealedSlice, Seq, SliceInfo, Store, StoreError};
+use torc_store::{
+    Ingest, PartitionBatch, SealedPartition, SealedSlice, Seq, SliceInfo, Store, StoreError,
+};
 
 const HOME: Partition = Partition(5);
 
@@ -81,6 +83,19 @@ fn write_all(store: &Store, records: impl IntoIterator<Item = Record>) {
     for record in records {
         block_on(store.write(record)).unwrap();
     }
+}
+
+/// The watermark of a collection up to this time.
+fn upto(time: u64) -> Ballot {
+    tombstone(0, time).ballot
+}
+
+fn purge(store: &Store, watermark: Ballot) {
+    let batch = PartitionBatch {
+        purge: Some(watermark),
+        ..PartitionBatch::default()
+    };
+    apply(store, HOME, batch).unwrap();
 }
 
 /// A store with three slices of the partition, and newer records in its memtable.

@@ -1,7 +1,7 @@
 //! Drops, flushes and compactions while slices are ingested.
 
-use crate::common::{DIR, Model, block_on, check_summaries, open, put, scan_all};
-use crate::{HOME, copy_sealed, infos, keys_of, prepare, sender, write_all};
+use crate::common::{DIR, Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
+use crate::{HOME, copy_sealed, infos, keys_of, prepare, purge, sender, upto, write_all};
 use torc_record::Record;
 use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{Seq, Store, StoreError};
@@ -159,4 +159,24 @@ fn a_drop_after_an_ingest_was_handed_over_wins_also_before_it_is_published() {
     let refused = block_on(handed_over).unwrap_err();
     assert!(matches!(refused, StoreError::BadIngest { .. }), "{refused}");
     assert_eq!(to.summary(HOME).records, 0);
+}
+
+#[test]
+fn an_ingested_tombstone_is_kept_while_the_log_has_the_value_that_it_deletes() {
+    let key = keys_of(HOME).next().unwrap();
+    let (from, _) = open(&CrashFs::new()).unwrap();
+    write_all(&from, [tombstone(key, 2)]);
+    block_on(from.flush()).unwrap();
+    let fs = CrashFs::new();
+    let (to, _) = open(&fs).unwrap();
+    write_all(&to, [put(key, 1, b"deleted")]);
+    copy_sealed(&from, &to, HOME).unwrap();
+    purge(&to, upto(2));
+    block_on(to.compact()).unwrap();
+    drop(to);
+    let (to, _) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(get(&to, key).unwrap(), None, "the log is replayed");
+    block_on(to.flush()).unwrap();
+    block_on(to.compact()).unwrap();
+    assert_eq!(to.sealed(HOME).unwrap().slices.len(), 0);
 }

@@ -1,8 +1,13 @@
 //! When flushes and compactions run automatically.
 
+use std::io::ErrorKind;
+use std::time::Duration;
+
 use crate::common::{block_on, get, open, partition_of, put};
 use crate::{open_with, write};
-use torc_store::testing::CrashFs;
+use torc_ring::Partition;
+use torc_store::Store;
+use torc_store::testing::{Call, CrashFs};
 
 #[test]
 fn flushes_happen_by_themselves_when_enough_log_has_gathered() {
@@ -55,8 +60,12 @@ fn compactions_happen_by_themselves_and_bound_the_slices_of_a_partition() {
     }
 }
 
+fn count(store: &Store, partition: Partition) -> usize {
+    store.sealed(partition).unwrap().slices.len()
+}
+
 #[test]
-fn a_partition_that_is_held_is_not_compacted_by_itself() {
+fn a_partition_that_is_held_is_not_compacted() {
     let fs = CrashFs::new();
     let store = open_with(&fs, |options| {
         options.auto_compact = true;
@@ -72,16 +81,66 @@ fn a_partition_that_is_held_is_not_compacted_by_itself() {
         write(&store, 2, time).unwrap();
         block_on(store.flush()).unwrap();
     }
-    let count = |partition| store.sealed(partition).unwrap().slices.len();
+    let count = |partition| count(&store, partition);
     while count(elsewhere) > 2 {
         std::thread::yield_now();
     }
+    block_on(store.compact()).unwrap();
+    assert_eq!(count(elsewhere), 1);
     drop(hold);
     assert_eq!(count(home), 7, "the second hold still counts");
     drop(also);
     write(&store, 2, 9).unwrap();
     block_on(store.flush()).unwrap();
     while count(home) > 2 {
+        std::thread::yield_now();
+    }
+}
+
+/// Leaves two slices in each of these partitions.
+fn two_slices(fs: &CrashFs) -> [Partition; 2] {
+    let (store, _) = open(fs).unwrap();
+    for time in 1..3 {
+        write(&store, 1, time).unwrap();
+        write(&store, 2, time).unwrap();
+        block_on(store.flush()).unwrap();
+    }
+    block_on(store.close()).unwrap();
+    [1, 2].map(|key| partition_of(&put(key, 1, b"")))
+}
+
+fn open_idle(fs: &CrashFs) -> Store {
+    open_with(fs, |options| {
+        options.auto_compact = true;
+        options.compact_when_idle = Duration::ZERO;
+    })
+}
+
+#[test]
+fn a_compaction_at_rest_that_failed_is_tried_again_without_a_write() {
+    let fs = CrashFs::new();
+    let [home, _] = two_slices(&fs);
+    fs.fail_next(Call::Write, "segment-", ErrorKind::StorageFull);
+    let store = open_idle(&fs);
+    while count(&store, home) > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(store.stats().compaction_failures, 1);
+}
+
+#[test]
+fn a_partition_that_was_held_is_compacted_at_rest_without_a_write() {
+    let fs = CrashFs::new();
+    let [held, other] = two_slices(&fs);
+    let store = open_idle(&fs);
+    let hold = store.hold(held);
+    // Counted when the round ends.
+    while store.stats().compactions == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(count(&store, other), 1);
+    drop(hold);
+    while count(&store, held) > 1 {
         std::thread::yield_now();
     }
 }
