@@ -54,6 +54,8 @@ pub mod mutants;
 mod operate;
 mod readings;
 mod replica_slot;
+#[cfg(test)]
+mod rig;
 mod same;
 mod scrub;
 mod shard;
