@@ -42,6 +42,7 @@ impl Directory for Nobody {
 
 pub(super) struct Rig {
     pub(super) registers: Arc<Registers>,
+    registry: Registry,
     inbox: mpsc::UnboundedReceiver<Durable>,
     _slices: mpsc::Receiver<WantedSlices>,
     _dir: tempfile::TempDir,
@@ -90,10 +91,18 @@ impl Rig {
         tokio::spawn(upkeep::fetch(Arc::clone(&registers), unfetched));
         Self {
             registers,
+            registry,
             inbox,
             _slices: wanted,
             _dir: dir,
         }
+    }
+
+    /// The registers' metrics.
+    pub(super) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
     }
 
     /// Runs a future, and handles what the store reports meanwhile.

@@ -17,7 +17,7 @@ use torc_proto::TraceContext;
 use torc_record::HybridTime;
 use torc_replication::{
     Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
-    Rules, Seq, Tag,
+    Request, Rules, Seq, Tag,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -157,6 +157,7 @@ impl<'a> Turn<'a> {
             let waiting = Waiting {
                 is_write: operation.request.is_write(),
                 is_eventual: matches!(operation.rules, Rules::Eventual(_)),
+                is_counted: !matches!(operation.request, Request::HandOver(_)),
                 mailbox: Arc::clone(mailbox),
                 number,
             };
@@ -471,7 +472,7 @@ impl<'a> Turn<'a> {
         if was_idle && !is_idle {
             registers.busy.notify_one();
         }
-        for (waiting, outcome) in &told {
+        for (waiting, outcome) in told.iter().filter(|(waiting, _)| waiting.is_counted) {
             let metrics = &registers.metrics;
             metrics.count(waiting.is_write, waiting.is_eventual, outcome);
         }
@@ -518,9 +519,11 @@ fn record_sync(tracer: &Tracer, storing: &[TraceContext], applied: &Applied) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Wanted;
     use crate::rig::{HERE, ME, Rig, record, until};
+    use std::time::{Duration, Instant};
     use torc_record::{Ballot, Epoch, NamespaceId, Record};
-    use torc_replication::{KeyId, Mutations};
+    use torc_replication::{Hint, KeyId, Locator, Mutations, Quorum};
 
     const SOURCE: NodeId = NodeId(2);
 
@@ -572,5 +575,33 @@ mod tests {
         let turn = registers.turn(HERE);
         let life = turn.known_slot(HERE).map(|slot| slot.life);
         assert_eq!(life, Some(0), "a lost batch would have restarted the copy");
+    }
+
+    #[tokio::test]
+    async fn a_hint_that_is_handed_over_or_not_is_no_operation_of_a_client() {
+        let mut rig = Rig::start(|_| {});
+        let founded = Config::founded(HERE, Epoch(2), &[ME]);
+        rig.adopt(&Arc::new(founded)).await;
+        let registers = Arc::clone(&rig.registers);
+        for (to, is_there) in [(ME, true), (SOURCE, false)] {
+            let record = record(7, Vec::new());
+            let wanted = Wanted {
+                partition: HERE,
+                at: Locator::of(&record),
+                rules: Rules::Eventual(Quorum::One),
+                request: Request::HandOver(Hint { to, record }),
+                deadline: Instant::now() + Duration::from_millis(200),
+                trace: None,
+            };
+            let outcome = rig.during(registers.operate(wanted)).await;
+            let is_written = matches!(outcome, Outcome::Written { .. });
+            assert_eq!(is_written, is_there, "{outcome:?}");
+        }
+        for line in rig.metrics().lines().filter(|it| !it.starts_with('#')) {
+            assert!(
+                !line.contains("eventual_") || line.ends_with(" 0"),
+                "{line}"
+            );
+        }
     }
 }
