@@ -23,8 +23,6 @@
 //! Until its copy is complete, a newcomer accepts only versions of the epoch that writes to it. It
 //! gets older ones from its source, which knows what was deleted since. That also holds between its
 //! bulk and its snapshot, and after a restart until it knows the stage.
-//! to it: what is older it gets from whom it copies, who knows what was deleted since. That
-//! holds between its bulk and its snapshot too, and after a restart until it knows the stage.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
