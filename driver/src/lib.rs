@@ -54,6 +54,8 @@ pub mod mutants;
 mod operate;
 mod readings;
 mod replica_slot;
+#[cfg(test)]
+mod rig;
 mod same;
 mod scrub;
 mod shard;
@@ -134,6 +136,8 @@ type Reconcile = (Partition, Locator, bool);
 struct Keys {
     /// The mode of each namespace.
     modes: HashMap<NamespaceId, NamespaceMode>,
+    /// Unknown namespaces with lower numbers were dropped.
+    next_namespace: u32,
     /// `None` until the topology is known.
     partitions: Option<Partitions>,
     /// Generations that members hold.
@@ -326,10 +330,12 @@ impl Registers {
     }
 
     /// Learns the namespaces of a topology, which must happen before the topology takes effect.
-    pub fn learn(&self, table: &RoutingTable) {
+    /// Those that it has forgotten have numbers below `next_namespace`.
+    pub fn learn(&self, table: &RoutingTable, next_namespace: u32) {
         let modes = table.namespaces.values();
         let keys = Keys {
             modes: modes.map(|each| (each.id, each.mode)).collect(),
+            next_namespace,
             partitions: Some(table.partitions),
             generations: table.generations.clone(),
             digest_key: Some(table.digest_key),
@@ -347,12 +353,21 @@ impl Registers {
         self.keys.load().modes.get(&namespace).copied()
     }
 
-    /// The rules for an internal operation; `None` if this node does not know the namespace.
+    /// The rules for an internal operation; `None` if this node does not know the namespace yet.
+    ///
+    /// A dropped namespace that the topology has forgotten has no mode, and clients can no longer
+    /// read it. Any rules do for what is left of it: its tombstones only have to become equal on
+    /// all replicas, because until then no tombstone of the partition is collected.
     pub fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
-        Some(match self.mode(namespace)? {
-            NamespaceMode::Linearizable => Rules::Linearizable,
-            NamespaceMode::Eventual => Rules::Eventual(torc_replication::Quorum::Majority),
-            NamespaceMode::Static => Rules::Static,
+        let keys = self.keys.load();
+        Some(match keys.modes.get(&namespace) {
+            Some(NamespaceMode::Linearizable) => Rules::Linearizable,
+            Some(NamespaceMode::Eventual) => Rules::Eventual(torc_replication::Quorum::Majority),
+            Some(NamespaceMode::Static) => Rules::Static,
+            None if !namespace.is_generation() && namespace.number() < keys.next_namespace => {
+                Rules::Linearizable
+            }
+            None => return None,
         })
     }
 
@@ -460,4 +475,29 @@ impl Registers {
 
 const fn shard_of(partition: Partition) -> usize {
     partition.index() % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rig::Rig;
+
+    #[tokio::test]
+    async fn a_forgotten_namespace_has_rules_and_one_that_is_not_known_yet_has_none() {
+        let registers = Rig::start(|_| {}).registers;
+        registers.keys.store(Arc::new(Keys {
+            modes: [(NamespaceId(3), NamespaceMode::Eventual)].into(),
+            next_namespace: 4,
+            ..Keys::default()
+        }));
+        let known = registers.rules(NamespaceId(3));
+        assert!(matches!(known, Some(Rules::Eventual(_))), "{known:?}");
+        let layer = torc_record::Layer::new(2).unwrap();
+        for forgotten in [NamespaceId(2), NamespaceId::in_layer(layer, 2)] {
+            assert_eq!(registers.rules(forgotten), Some(Rules::Linearizable));
+        }
+        for unknown in [NamespaceId(4), NamespaceId::generation(layer, 2)] {
+            assert_eq!(registers.rules(unknown), None, "{unknown:?}");
+        }
+    }
 }

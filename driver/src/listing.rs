@@ -21,6 +21,9 @@ use crate::mutants::broken_rules;
 
 /// Time for a replica to send a page before it is asked again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// Interval between checks whether this node's replica acts in a configuration. It has none until
+/// the adoption of a new epoch is durable.
+pub(super) const ADOPTING: Duration = Duration::from_millis(2);
 /// Upper bound: the interval doubles, to give busy replicas time.
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
@@ -107,8 +110,11 @@ impl Registers {
         // it.
         let mut first = Some(self.me.node);
         while Instant::now() < deadline {
+            let Some(config) = self.config(partition) else {
+                tokio::time::sleep(ADOPTING).await;
+                continue;
+            };
             let (tag, answers) = self.listings.wait();
-            let config = self.config(partition).ok_or(NoQuorum)?;
             let round = ScanRound::new(config, first.take(), tag, after, broken_rules());
             let listed = self.finish(partition, (tag, answers), round, round_timeout);
             if let Some(listed) = listed.await {
@@ -119,7 +125,7 @@ impl Registers {
         Err(NoQuorum)
     }
 
-    /// The values of a filtered page; `None` if the page is not what a quorum holds, or no replica
+    /// The values of a filtered page; `None` if the page is not what a quorum holds, or no quorum
     /// answers at once.
     pub async fn list_filtered(
         self: &Arc<Self>,
@@ -128,8 +134,10 @@ impl Registers {
         page: FilteredPage,
         deadline: Instant,
     ) -> Result<Option<Found>, NoQuorum> {
+        let Some(config) = self.config(partition) else {
+            return Ok(None);
+        };
         let (tag, answers) = self.listings.wait();
-        let config = self.config(partition).ok_or(NoQuorum)?;
         let round = ScanRound::of_filtered(config, tag, after, page, broken_rules());
         let listed = self.finish(partition, (tag, answers), round, ASK_AGAIN);
         match listed.await {
@@ -241,8 +249,9 @@ fn found(at: Locator, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::{HERE, ME, Rig, record};
     use torc_record::{Ballot, Epoch};
-    use torc_replication::Message;
+    use torc_replication::{Condition, Config, Message};
 
     const PEER: NodeId = NodeId(2);
 
@@ -285,5 +294,41 @@ mod tests {
     fn a_newcomers_page_is_no_listings() {
         let listings = Listings::new(HybridTime(7));
         assert!(!listings.take(PEER, &page(Tag::default())));
+    }
+
+    #[tokio::test]
+    async fn while_the_replica_adopts_an_epoch_a_listing_waits() {
+        let mut rig = Rig::start(|_| {});
+        let config = Config::founded(HERE, Epoch(1), &[ME]);
+        rig.adopt(&Arc::new(config.clone())).await;
+        let registers = Arc::clone(&rig.registers);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let key = record(7, Vec::new());
+        let put = registers.operate(Wanted {
+            partition: HERE,
+            at: Locator::of(&key),
+            rules: Rules::Linearizable,
+            request: Request::Put {
+                value: "v".into(),
+                expires_at_ms: None,
+                condition: Condition::None,
+            },
+            deadline,
+            trace: None,
+        });
+        let put = rig.during(put).await;
+        assert!(matches!(put, Outcome::Written { .. }), "{put:?}");
+
+        // The replica waits until its batch is durable, which the rig has not reported yet.
+        registers.configure(&Arc::new(config.renew(Epoch(2), false).unwrap()));
+        assert!(registers.config(HERE).is_none());
+        let mut listing = std::pin::pin!(registers.list(HERE, None, deadline));
+        assert!(futures::poll!(&mut listing).is_pending());
+        let Ok(found) = rig.during(listing).await else {
+            panic!("it waited for the configuration");
+        };
+        let keys: Vec<_> = found.records.into_iter().map(|it| it.key).collect();
+        assert_eq!(keys, [key.key]);
+        assert!(registers.listings.waiting.lock().is_empty());
     }
 }

@@ -239,7 +239,9 @@ impl Registers {
                     if stretch.ends_before(record.digest) {
                         return Ok(held);
                     }
-                    held.insert((KeyId::of(&record), record.key.clone()), record.ballot);
+                    // A key may share the buffer of its value, which is not kept.
+                    let key = record.key.detached();
+                    held.insert((KeyId::of(&record), key), record.ballot);
                 }
                 after = page.next;
                 if after.is_none() {

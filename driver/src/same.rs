@@ -7,7 +7,7 @@ use torc_replication::{KnownPage, SameRound};
 use torc_ring::Partition;
 
 use super::Registers;
-use super::listing::{ASK_AGAIN, Forgotten, NoQuorum};
+use super::listing::{ADOPTING, ASK_AGAIN, Forgotten, NoQuorum};
 use crate::mutants::broken_rules;
 
 impl Registers {
@@ -19,9 +19,12 @@ impl Registers {
         deadline: Instant,
     ) -> Result<bool, NoQuorum> {
         while Instant::now() < deadline {
+            let Some(config) = self.config(partition) else {
+                tokio::time::sleep(ADOPTING).await;
+                continue;
+            };
             let (tag, mut answers) = self.listings.wait();
             let _forgotten = Forgotten(&self.listings, tag);
-            let config = self.config(partition).ok_or(NoQuorum)?;
             let Some(sum) = self.store.page_sum(partition, None, None, usize::MAX) else {
                 return Ok(false);
             };

@@ -17,7 +17,7 @@ use torc_proto::TraceContext;
 use torc_record::HybridTime;
 use torc_replication::{
     Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
-    Rules, Seq, Tag,
+    Request, Rules, Seq, Tag,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -157,6 +157,7 @@ impl<'a> Turn<'a> {
             let waiting = Waiting {
                 is_write: operation.request.is_write(),
                 is_eventual: matches!(operation.rules, Rules::Eventual(_)),
+                is_counted: !matches!(operation.request, Request::HandOver(_)),
                 mailbox: Arc::clone(mailbox),
                 number,
             };
@@ -253,8 +254,6 @@ impl<'a> Turn<'a> {
             }
             // A promise needs disk space too.
             Message::Prepare { tag, .. } if self.is_full => self.decline(from, tag, &envelope),
-            // Comparison will find the difference again.
-            Message::Repair { .. } if !self.has_room => {}
             Message::Store { ref record, .. } => {
                 self.shard.coordinator.observe(now, record.ballot.time);
                 self.step(envelope.partition, Input::Message { from, envelope });
@@ -299,6 +298,9 @@ impl<'a> Turn<'a> {
 
     /// Passes one input to a partition's replica.
     pub(super) fn step(&mut self, partition: Partition, input: Input) {
+        if !self.has_room && comes_again(&input) {
+            return;
+        }
         let registers = self.registers;
         if let Input::Topology(config) = &input {
             if config.stage == Stage::Stable {
@@ -470,7 +472,7 @@ impl<'a> Turn<'a> {
         if was_idle && !is_idle {
             registers.busy.notify_one();
         }
-        for (waiting, outcome) in &told {
+        for (waiting, outcome) in told.iter().filter(|(waiting, _)| waiting.is_counted) {
             let metrics = &registers.metrics;
             metrics.count(waiting.is_write, waiting.is_eventual, outcome);
         }
@@ -488,6 +490,18 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// Whether the records of this input come again if it is ignored: a newcomer repeats its request
+/// for a page, and comparison finds differences again.
+const fn comes_again(input: &Input) -> bool {
+    let (Input::Message { envelope, .. } | Input::Fetched { envelope, .. }) = input else {
+        return false;
+    };
+    matches!(
+        envelope.message,
+        Message::Page { .. } | Message::Learn { .. } | Message::Repair { .. }
+    )
+}
+
 /// Records the sync of the log that made batches durable.
 fn record_sync(tracer: &Tracer, storing: &[TraceContext], applied: &Applied) {
     let Some(sync) = applied.sync else {
@@ -499,5 +513,95 @@ fn record_sync(tracer: &Tracer, storing: &[TraceContext], applied: &Applied) {
             ended: sync.began + sync.took,
             ..open.end("ok")
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Wanted;
+    use crate::rig::{HERE, ME, Rig, record, until};
+    use std::time::{Duration, Instant};
+    use torc_record::{Ballot, Epoch, NamespaceId, Record};
+    use torc_replication::{Hint, KeyId, Locator, Mutations, Quorum};
+
+    const SOURCE: NodeId = NodeId(2);
+
+    #[tokio::test]
+    async fn a_newcomer_without_room_for_a_page_takes_it_later_and_does_not_start_over() {
+        let mut rig = Rig::start(|options| {
+            options.memtable_limit_bytes = 1 << 20;
+            options.flush_bytes_per_s = 1 << 20;
+        });
+        let founded = Config::founded(HERE, Epoch(1), &[SOURCE]);
+        let copying = founded.begin(Epoch(2), &[ME], &[]).unwrap();
+        let writing = copying.advance(Epoch(3), Mutations::NONE).unwrap();
+        rig.adopt(&Arc::new(copying)).await;
+        rig.adopt(&Arc::new(writing)).await;
+        // Twice the limit of the memtable.
+        let records: Vec<_> = (0..32).map(|at| record(at, vec![at; 64 << 10])).collect();
+        let page = |at: usize| Parcel {
+            trace: None,
+            envelope: Envelope {
+                partition: HERE,
+                epoch: Epoch(3),
+                message: Message::Page {
+                    tag: Tag::default(),
+                    after: at.checked_sub(1).map(|before| KeyId::of(&records[before])),
+                    records: vec![records[at].clone()],
+                    next: Some(KeyId::of(&records[at])),
+                    collected: Ballot::default(),
+                    collecting: Ballot::default(),
+                },
+            },
+        };
+        let registers = Arc::clone(&rig.registers);
+        let is_stored = |at: &usize| {
+            let Record { digest, key, .. } = &records[*at];
+            let found = registers
+                .store
+                .get(NamespaceId::DEFAULT, digest, key.as_bytes());
+            found.unwrap().is_some()
+        };
+        // The source answers repeated requests. The replica ignores pages that it does not expect.
+        let copied = until("all pages are copied", || {
+            let missing: Vec<_> = (0..records.len()).filter(|at| !is_stored(at)).collect();
+            for at in &missing {
+                registers.receive(SOURCE, vec![page(*at)]);
+            }
+            missing.is_empty()
+        });
+        rig.during(copied).await;
+        let turn = registers.turn(HERE);
+        let life = turn.known_slot(HERE).map(|slot| slot.life);
+        assert_eq!(life, Some(0), "a lost batch would have restarted the copy");
+    }
+
+    #[tokio::test]
+    async fn a_hint_that_is_handed_over_or_not_is_no_operation_of_a_client() {
+        let mut rig = Rig::start(|_| {});
+        let founded = Config::founded(HERE, Epoch(2), &[ME]);
+        rig.adopt(&Arc::new(founded)).await;
+        let registers = Arc::clone(&rig.registers);
+        for (to, is_there) in [(ME, true), (SOURCE, false)] {
+            let record = record(7, Vec::new());
+            let wanted = Wanted {
+                partition: HERE,
+                at: Locator::of(&record),
+                rules: Rules::Eventual(Quorum::One),
+                request: Request::HandOver(Hint { to, record }),
+                deadline: Instant::now() + Duration::from_millis(200),
+                trace: None,
+            };
+            let outcome = rig.during(registers.operate(wanted)).await;
+            let is_written = matches!(outcome, Outcome::Written { .. });
+            assert_eq!(is_written, is_there, "{outcome:?}");
+        }
+        for line in rig.metrics().lines().filter(|it| !it.starts_with('#')) {
+            assert!(
+                !line.contains("eventual_") || line.ends_with(" 0"),
+                "{line}"
+            );
+        }
     }
 }

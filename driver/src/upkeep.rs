@@ -98,7 +98,7 @@ async fn tell_durable(registers: Arc<Registers>, mut inbox: mpsc::UnboundedRecei
     }
 }
 
-async fn beat(registers: Arc<Registers>) {
+pub(super) async fn beat(registers: Arc<Registers>) {
     loop {
         if !registers.tick() {
             registers.busy.notified().await;
@@ -121,7 +121,7 @@ async fn pull_again(registers: Arc<Registers>) {
 }
 
 /// Reads what replicas have requested, a few stretches at a time, on background threads.
-async fn read(registers: Arc<Registers>) {
+pub(super) async fn read(registers: Arc<Registers>) {
     let places = Arc::new(Semaphore::new(READERS));
     // Acquires a permit first, so that the most urgent reading at that moment is next.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
@@ -136,7 +136,10 @@ async fn read(registers: Arc<Registers>) {
 }
 
 /// Reads the keys of messages into the page cache, then handles the messages.
-async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId, Envelope)>) {
+pub(super) async fn fetch(
+    registers: Arc<Registers>,
+    mut unfetched: mpsc::Receiver<(NodeId, Envelope)>,
+) {
     let places = Arc::new(Semaphore::new(FETCHERS));
     while let Some((from, envelope)) = unfetched.recv().await {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -209,7 +212,7 @@ async fn compare(registers: Arc<Registers>) {
 }
 
 impl Registers {
-    fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
+    pub(super) fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
         match event {
             Durable::Batches(names, failures) => {
                 let mut failed: Vec<bool> = vec![false; names.len()];

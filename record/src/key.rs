@@ -169,6 +169,12 @@ impl Key {
         &self.0
     }
 
+    /// A copy with its own bytes, which keeps no longer buffer in memory.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The shared buffer behind the key; cheap to clone.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {

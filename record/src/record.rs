@@ -96,6 +96,27 @@ impl Record {
         self.key.as_bytes().len() + value
     }
 
+    /// The same record with its own copy of the bytes. It keeps no longer buffer in memory, such as
+    /// the request that the record came with.
+    #[must_use]
+    pub fn detached(self) -> Self {
+        let state = match self.state {
+            State::Value {
+                value,
+                expires_at_ms,
+            } => State::Value {
+                value: Bytes::copy_from_slice(&value),
+                expires_at_ms,
+            },
+            State::Tombstone => State::Tombstone,
+        };
+        Self {
+            key: self.key.detached(),
+            state,
+            ..self
+        }
+    }
+
     /// Checks the length of the value, which the types cannot check.
     ///
     /// # Errors

@@ -69,9 +69,10 @@ impl Hints {
         self.last += 1;
         self.bytes += hint.record.payload_len();
         self.order.insert(self.last, id);
+        // A client's record shares the buffer of its whole request, which the limits do not count.
         let held = Held {
             age: self.last,
-            record: hint.record,
+            record: hint.record.detached(),
         };
         self.held.insert(id, held);
         let mut changed = vec![id];
@@ -174,6 +175,7 @@ const fn first_of(node: NodeId) -> HintId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use torc_record::{Ballot, Epoch, HybridTime, Key, NodeSlot, State};
 
     fn hint(to: u64, key: u8, time: u64) -> Hint {
@@ -209,6 +211,23 @@ mod tests {
         assert_eq!(hints.len(), 1, "a newer version waits still");
         assert!(hints.confirmed(NodeId(1), &hint(1, 7, 9).record));
         assert!(hints.is_empty() && hints.bytes() == 0);
+    }
+
+    #[test]
+    fn a_hint_does_not_keep_the_request_of_its_client_in_memory() {
+        let request = Bytes::from(vec![7; 1 << 20]);
+        let mut hint = hint(1, 7, 5);
+        hint.record.key = Key::new(request.slice(..3)).unwrap();
+        hint.record.state = State::Value {
+            value: request.slice(3..9),
+            expires_at_ms: None,
+        };
+        let mut hints = Hints::new(10, 1_000);
+        hints.keep(hint.clone());
+        let kept = hints.for_node(NodeId(1), 1).next();
+        assert_eq!(kept, Some(&hint.record));
+        drop(hint);
+        assert!(request.is_unique());
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use bytes::Bytes;
 use torc_record::{Digest, Key, NamespaceId, Record};
 
 /// A key of a namespace with the digest computed once for its operation. Cheap to clone.
@@ -30,10 +29,8 @@ impl Locator {
     /// A copy with its own key bytes.
     #[must_use]
     pub(crate) fn detached(&self) -> Self {
-        let bytes = Bytes::copy_from_slice(self.key.as_bytes());
         Self {
-            // Cannot fail: the length is the same.
-            key: Key::new(bytes).unwrap_or_else(|_| self.key.clone()),
+            key: self.key.detached(),
             ..*self
         }
     }

@@ -151,7 +151,8 @@ impl LostStretch {
                 next = None;
                 break;
             }
-            let at = (KeyId::of(&record), record.key);
+            // The page's buffer holds the values too, so the kept keys must not share it.
+            let at = (KeyId::of(&record), record.key.detached());
             let highest = self.listed.entry(at).or_default();
             *highest = record.ballot.max(*highest);
         }
@@ -322,6 +323,22 @@ mod tests {
         lost.on_page(NodeId(3), page(&[], true));
         assert!(lost.is_complete());
         assert_eq!(lost.into_listed().len(), 1);
+    }
+
+    #[test]
+    fn a_listed_key_does_not_keep_its_page_in_memory() {
+        let frame = Bytes::from(vec![7; 1 << 20]);
+        let key = Key::new(frame.slice(5..9)).unwrap();
+        let record = Record {
+            key,
+            ..records(1).remove(0)
+        };
+        let mut lost = inquiry(2, Ballot::default(), WHOLE).unwrap();
+        lost.on_floor(NodeId(2), lost.upto());
+        lost.on_page(NodeId(2), page(&[record], true));
+        assert!(frame.is_unique());
+        let listed = lost.into_listed();
+        assert_eq!(listed[0].0.key.as_bytes(), &frame[5..9]);
     }
 
     #[test]

@@ -54,14 +54,15 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     // New registers have not heard of any partition, even if this node's table has: without a place
     // in the topology, a node has no registers.
     let begins = shared.registers.get().is_none();
-    let registers = registers::begin(shared, &table, tasks);
+    let next_namespace = topology.next_namespace();
+    let registers = registers::begin(shared, &table, next_namespace, tasks);
     let begins = begins && registers.is_some();
     let changed = table
         .states
         .iter()
         .filter(|state| begins || before(state.config.partition) != Some(state.epoch));
     if let Some(registers) = registers {
-        registers.learn(&table);
+        registers.learn(&table, next_namespace);
         for state in changed {
             registers.configure(&state.config);
         }

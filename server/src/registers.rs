@@ -64,6 +64,7 @@ impl Inbox for Received {
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     table: &RoutingTable,
+    next_namespace: u32,
     tasks: &TaskTracker,
 ) -> Option<Arc<Registers>> {
     if let Some(registers) = shared.registers.get() {
@@ -103,7 +104,7 @@ pub(crate) fn begin(
     let _ = shared
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
-    registers.learn(table);
+    registers.learn(table, next_namespace);
     torc_driver::run(&registers, &shared.scratch, tasks, &shared.cancel, &worker);
     copier::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(

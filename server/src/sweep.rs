@@ -53,7 +53,6 @@ struct Sweeper {
     shared: Arc<Shared>,
     /// The dropped namespaces that every member knows of: the time since this node has known that,
     /// and whether it has completed a pass over its partitions.
-    /// passed over its partitions.
     since: BTreeMap<NamespaceId, (Instant, bool)>,
 }
 

@@ -17,7 +17,7 @@ impl Coordinator {
         if matches!(op.request, Request::HandOver(_)) {
             return self.finish(&op, Outcome::Refused, out);
         }
-        if now.elapsed_ms >= op.deadline_ms || self.is_hopeless(now, &op) {
+        if self.is_over(now, &mut op, out) || self.is_hopeless(now, &op) {
             return self.give_up(&op, out);
         }
         let Some(config) = self.configs.get(&op.partition).cloned() else {
@@ -194,8 +194,8 @@ impl Coordinator {
     }
 
     /// The round can no longer succeed, or took too long.
-    pub(super) fn fail_round(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
-        if now.elapsed_ms >= op.deadline_ms {
+    pub(super) fn fail_round(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
+        if self.is_over(now, &mut op, out) {
             return self.give_up(&op, out);
         }
         let pause = self.pause_ms(&op);
@@ -237,7 +237,7 @@ impl Coordinator {
     }
 
     pub(super) fn on_wake(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
-        if now.elapsed_ms >= op.deadline_ms {
+        if self.is_over(now, &mut op, out) {
             return self.give_up(&op, out);
         }
         match op.own.phase {
@@ -254,6 +254,32 @@ impl Coordinator {
             }
             Phase::InLine | Phase::Sharing => self.put_back(op),
         }
+    }
+
+    /// Whether the operation must end because its deadline has passed. If others that share its
+    /// round have more time, only its caller is answered: the round goes on until their deadlines,
+    /// so the outcome is unknown.
+    fn is_over(&self, now: Now, op: &mut RegisterOp, out: &mut Vec<Intent>) -> bool {
+        if now.elapsed_ms < op.deadline_ms {
+            return false;
+        }
+        let deadline = |(id, _): &(OpId, Ballot)| match self.table.get(*id) {
+            Some(Pending::Register(sharer)) if sharer.own.phase == Phase::Sharing => {
+                Some(sharer.deadline_ms)
+            }
+            _ => None,
+        };
+        let latest = op.own.sharers.iter().filter_map(deadline).max();
+        let Some(latest) = latest.filter(|latest| now.elapsed_ms < *latest) else {
+            return true;
+        };
+        op.deadline_ms = latest;
+        if !op.own.abandoned {
+            op.own.abandoned = true;
+            let outcome = Outcome::Unknown;
+            out.push(Intent::Done { op: op.id, outcome });
+        }
+        false
     }
 
     /// The deadline has passed, or success is impossible. If the write may have been accepted, the

@@ -213,7 +213,8 @@ struct Register {
     holds: bool,
     /// Blind writes that share its round, with their versions.
     sharers: Vec<(OpId, Ballot)>,
-    /// Whether it was abandoned and continues only for those that share its round.
+    /// Whether its caller was answered or is gone, and it continues only for those that share its
+    /// round.
     abandoned: bool,
 }
 
@@ -351,7 +352,7 @@ impl Coordinator {
     pub fn abandon(&mut self, now: Now, id: OpId, out: &mut Vec<Intent>) -> bool {
         let may_take_effect = match self.table.take(id) {
             Some(Pending::Register(op)) => {
-                let may = op.own.may_take_effect();
+                let may = op.own.may_take_effect() || !op.own.sharers.is_empty();
                 self.abandon_register(op);
                 may
             }

@@ -11,8 +11,8 @@ use torc_ring::NodeId;
 use super::Replica;
 use crate::compare::{self, Listing, RangeSum};
 use crate::{
-    Effect, Entry, KeyId, KnownPage, Locator, LogPosition, Message, Mutation, Mutations, Scanned,
-    Seq, Storage, Tag, is_collected,
+    Effect, Entry, KeyId, KnownPage, Locator, LogPosition, Lookup, Message, Mutation, Mutations,
+    Scanned, Seq, Storage, Tag, is_collected,
 };
 
 /// A read from one partition's disk.
@@ -74,7 +74,8 @@ enum Found {
         unreadable: Option<Locator>,
     },
     Answers(Vec<Message>),
-    Differences(Vec<Locator>),
+    /// The keys that differ, and whether the record here is unreadable.
+    Differences(Vec<(Locator, bool)>),
 }
 
 /// A replica's page.
@@ -169,7 +170,14 @@ impl Reading {
                 sums: vec![compare::sum_of(compare::Range::ALL, disk)],
             }]),
             What::Ranges(ref theirs) => Found::Answers(self.answers(theirs, disk)),
-            What::Listing(ref theirs) => Found::Differences(compare::differences(theirs, disk)),
+            What::Listing(ref theirs) => {
+                let different = compare::differences(theirs, disk).into_iter();
+                let differences = different.map(|at| {
+                    let rewrite = disk.get(&at) == Lookup::Unreadable;
+                    (at, rewrite)
+                });
+                Found::Differences(differences.collect())
+            }
         };
         Readout {
             epoch: self.epoch,

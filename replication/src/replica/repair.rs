@@ -9,19 +9,18 @@ use super::Replica;
 use crate::{Effect, Entry, Locator, Lookup, Message, Mutation, Seq, Storage};
 
 impl Replica {
-    /// Reconciles the keys whose copies differ.
+    /// Reconciles the keys whose copies differ; each with whether the record here is unreadable.
     pub(super) fn reconcile_all(
         &self,
         from: NodeId,
-        differences: Vec<Locator>,
+        differences: Vec<(Locator, bool)>,
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
-        for at in differences {
+        for (at, rewrite) in differences {
             if self.mutations.has(Mutation::PushUnchosen) {
                 self.push(from, &at, disk, out);
             } else {
-                let rewrite = disk.get(&at) == Lookup::Unreadable;
                 out.push(Effect::Reconcile { at, rewrite });
             }
         }

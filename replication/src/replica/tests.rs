@@ -260,6 +260,41 @@ fn a_page_that_was_read_before_a_purge_is_read_again() {
     assert_eq!(*collected, upto);
 }
 
+/// A disk of which a step must read nothing.
+struct Slow;
+
+impl Storage for Slow {
+    fn get(&self, at: &Locator) -> Lookup {
+        panic!("a step reads {at:?}")
+    }
+
+    fn scan(&self, _after: Option<KeyId>, _limit: usize) -> Scanned {
+        panic!("a step scans")
+    }
+}
+
+#[test]
+fn what_differs_from_a_peers_listing_is_read_before_the_step() {
+    let mut bench = Bench::new();
+    bench.ask(1, accept(ballot(1, 40)));
+    bench.rot();
+    let listing = crate::compare::Listing {
+        range: crate::compare::Range::ALL,
+        entries: vec![(at(), Some(ballot(1, 40)))],
+    };
+    let mut out = Vec::new();
+    bench.replica.on_list(PEER, listing, &mut out);
+    let Some(Effect::Read(reading)) = out.pop() else {
+        panic!("{out:?}");
+    };
+    let readout = Input::Read(reading.run(&bench.disk));
+    bench.replica.step(Now::default(), readout, &Slow, &mut out);
+    let [Effect::Reconcile { at: found, rewrite }] = &out[..] else {
+        panic!("{out:?}");
+    };
+    assert_eq!((found, *rewrite), (&at(), true));
+}
+
 #[test]
 fn a_message_whose_key_is_not_at_hand_is_handled_once_it_was_fetched_and_in_its_epoch_only() {
     let mut bench = Bench::new();

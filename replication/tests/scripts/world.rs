@@ -12,7 +12,7 @@
 //! | `renew [merging]` | the same replicas in the next epoch, while a merge is open or not; `tell` as above |
 //! | `eventual` | from now on, operations are those of an `eventual` namespace |
 //! | `tell n1` | tells a node the topology |
-//! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `older=2.0.n0`, `until=500` |
+//! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `older=2.0.n0`, `until=500`, `deadline=20` (milliseconds from now) |
 //! | `abandon op1` | its caller is gone |
 //! | `deliver`, `drop` | the messages in flight, once; with `from=n1`, `to=n2`, `kind=accept`, a selection of them |
 //! | `settle` | delivers until nothing is in flight; the same filters, and `among=n1/n2` |
@@ -329,7 +329,14 @@ impl World {
         Ok(())
     }
 
-    fn begin(&mut self, id: NodeId, at: Locator, request: Request, what: &str) -> Result<OpId> {
+    fn begin(
+        &mut self,
+        id: NodeId,
+        at: Locator,
+        request: Request,
+        time_ms: u64,
+        what: &str,
+    ) -> Result<OpId> {
         let op = OpId(self.operations.len() as u64 + 1);
         let what = format!("op{} {what} at n{id}", op.0);
         if matches!(request, Request::Reconcile { .. }) {
@@ -341,7 +348,7 @@ impl World {
             at,
             rules: self.rules,
             request,
-            deadline_ms: self.ms + DEADLINE_MS,
+            deadline_ms: self.ms + time_ms,
         };
         self.coordinate(id, |coordinator, now, out| {
             coordinator.start(now, op, operation, out);
@@ -359,7 +366,8 @@ impl World {
         self.reconciling.insert(op, one);
         let how = if rewrite { "repair" } else { "reconcile" };
         let what = format!("{how} {}", words::say_key(&at));
-        self.begin(id, at, Request::Reconcile { rewrite }, &what)?;
+        let request = Request::Reconcile { rewrite };
+        self.begin(id, at, request, DEADLINE_MS, &what)?;
         Ok(())
     }
 
@@ -460,6 +468,7 @@ impl World {
             Some(bound) => Condition::Older(words::ballot(bound)?),
         };
         let expires_at_ms = args.take_key("until").map(str::parse).transpose()?;
+        let time_ms = args.take_key("deadline").map(str::parse).transpose()?;
         let what;
         let (key, request) = match name {
             "put" => {
@@ -493,7 +502,8 @@ impl World {
                 (key, Request::Get)
             }
         };
-        self.begin(id, words::locator(key)?, request, &what)?;
+        let time_ms = time_ms.unwrap_or(DEADLINE_MS);
+        self.begin(id, words::locator(key)?, request, time_ms, &what)?;
         Ok(())
     }
 

@@ -64,6 +64,10 @@ fn a_dropped_namespace_loses_its_name_at_once_and_is_forgotten_when_all_have_swe
     swept(&mut topology, &[2], id);
     assert!(topology.sweeps().is_empty());
     assert_eq!(topology.routing().namespace_id(&dropped), None);
+    assert!(
+        id.number() < topology.next_namespace(),
+        "nodes tell it from one that they do not know yet"
+    );
     // A late report about a namespace that is already forgotten.
     swept(&mut topology, &[2], id);
 }

@@ -190,6 +190,13 @@ impl Topology {
         self.stored.namespaces.get(name).copied()
     }
 
+    /// The number of the next namespace. A namespace with a lower one is in the topology, or was
+    /// dropped and forgotten.
+    #[must_use]
+    pub const fn next_namespace(&self) -> u32 {
+        self.stored.next_namespace
+    }
+
     /// The dropped namespaces whose records are being deleted, and the members that have done their part.
     #[must_use]
     pub const fn sweeps(&self) -> &BTreeMap<NamespaceId, BTreeSet<NodeId>> {

@@ -82,6 +82,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         namespace_name: request.namespace,
         ahead: VecDeque::new(),
         window: if is_long { READ_AHEAD } else { 0 },
+        cursor: position.clone(),
         position,
         left: if request.limit == 0 {
             u64::MAX
@@ -152,6 +153,9 @@ struct Scan {
     /// Limit on the length of `ahead`.
     window: usize,
     position: ScanPosition,
+    /// The same for clients: it names no record of another namespace. Its token is that of
+    /// `position`.
+    cursor: ScanPosition,
     left: u64,
     local: bool,
     keys_only: bool,
@@ -162,11 +166,11 @@ struct Scan {
     sent: Instant,
 }
 
-/// Records in ring order with their matches, and the position to continue at; `None` at the end of
-/// the partition.
+/// Records in ring order with their matches, and the record to continue after; `None` at the end of
+/// the partition. Pages have the records of all namespaces.
 struct Records {
     records: Vec<(Record, Matches)>,
-    last: Option<ScanPosition>,
+    last: Option<Locator>,
 }
 
 /// A page that is being read.
@@ -298,9 +302,12 @@ impl Scan {
         let PageAhead { charge, page, .. } = reading;
         let page = page.await.map_err(|_| stopping())??;
         let end = table.partitions.end(partition).0.checked_add(1);
+        let end = end.map(|next| ScanPosition::At(Token(next)));
         let next = page
             .last
-            .or_else(|| end.map(|next| ScanPosition::At(Token(next))));
+            .as_ref()
+            .map(position_after)
+            .or_else(|| end.clone());
         if let Some(next) = &next
             && self.at_of(&table, next) == partition
             && self.window > 0
@@ -310,26 +317,41 @@ impl Scan {
             self.ahead.push_front(reading);
         }
         let from = self.position.token();
-        let (mut entries, mut last) = (Vec::new(), self.position.clone());
+        let mut entries = Vec::new();
         for (record, matches) in page.records {
             let wanted = record.namespace == self.namespace && Token::of(&record.digest) >= from;
-            if wanted && let Some(entry) = self.entry(&record, &matches) {
-                entries.push(entry);
-                self.left -= 1;
-            }
-            last = ScanPosition::After {
-                digest: record.digest,
-                key: record.key,
-            };
+            let entry = wanted.then(|| self.entry(&record, &matches)).flatten();
+            let Some(entry) = entry else { continue };
+            entries.push(entry);
+            self.left -= 1;
+            self.pass(&Locator::of(&record));
             if self.left == 0 {
-                self.position = last;
                 return Ok((entries, true, charge));
             }
         }
         self.window = (2 * self.window + 1).min(READ_AHEAD);
-        let done = next.is_none();
-        self.position = next.unwrap_or(last);
-        Ok((entries, done, charge))
+        match (&page.last, end) {
+            (Some(last), _) => self.pass(last),
+            (None, Some(end)) => self.go_to(end),
+            (None, None) => {}
+        }
+        Ok((entries, next.is_none(), charge))
+    }
+
+    /// Continues after a record. The cursor names no record of another namespace: it is the token
+    /// of such a record, unless the scan has passed an own record with that token.
+    fn pass(&mut self, last: &Locator) {
+        self.position = position_after(last);
+        if last.namespace == self.namespace {
+            self.cursor = self.position.clone();
+        } else if self.cursor.token() != self.position.token() {
+            self.cursor = ScanPosition::At(self.position.token());
+        }
+    }
+
+    fn go_to(&mut self, position: ScanPosition) {
+        self.cursor = position.clone();
+        self.position = position;
     }
 
     /// Begins to read the first pages of the following partitions, as far as this node has them and
@@ -414,7 +436,7 @@ impl Scan {
         done: bool,
         charge: Charge,
     ) -> Result<(), Gone> {
-        let cursor = self.position.to_bytes();
+        let cursor = self.cursor.to_bytes();
         let page = ScanResponse {
             entries,
             cursor,
@@ -435,7 +457,7 @@ impl Scan {
             Ok(stream) => stream,
             Err(fault) => return Ok(Err(fault)),
         };
-        let before = self.position.clone();
+        let before = self.cursor.clone();
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
             let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
@@ -455,7 +477,7 @@ impl Scan {
             };
             self.left = self.left.saturating_sub(page.entries.len() as u64);
             match ScanPosition::from_bytes(&page.cursor) {
-                Ok(position) => self.position = position,
+                Ok(position) => self.go_to(position),
                 Err(error) => return Ok(Err(error.into())),
             }
             let done = page.done || self.left == 0;
@@ -468,7 +490,7 @@ impl Scan {
                 return Ok(Ok(Step::Done));
             }
         }
-        if self.position == before {
+        if self.cursor == before {
             // The other node no longer leads the partition, or does not lead it yet: look again.
             let message = "the scan's next partition is changing hands: try again";
             return Ok(Err(Fault::new(Reason::StaleEpoch, message)));
@@ -481,7 +503,7 @@ impl Scan {
         let request = ScanRequest {
             generation: generation.unwrap_or(0),
             namespace: self.namespace_name.clone(),
-            after: self.position.to_bytes(),
+            after: self.cursor.to_bytes(),
             limit: if self.left == u64::MAX { 0 } else { self.left },
             local: true,
             keys_only: self.keys_only,
@@ -526,7 +548,7 @@ impl PageReader {
     async fn searched(
         &self,
         records: Vec<Record>,
-        last: Option<ScanPosition>,
+        last: Option<Locator>,
     ) -> Result<Records, Fault> {
         let records = match &self.search {
             Some(search) if !records.is_empty() => {
@@ -546,7 +568,7 @@ impl PageReader {
         &self,
         partition: Partition,
         after: Option<&Cursor>,
-    ) -> Result<Option<(Vec<Record>, Option<ScanPosition>)>, Fault> {
+    ) -> Result<Option<(Vec<Record>, Option<Locator>)>, Fault> {
         let Some(search) = &self.search else {
             return Ok(None);
         };
@@ -558,7 +580,7 @@ impl PageReader {
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list_filtered(partition, after.map(key_id), page, deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
-        Ok(listed.map(|found| (found.records, found.next.map(position_after))))
+        Ok(listed.map(|found| (found.records, found.next)))
     }
 
     /// The cursor that a page follows; `None` at the beginning of the partition. For a position
@@ -592,12 +614,12 @@ impl PageReader {
         &self,
         partition: Partition,
         after: Option<Cursor>,
-    ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
+    ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
         let registers = self.shared.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list(partition, after.as_ref().map(key_id), deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
-        Ok((listed.records, listed.next.map(position_after)))
+        Ok((listed.records, listed.next))
     }
 
     /// The next records of a generation; every replica holds all of them.
@@ -605,11 +627,12 @@ impl PageReader {
         &self,
         partition: Partition,
         after: Option<Cursor>,
-    ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
+    ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
         let registers = self.shared.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
-        let last = page.next.map(|at| ScanPosition::After {
+        let last = page.next.map(|at| Locator {
+            namespace: at.namespace,
             digest: at.digest,
             key: at.key,
         });
@@ -624,10 +647,10 @@ fn key_id(at: &Cursor) -> KeyId {
     }
 }
 
-fn position_after(at: Locator) -> ScanPosition {
+fn position_after(at: &Locator) -> ScanPosition {
     ScanPosition::After {
         digest: at.digest,
-        key: at.key,
+        key: at.key.clone(),
     }
 }
 

@@ -2,12 +2,15 @@
 //! them: real nodes, real sockets.
 
 use crate::common::{Servers, entries_of, settings, until, value_of};
+use bytes::Bytes;
+use futures::StreamExt as _;
 use torc_proto::v1::{
     CreateNamespaceRequest, DropNamespaceRequest, ExplainRequest, GetRequest, NamespaceMode,
-    PartitionState, PutRequest,
+    PartitionState, PutRequest, ScanRequest, ScanResponse,
 };
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, ScanPosition};
 use torc_server::Node;
+use torc_server::config::RawSettings;
 
 const KEYS: usize = 40;
 /// Partitions of a layer.
@@ -191,4 +194,73 @@ async fn a_dropped_namespace_answers_nobody_and_its_records_are_deleted() {
     })
     .await;
     check(&servers, &["default"]).await;
+}
+
+/// The messages of a scan without values, from a cursor on.
+async fn scan(servers: &Servers, namespace: &str, after: Bytes) -> Vec<ScanResponse> {
+    let request = ScanRequest {
+        namespace: namespace.to_owned(),
+        after,
+        keys_only: true,
+        ..ScanRequest::default()
+    };
+    let pages = servers.kv(0).await.scan(request).await.unwrap();
+    let pages = pages.into_inner().map(Result::unwrap);
+    pages.collect().await
+}
+
+fn keys_of(pages: &[ScanResponse]) -> Vec<Bytes> {
+    let entries = pages.iter().flat_map(|page| &page.entries);
+    entries.map(|entry| entry.key.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cursor_names_no_key_of_another_namespace_and_the_scan_continues_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = RawSettings {
+        bootstrap: Some(true),
+        partitions: Some(1),
+        replicas: Some(1),
+        ..settings(dir.path().to_owned())
+    };
+    let nodes = vec![Node::start(settings.check().unwrap()).await.unwrap()];
+    let servers = Servers { nodes, dir };
+    servers.formed().await;
+    let other = CreateNamespaceRequest {
+        name: "other".to_owned(),
+        ..CreateNamespaceRequest::default()
+    };
+    let created = servers.cluster(0).await.create_namespace(other).await;
+    created.unwrap();
+    // A page of the store has about three values.
+    let value = Bytes::from(vec![b'v'; 400 << 10]);
+    for number in 0..24 {
+        for namespace in ["default", "other"] {
+            let key = format!("{namespace} {number}");
+            put(&servers, 0, namespace, &key).await;
+            let request = PutRequest {
+                namespace: namespace.to_owned(),
+                key: key.into(),
+                value: value.clone(),
+                ..PutRequest::default()
+            };
+            servers.kv(0).await.put(request).await.unwrap();
+        }
+    }
+    for (namespace, prefix) in [("default", "default "), ("other", "other ")] {
+        let pages = scan(&servers, namespace, Bytes::new()).await;
+        let keys = keys_of(&pages);
+        assert_eq!(keys.len(), 24, "{namespace}");
+        let mut read = 0;
+        for page in &pages {
+            read += page.entries.len();
+            if let ScanPosition::After { key, .. } = ScanPosition::from_bytes(&page.cursor).unwrap()
+            {
+                assert!(key.as_bytes().starts_with(prefix.as_bytes()), "{key:?}");
+            }
+            let rest = scan(&servers, namespace, page.cursor.clone()).await;
+            assert_eq!(keys_of(&rest), keys[read..], "{namespace} after {read}");
+        }
+        assert!(pages.len() > 6, "{} pages", pages.len());
+    }
 }
