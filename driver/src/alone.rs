@@ -129,3 +129,49 @@ impl Registers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rig::{HERE, ME, Rig, record};
+    use torc_record::Epoch;
+    use torc_replication::{Condition, Config, Locator};
+
+    #[tokio::test]
+    async fn a_get_that_memory_cannot_answer_keeps_its_place_before_a_put_of_the_key() {
+        let mut rig = Rig::start(|_| {});
+        let config = Config::founded(HERE, Epoch(1), &[ME]);
+        rig.adopt(&Arc::new(config)).await;
+        let registers = Arc::clone(&rig.registers);
+        let wanted = |request| Wanted {
+            partition: HERE,
+            at: Locator::of(&record(7, Vec::new())),
+            rules: Rules::Linearizable,
+            request,
+            deadline: Instant::now() + Duration::from_secs(60),
+            trace: None,
+        };
+        let put = |expires_at_ms| {
+            wanted(Request::Put {
+                value: "v".into(),
+                expires_at_ms,
+                condition: Condition::None,
+            })
+        };
+        // An expired value must become absent for all readers first.
+        rig.during(registers.operate(put(Some(1)))).await;
+        let batch = vec![wanted(Request::Get), put(None)];
+        let outcomes = rig.during(registers.operate_many(batch)).await;
+        assert!(
+            matches!(outcomes[0], Ok(Outcome::Absent { .. })),
+            "{outcomes:?}"
+        );
+        assert!(
+            matches!(outcomes[1], Ok(Outcome::Written { .. })),
+            "{outcomes:?}"
+        );
+    }
+}
