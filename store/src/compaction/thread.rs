@@ -364,8 +364,12 @@ fn publish(shared: &Shared, done: &[Done<'_>], outputs: &[Arc<Slice>]) -> Result
             let Some(sealed) = change.sealed.get(&job.partition) else {
                 continue;
             };
+            let swept = match (job.kind, &job.inputs[..]) {
+                (Kind::Copy, [one]) => one.swept(),
+                _ => job.watermark,
+            };
             for output in outputs {
-                output.note_swept(job.watermark);
+                output.note_swept(swept);
             }
             let is_installed = shared.table.install_compacted(&Compacted {
                 partition: job.partition,

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use torc_record::Ballot;
+use torc_record::{Ballot, Digest};
 use torc_ring::Partition;
 
 use super::{Damaged, MergedSlices, PartitionTable, Shard, newest_readable};
@@ -130,7 +130,7 @@ impl PartitionTable {
             }
             let (slices, watermark) = (Arc::clone(&shard.slices), shard.facts.watermark);
             drop(shard);
-            let beneath = hidden_in(&slices, watermark);
+            let (beneath, digests) = hidden_in(&slices, watermark);
             let mut shard = lock.write();
             if !Arc::ptr_eq(&slices, &shard.slices) || shard.facts.watermark != watermark {
                 continue;
@@ -138,7 +138,8 @@ impl PartitionTable {
             let mut hidden = beneath;
             for slot in shard.memtable.after(None) {
                 // Collected or not, this version replaces the one beneath it in the sums.
-                let sealed = (beneath.records > 0)
+                let is_beneath = digests.binary_search(&slot.packed.digest()).is_ok();
+                let sealed = is_beneath
                     .then(|| newest_readable(&slices, &slot.packed.position()))
                     .flatten();
                 if let Some(sealed) = sealed.filter(|sealed| sealed.is_collected(watermark)) {
@@ -154,19 +155,21 @@ impl PartitionTable {
     }
 }
 
-/// The sum of the slices' newest versions that a collection hides. Ignores unreadable records.
-fn hidden_in(slices: &[Arc<Slice>], watermark: Ballot) -> PartitionSummary {
-    let mut hidden = PartitionSummary::default();
+/// The sum of the slices' newest versions that a collection hides, and their digests in order.
+/// Ignores unreadable records.
+fn hidden_in(slices: &[Arc<Slice>], watermark: Ballot) -> (PartitionSummary, Vec<Digest>) {
+    let (mut hidden, mut digests) = (PartitionSummary::default(), Vec::new());
     if !slices.iter().any(|slice| slice.may_be_collected()) {
-        return hidden;
+        return (hidden, digests);
     }
     let Ok(mut records) = MergedSlices::after(slices.iter(), None, Damaged::LeaveOut) else {
-        return hidden;
+        return (hidden, digests);
     };
     while let Ok(Some(packed)) = records.next() {
         if packed.is_collected(watermark) {
             hidden.add(&packed);
+            digests.push(packed.digest());
         }
     }
-    hidden
+    (hidden, digests)
 }

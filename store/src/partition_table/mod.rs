@@ -12,9 +12,10 @@
 //!   Both include collected records that are still stored; see [`collected`].
 //! * Slices of generations are separate (`generations`): they have no memtable and are in no sum,
 //!   no scan and no compaction. A generation has one slice in each partition where it has keys.
-//! * No lock is held while a file is read, except to publish slices to a partition whose memtable
-//!   already has records (on a new replica). None is held across more than [`RECORDS_PER_LOCK`]
-//!   records, and none while records are unpacked.
+//! * No lock is held while a file is read, with three exceptions: to publish slices to a partition
+//!   whose memtable already has records (on a new replica), to replace damaged slices, and, after a
+//!   purge, to look up collected versions beneath records of the memtable. None is held across more
+//!   than [`RECORDS_PER_LOCK`] records, and none while records are unpacked.
 //!
 //! RAM per record of the memtable in addition to its packed bytes (a head of 44 bytes): 16 for the
 //! reference counts, about 8 for the allocator, about 35 for its slot.

@@ -3,11 +3,11 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::common::{block_on, get, open, partition_of, put};
+use crate::common::{apply, block_on, get, open, partition_of, put, tombstone};
 use crate::{open_with, write};
 use torc_ring::Partition;
-use torc_store::Store;
 use torc_store::testing::{Call, CrashFs};
+use torc_store::{PartitionBatch, Store};
 
 #[test]
 fn flushes_happen_by_themselves_when_enough_log_has_gathered() {
@@ -95,6 +95,32 @@ fn a_partition_that_is_held_is_not_compacted() {
     while count(home) > 2 {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_slice_that_was_only_copied_is_still_searched_for_collected_records() {
+    let fs = CrashFs::new();
+    let (kept, dropped) = (tombstone(1, 2), put(2, 1, vec![7; 10_000]));
+    let home = partition_of(&kept);
+    let (store, _) = open(&fs).unwrap();
+    block_on(store.write_batch(vec![kept.clone(), dropped.clone()])).unwrap();
+    block_on(store.flush()).unwrap();
+    let batch = PartitionBatch {
+        purge: Some(kept.ballot),
+        ..PartitionBatch::default()
+    };
+    apply(&store, home, batch).unwrap();
+    // Most of the segment is free then.
+    block_on(store.drop_partition(partition_of(&dropped))).unwrap();
+    block_on(store.close()).unwrap();
+    let store = open_with(&fs, |options| options.auto_compact = true);
+    block_on(store.flush()).unwrap();
+    while store.stats().compactions == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(count(&store, home), 1, "it was copied");
+    block_on(store.compact()).unwrap();
+    assert_eq!(count(&store, home), 0);
 }
 
 /// Leaves two slices in each of these partitions.
