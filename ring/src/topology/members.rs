@@ -21,13 +21,16 @@ impl Topology {
                 slot: member.slot,
             });
         }
-        self.check_free(None, &new.address, &new.peer_address)?;
+        self.check_free(&new.address, &new.peer_address)?;
         let node = self.stored.admit(new, MemberState::Joining)?;
         self.advance_epoch();
         let slot = self.stored.members[&node].slot;
         Ok(Outcome::Enrolled { node, slot })
     }
 
+    /// Another member may still have the address: members that exchange addresses report them one
+    /// after the other. Requests name their recipient, so until then a shared address reaches only
+    /// one of them and is never mistaken for the other.
     pub(super) fn relocate(
         &mut self,
         node: NodeId,
@@ -35,7 +38,6 @@ impl Topology {
         peer_address: String,
         http_address: String,
     ) -> Result<Outcome, TopologyError> {
-        self.check_free(Some(node), &address, &peer_address)?;
         let member = self
             .stored
             .members
@@ -56,15 +58,9 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Refuses an address that another member than `me` uses.
-    fn check_free(
-        &self,
-        me: Option<NodeId>,
-        address: &str,
-        peer_address: &str,
-    ) -> Result<(), TopologyError> {
-        let others = self.stored.members.iter().filter(|it| Some(*it.0) != me);
-        for (_, Member { identity, .. }) in others {
+    /// Refuses an address that a member has.
+    fn check_free(&self, address: &str, peer_address: &str) -> Result<(), TopologyError> {
+        for Member { identity, .. } in self.stored.members.values() {
             let pairs = [
                 (&identity.address, address),
                 (&identity.peer_address, peer_address),

@@ -399,7 +399,7 @@ fn the_last_holder_cannot_leave() {
 }
 
 #[test]
-fn an_address_belongs_to_one_member() {
+fn a_newcomer_brings_an_address_of_its_own() {
     let mut topology = founded(2);
     let taken = member(1).address;
     let stranger = NewMember {
@@ -431,8 +431,6 @@ fn an_address_belongs_to_one_member() {
         http_address: String::new(),
     };
     let (own, own_peer) = (member(2).address, member(2).peer_address);
-    assert!(topology.apply(relocate(&taken, &own_peer)).is_err());
-    assert!(topology.apply(relocate(&own, &peer_taken)).is_err());
     // It stays in the topology, so it must not be of any length.
     let long = format!("{}:7500", "x".repeat(256));
     for (address, peer_address) in [(&long, &own_peer), (&own, &long), (&own, &String::new())] {
@@ -445,6 +443,33 @@ fn an_address_belongs_to_one_member() {
     topology.apply(relocate(&own, "elsewhere:7500")).unwrap();
     let moved = &topology.members()[&NodeId(2)].identity;
     assert_eq!(moved.peer_address, "elsewhere:7500");
+}
+
+#[test]
+fn two_members_exchange_their_addresses_one_after_the_other() {
+    let mut topology = founded(2);
+    for (node, of) in [(1, 2), (2, 1)] {
+        let new = member(of);
+        let relocate = Command::Relocate {
+            node: NodeId(node),
+            address: new.address,
+            peer_address: new.peer_address,
+            http_address: new.http_address,
+        };
+        assert_eq!(topology.apply(relocate), Ok(Outcome::Done));
+    }
+    for (node, of) in [(1, 2), (2, 1)] {
+        let identity = &topology.members()[&NodeId(node)].identity;
+        let (now, new) = (
+            (
+                &identity.address,
+                &identity.peer_address,
+                &identity.http_address,
+            ),
+            member(of),
+        );
+        assert_eq!(now, (&new.address, &new.peer_address, &new.http_address));
+    }
 }
 
 #[test]
