@@ -10,8 +10,8 @@ use super::{
     LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum,
     SliceTrace, SliceVerdict, Stage, Transition,
 };
-use crate::Error;
 use crate::answers::moment;
+use crate::{Error, ErrorKind};
 
 pub(super) type Checked<T> = Result<T, WireError>;
 
@@ -50,6 +50,9 @@ impl Transition {
 impl Change {
     /// `commits`: whether the request was for more than a plan.
     pub(crate) fn from_wire(wire: v1::ChangeResponse, commits: bool) -> Result<Self, Error> {
+        if !wire.deferred.is_empty() {
+            return Err(Error::new(ErrorKind::Refused, wire.deferred));
+        }
         let plan = wire.plan.ok_or(missing("plan")).and_then(plan);
         Ok(Self {
             plan: plan.map_err(|error| Error::malformed(error, commits))?,
@@ -356,7 +359,6 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
 
     fn wire_member() -> v1::Member {
         v1::Member {
@@ -541,11 +543,25 @@ mod tests {
         };
         let wire = v1::ChangeResponse {
             plan: Some(plan),
-            transition: 0,
+            ..Default::default()
         };
         let change = Change::from_wire(wire, false).unwrap();
         assert_eq!((change.plan.node, change.transition), (None, None));
         assert_eq!(change.plan.replicas_after, None);
+    }
+
+    #[test]
+    fn a_change_that_has_not_begun_is_refused_in_the_words_of_the_node() {
+        let wire = v1::ChangeResponse {
+            deferred: "declared node 3 dead: repeat this command".into(),
+            ..Default::default()
+        };
+        let refused = Change::from_wire(wire, true).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Refused);
+        assert!(
+            refused.to_string().contains("repeat this command"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -200,6 +200,7 @@ impl Cluster for Service {
                 ..Default::default()
             }),
             transition: if asked.plan_only { 0 } else { 7 },
+            ..Default::default()
         };
         self.0.serve("join", || Ok(change)).await
     }
@@ -224,6 +225,7 @@ impl Cluster for Service {
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
                 transition: if asked.plan_only { 0 } else { 8 },
+                ..Default::default()
             })
         };
         self.0.serve("leave", work).await
@@ -242,6 +244,7 @@ impl Cluster for Service {
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
                 transition: if asked.plan_only { 0 } else { 9 },
+                ..Default::default()
             })
         };
         self.0.serve("replace", work).await
@@ -264,6 +267,7 @@ impl Cluster for Service {
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
                 transition: if asked.plan_only { 0 } else { 11 },
+                ..Default::default()
             })
         };
         self.0.serve("alter_namespace", work).await
@@ -281,6 +285,7 @@ impl Cluster for Service {
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
                 transition: if asked.plan_only { 0 } else { 10 },
+                ..Default::default()
             })
         };
         self.0.serve("reweight", work).await

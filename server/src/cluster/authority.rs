@@ -95,17 +95,21 @@ pub(super) async fn rotate(
             rotation: number()?,
         }),
     };
-    if let Some(command) = command {
-        match shared.group.propose(command, deadline).await {
-            // Another caller began a rotation at the same time; its rotation serves as well.
-            Err(GroupError::Refused(TopologyError::Rotating)) => {}
-            done => {
-                done?;
-            }
+    let Some(command) = command else {
+        return show(shared, deadline).await;
+    };
+    match shared.group.propose(command, deadline).await {
+        // Another caller began a rotation at the same time; its rotation serves as well.
+        Err(GroupError::Refused(TopologyError::Rotating)) => {}
+        done => {
+            done?;
         }
-        all_heard(shared, HEAR_TIME, deadline).await?;
     }
-    show(shared, deadline).await
+    let shown = async {
+        all_heard(shared, HEAR_TIME, deadline).await?;
+        show(shared, deadline).await
+    };
+    shown.await.map_err(Fault::after_change)
 }
 
 /// Creates the new authority. Its key stays on this node until members ask for it.

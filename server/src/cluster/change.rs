@@ -133,7 +133,9 @@ impl Coming {
                 ..plan
             }));
         }
-        write_off_at_once(shared, &topology, &requested, deadline).await?;
+        if let Some(answer) = write_off_at_once(shared, &topology, &requested, deadline).await? {
+            return Ok(answer);
+        }
         rehearse(&rehearsal, &requested)?;
         let outcome = shared
             .group
@@ -185,7 +187,9 @@ pub(super) async fn leave(
         let (plan, _) = describe(shared, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    write_off_at_once(shared, &topology, &requested, deadline).await?;
+    if let Some(answer) = write_off_at_once(shared, &topology, &requested, deadline).await? {
+        return Ok(answer);
+    }
     rehearse(&topology, &requested)?;
     let member = topology.members().get(&node);
     if !request.dead && member.is_some_and(|member| member.state != MemberState::Joining) {
@@ -309,7 +313,8 @@ pub(super) async fn abort(
         at_ms: unix_ms(),
     };
     shared.group.propose(command, deadline).await?;
-    let topology = shared.group.read_current(deadline).await?;
+    let read = shared.group.read_current(deadline).await;
+    let topology = read.map_err(|error| Fault::from(error).after_change())?;
     let both = [topology.transition(), topology.last_transition()];
     let aborted = both.into_iter().flatten().find(|it| it.id == number);
     Ok(AbortResponse {
@@ -334,10 +339,12 @@ async fn begin(
             .await;
         match begun {
             Ok(Outcome::Begun { transition }) => {
-                declare_dead(shared, &requested, deadline).await?;
+                let declared = declare_dead(shared, &requested, deadline).await;
+                declared.map_err(Fault::after_change)?;
                 return Ok(ChangeResponse {
                     plan: Some(plan),
                     transition,
+                    deferred: String::new(),
                 });
             }
             Ok(_) => {
@@ -370,6 +377,7 @@ async fn under_way(
     Ok(Some(ChangeResponse {
         plan: Some(plan_outline(topology, requested)),
         transition: running.id,
+        deferred: String::new(),
     }))
 }
 
@@ -393,25 +401,28 @@ async fn declare_dead(
 }
 
 /// Writes the node off without waiting for the running change, which may itself be waiting for that
-/// node.
+/// node. Returns the answer then: the requested change has not begun.
 async fn write_off_at_once(
     shared: &Shared,
     topology: &Topology,
     requested: &RequestedChange,
     deadline: Instant,
-) -> Result<(), Fault> {
+) -> Result<Option<ChangeResponse>, Fault> {
     let (Some(node), true, Some(running)) =
         (requested.dead, requested.force, topology.transition())
     else {
-        return Ok(());
+        return Ok(None);
     };
     declare_dead(shared, requested, deadline).await?;
-    let message = format!(
+    let deferred = format!(
         "declared node {node} dead: no partition waits for it any more. Transition {} continues \
          without it: repeat this command when it has ended",
         running.id
     );
-    Err(Fault::new(Reason::Refused, message))
+    Ok(Some(ChangeResponse {
+        deferred,
+        ..nothing_to_do(topology, requested)
+    }))
 }
 
 async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
@@ -439,6 +450,7 @@ fn only_planned(plan: torc_proto::v1::Plan) -> ChangeResponse {
     ChangeResponse {
         plan: Some(plan),
         transition: 0,
+        deferred: String::new(),
     }
 }
 

@@ -46,7 +46,8 @@ pub(super) async fn create(
     let name = new.name.clone();
     let command = Command::CreateNamespace(new);
     shared.group.propose(command, deadline).await?;
-    let table = all_heard(shared, HEAR_TIME, deadline).await?;
+    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    let table = heard.map_err(Fault::after_change)?;
     let namespace = table.namespaces.get(&name);
     Ok(CreateNamespaceResponse {
         namespace: namespace.map(|namespace| namespace_to_wire(&name, *namespace)),
@@ -89,8 +90,11 @@ pub(super) async fn raise_epoch(
             above,
         };
         shared.group.propose(command, deadline).await?;
-        let unheard = generation::heard(shared, &namespace, false, deadline).await?;
-        let topology = shared.group.read_current(deadline).await?;
+        let heard = async {
+            let unheard = generation::heard(shared, &namespace, false, deadline).await?;
+            Ok((unheard, shared.group.read_current(deadline).await?))
+        };
+        let (unheard, topology) = heard.await.map_err(Fault::after_change)?;
         // One command raises it by a limited number of epochs, and the next only once all members are there.
         if !unheard.is_empty() || topology.is_above(&namespace, above) {
             let unheard = unheard.into_iter().map(|node| node.0).collect();

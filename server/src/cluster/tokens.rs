@@ -44,7 +44,8 @@ pub(crate) async fn create(
         token: token.clone(),
     };
     shared.group.propose(command, deadline).await?;
-    all_heard(shared, HEAR_TIME, deadline).await?;
+    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    heard.map_err(Fault::after_change)?;
     Ok(CreateTokenResponse {
         token: Some(to_wire(bearer.id(), &token)),
         bearer: bearer.reveal(),
@@ -137,6 +138,7 @@ pub(super) async fn revoke(
     })?;
     let command = Command::RevokeBearerToken { id };
     shared.group.propose(command, deadline).await?;
-    all_heard(shared, HEAR_TIME, deadline).await?;
+    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    heard.map_err(Fault::after_change)?;
     Ok(RevokeTokenResponse {})
 }
