@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
+use torc_ring::NodeId;
 use torc_ring::topology::{Bearer, BearerId, Role, Roles, Scope};
 use torc_tls::{JoinToken, PinnedToken};
 
@@ -220,19 +221,21 @@ impl Client {
             .ok_or_else(|| Error::malformed("a token", false))
     }
 
-    /// Revokes a bearer token. When this returns, every member that answers refuses it and has
-    /// closed what it opened; other members do so within five seconds of learning of it. Repeating
-    /// it is harmless, and so is an unknown id.
+    /// Revokes a bearer token. Returns once every member refuses it and has closed what it opened,
+    /// or after five seconds, with the members that may still accept it: they do not respond, or
+    /// are cut off from the topology group, and refuse it when they learn of it. Repeating it is
+    /// harmless, and so is an unknown id.
     ///
     /// # Errors
     /// As [`Client::status`].
-    pub async fn revoke_token(&self, id: BearerId) -> Result<(), Error> {
+    pub async fn revoke_token(&self, id: BearerId) -> Result<Vec<NodeId>, Error> {
         let sending = |channel, budget| async move {
             let mut client = ClusterClient::new(channel);
             let message = v1::RevokeTokenRequest { id: id.to_string() };
             client.revoke_token(request(message, budget)).await
         };
         // Revoking twice changes nothing.
-        self.call(Nature::Read).on_any(sending).await.map(drop)
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Ok(answer.unheard.into_iter().map(NodeId).collect())
     }
 }

@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | key not found |
 //! | 2 | usage: the command line, a local file, or a malformed line of it |
-//! | 3 | unavailable: no node that could do it was reached in time; nothing changed |
+//! | 3 | unavailable: no node that could do it was reached in time, and nothing changed; or not every node has done it |
 //! | 4 | a condition was not met, `doctor` found something wrong, or a backup or generation is missing or damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
 //! | 6 | refused: limits, the state of the cluster, or missing permission; nothing changed |
@@ -17,7 +17,7 @@ use std::io;
 use std::path::Path;
 
 use torc_backup::BackupError;
-use torc_client::{ErrorKind, NodeId};
+use torc_client::{BearerId, ErrorKind, NodeId};
 use torc_objects::ObjectError;
 use torc_tls::IntroductionError;
 
@@ -92,6 +92,11 @@ pub(crate) enum Failure {
          it dead for good with `--dead`"
     )]
     NotDeclaredDead { node: NodeId, address: String },
+    #[error(
+        "the token {id} is revoked, but {nodes} has not confirmed it and may accept it until it \
+         reaches the topology group: repeat the command, or stop what does not confirm"
+    )]
+    StillAccepted { id: BearerId, nodes: String },
     #[error("{missing} of {asked} nodes failed or are not done yet")]
     NotEverywhere {
         /// Nodes that failed or are not done yet.
@@ -165,6 +170,7 @@ impl Failure {
             },
             Self::LostSight { .. }
             | Self::NotEverywhere { .. }
+            | Self::StillAccepted { .. }
             | Self::NoHistory
             | Self::Kubernetes(_)
             | Self::NodeEnded(_) => Code::Unavailable,

@@ -11,6 +11,7 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
+use crate::text;
 
 /// Create, list or revoke tokens, which identify clients without certificates or let nodes join
 ///
@@ -30,8 +31,9 @@ enum Action {
     List,
     /// Revoke a token. Within five seconds, nodes refuse it and close what it opened.
     ///
-    /// Repeating the command is harmless. A node that is cut off from the others learns of it when
-    /// it reconnects.
+    /// Repeating the command is harmless. If a node has not confirmed it after five seconds, as when
+    /// it is cut off from the others, the command names it and exits with 3: the node may accept the
+    /// token until it reconnects.
     Revoke {
         /// Id of the token: its part before the dot, as `list` shows it.
         #[arg(value_name = "ID", value_parser = id)]
@@ -104,13 +106,19 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             out.line(table(&tokens))
         }
         Action::Revoke { id } => {
-            global.client()?.revoke_token(id).await?;
+            let unheard = global.client()?.revoke_token(id).await?;
             if global.json() {
-                return out.json(&serde_json::json!({ "id": id.to_string() }));
+                let id = id.to_string();
+                out.json(&serde_json::json!({ "id": id, "unheard": unheard }))?;
             }
-            out.line(format_args!(
-                "every node that responds now refuses the token {id}"
-            ))
+            if !unheard.is_empty() {
+                let nodes = text::nodes(&unheard);
+                return Err(Failure::StillAccepted { id, nodes });
+            }
+            if global.json() {
+                return Ok(());
+            }
+            out.line(format_args!("every node now refuses the token {id}"))
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn create(
     let command = Command::CreateNamespace(new);
     shared.group.propose(command, deadline).await?;
     let heard = all_heard(shared, HEAR_TIME, deadline).await;
-    let table = heard.map_err(Fault::after_change)?;
+    let (table, _) = heard.map_err(Fault::after_change)?;
     let namespace = table.namespaces.get(&name);
     Ok(CreateNamespaceResponse {
         namespace: namespace.map(|namespace| namespace_to_wire(&name, *namespace)),
@@ -104,19 +104,22 @@ pub(super) async fn raise_epoch(
 }
 
 /// Waits until every member has adopted the topology committed before the call, at most for `time`.
-/// Does not wait for members that do not answer: they learn of it when they are back.
+/// Does not wait for members that do not answer: they learn of it when they are back. Returns the
+/// topology, and the members that may not have adopted it.
 pub(super) async fn all_heard(
     shared: &Shared,
     time: Duration,
     deadline: Instant,
-) -> Result<RoutingTable, Fault> {
+) -> Result<(RoutingTable, Vec<NodeId>), Fault> {
     let table = shared.group.read_current(deadline).await?.routing();
-    let members = table.members.keys();
-    let hearing = members.map(|id| heard(shared, *id, table.epoch));
     let until = deadline.min(Instant::now() + time);
-    // Does not wait for slower members.
-    let _ = tokio::time::timeout_at(until.into(), join_all(hearing)).await;
-    Ok(table)
+    let hearing = table.members.keys().map(async |id| {
+        let hearing = heard(shared, *id, table.epoch);
+        let heard = tokio::time::timeout_at(until.into(), hearing).await;
+        (!heard.unwrap_or(false)).then_some(*id)
+    });
+    let unheard = join_all(hearing).await.into_iter().flatten().collect();
+    Ok((table, unheard))
 }
 
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
@@ -136,8 +139,8 @@ fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceErr
     })
 }
 
-/// Waits until a member has adopted this epoch or a later one, or does not answer.
-async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) {
+/// Waits until a member has adopted this epoch or a later one. Returns false if it does not answer.
+async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) -> bool {
     loop {
         let adopted = if shared.identity.node() == Some(node) {
             shared.routing().map(|table| table.epoch)
@@ -147,7 +150,7 @@ async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) {
         };
         match adopted {
             Ok(adopted) if adopted < epoch => tokio::time::sleep(ASK_AGAIN).await,
-            _ => return,
+            adopted => return adopted.is_ok(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Bearer tokens with real nodes: what they allow, and that everything they opened ends with them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
@@ -12,8 +13,8 @@ use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
 use torc_proto::v1::{
     BatchPutRequest, CreateNamespaceRequest, CreateTokenRequest, DeleteRequest, GetRequest,
-    GetTopologyRequest, ListTokensRequest, PutRequest, PutResult, ScanRequest, SessionRequest,
-    SketchKeysRequest, SketchedNamespace, put_result,
+    GetTopologyRequest, ListTokensRequest, PutRequest, PutResult, RevokeTokenRequest, ScanRequest,
+    SessionRequest, SketchKeysRequest, SketchedNamespace, put_result,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -27,7 +28,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::common::office::{Office, browser, channel, http_lines, with_token};
-use crate::common::until;
+use crate::common::{Servers, until};
 
 /// Three nodes, one of which votes from the start; namespaces `sessions` and `urls`.
 async fn cluster(office: &Office) -> (Vec<Node>, tempfile::TempDir) {
@@ -97,6 +98,59 @@ fn scan(namespace: &str) -> ScanRequest {
 }
 
 const DENIED: Code = Code::PermissionDenied;
+
+/// Node 3 responds, but the topology group does not reach it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocation_names_the_nodes_that_have_not_heard_of_it() {
+    let office = Office::new();
+    let files = office.issue("node", "torc://any/node/any");
+    let secure = |settings| RawSettings {
+        tls_cert: Some(files.certificate.clone()),
+        tls_key: Some(files.key.clone()),
+        tls_ca: Some(files.authorities.clone()),
+        ..settings
+    };
+    let servers = Servers::start_with(tempfile::tempdir().unwrap(), secure).await;
+    let token = office
+        .token(&servers.nodes[0], "writer", &["write"], &[])
+        .await;
+    let id = token.split('.').next().unwrap().to_owned();
+    let cut = r#"{"group_drop_to": [3]}"#;
+    for (index, faults) in [cut, cut, r#"{"group_drop_to": [1, 2]}"#]
+        .into_iter()
+        .enumerate()
+    {
+        servers.link_faults(index, faults);
+    }
+    // The files are read every 100 ms.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut admin = office.admin(&servers.nodes[0]).await;
+    let mut revoke = async || {
+        let revoked = admin.revoke_token(RevokeTokenRequest { id: id.clone() });
+        revoked.await.map(|answer| answer.into_inner().unheard)
+    };
+    until("the others have a leader", async || {
+        revoke().await.is_ok_and(|unheard| unheard == [3])
+    })
+    .await;
+    let get = GetRequest {
+        key: "k".into(),
+        ..GetRequest::default()
+    };
+    let mut kv = KvClient::new(channel(&servers.nodes[1], &office.nobody()).await);
+    let refused = kv.get(with_token(get, &token)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    for index in 0..3 {
+        servers.link_faults(index, "{}");
+    }
+    until("all have heard", async || {
+        revoke().await.is_ok_and(|unheard| unheard.is_empty())
+    })
+    .await;
+    for node in servers.nodes {
+        node.stop().await.unwrap();
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scope_bounds_every_way_to_a_key() {
