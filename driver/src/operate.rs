@@ -147,8 +147,8 @@ impl Registers {
         LongValues::permits_of(bytes)
     }
 
-    /// Runs operations on keys and returns their outcomes in the same order. Operations on the same
-    /// key run one after another, in this order.
+    /// Runs operations on keys and returns their outcomes in the same order. Writes of the same key
+    /// take effect in this order.
     ///
     /// Long values are read only as far as there is room for them.
     pub async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {

@@ -25,7 +25,7 @@ use super::Replica;
 use super::collect::further;
 use crate::{
     Batch, Config, Effect, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation, Seq,
-    Storage, Tag,
+    Storage, Tag, is_collected,
 };
 
 #[derive(Debug)]
@@ -209,6 +209,9 @@ impl Replica {
             last = last.max(register.seq);
             match register.lookup {
                 Lookup::Found(found) if !record.supersedes(&found) => {}
+                // Collected here, and not yet at the source. A reconciliation would change nothing.
+                Lookup::Absent
+                    if is_collected(record.ballot, &record.state, self.meta.collected) => {}
                 lookup => {
                     equal = false;
                     let rewrite = lookup == Lookup::Unreadable;

@@ -39,8 +39,8 @@ pub(super) async fn one<I: Item>(
     answer.unwrap_or_else(|| Err(lost()))
 }
 
-/// Runs all items; returns the answers in the same order. Items with the same key run one after
-/// another, in this order.
+/// Runs all items; returns the answers in the same order. Writes of the same key take effect in this
+/// order.
 pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: &[I],
