@@ -91,6 +91,9 @@ pub struct GroupOptions {
     pub incarnation: Incarnation,
     /// This start of the data directory.
     pub boot: Boot,
+    /// Where other nodes reach this one, `host:port`. Other members use it while the topology has
+    /// another address. Empty: this node does not say.
+    pub address: String,
     /// Heartbeat interval of a leader, milliseconds; also the time limit for a
     /// follower's answer. Use the same on all nodes.
     pub heartbeat_ms: u64,
@@ -116,6 +119,7 @@ impl Default for GroupOptions {
             dir: PathBuf::from("group"),
             incarnation: Incarnation([0; 16]),
             boot: Boot::default(),
+            address: String::new(),
             // Also the time limit for an entry to reach a node: on a busy machine, an entry about
             // many partitions takes longer than a heartbeat.
             heartbeat_ms: 500,

@@ -26,7 +26,7 @@ use tonic::transport::Channel;
 use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
-use torc_ring::topology::{Boot, ClusterId, Topology};
+use torc_ring::topology::{Boot, ClusterId, NewMember, Topology};
 use torc_tls::{Connector, InUse};
 
 use crate::raft::TypeConfig;
@@ -92,12 +92,22 @@ pub(crate) struct Peers {
     cluster: Option<ClusterId>,
     topology: watch::Receiver<Option<Arc<Topology>>>,
     known: Mutex<BTreeMap<NodeId, Peer>>,
+    moved: Mutex<BTreeMap<NodeId, Moved>>,
+    /// Where this node serves other nodes; empty if it does not say.
+    at: String,
     me: NodeId,
     boot: Boot,
     disowned: Disowned,
     /// For tests.
     cuts: Option<Cuts>,
     tls: Option<Connector>,
+}
+
+/// A member that serves at another address than the topology has, as after a restart elsewhere. The
+/// topology learns of it only by an agreement of the voters, and they may need the address to agree.
+struct Moved {
+    from: String,
+    to: String,
 }
 
 struct Peer {
@@ -118,6 +128,8 @@ impl Peers {
             cluster,
             topology,
             known: Mutex::default(),
+            moved: Mutex::default(),
+            at: String::new(),
             me,
             boot,
             disowned,
@@ -128,6 +140,12 @@ impl Peers {
 
     pub(crate) fn with_tls(mut self, tls: Option<Connector>) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// Tells others where this node serves.
+    pub(crate) fn with_address(mut self, address: String) -> Self {
+        self.at = address;
         self
     }
 
@@ -144,6 +162,24 @@ impl Peers {
             .as_ref()
             .map(|topology| topology.cluster())
             .or(self.cluster)
+    }
+
+    /// Notes where a member says that it serves.
+    pub(crate) fn serves_at(&self, node: NodeId, address: &str) {
+        let topology = self.topology.borrow().clone();
+        let members = topology.as_ref().map(|topology| topology.members());
+        let Some(member) = members.and_then(|members| members.get(&node)) else {
+            return;
+        };
+        let known = &member.identity.peer_address;
+        let mut moved = self.moved.lock();
+        if known == address || address.is_empty() || address.len() > NewMember::MAX_ADDRESS_LEN {
+            moved.remove(&node);
+            return;
+        }
+        moved.retain(|id, _| members.is_some_and(|members| members.contains_key(id)));
+        let (from, to) = (known.clone(), address.to_owned());
+        moved.insert(node, Moved { from, to });
     }
 
     /// The last confirmed start of a node.
@@ -200,6 +236,7 @@ impl Peers {
             known: self.known_boot(node),
             from: self.me,
             boot: self.boot,
+            at: self.at.clone(),
             body: question,
         };
         let mut request = tonic::Request::new(encode(&envelope).map_err(CallError::Encode)?);
@@ -245,6 +282,9 @@ impl Peers {
         let members = topology.as_ref().map(|topology| topology.members());
         let member = members.and_then(|members| members.get(&node));
         let address = member.map_or(fallback, |member| member.identity.peer_address.as_str());
+        let moved = self.moved.lock();
+        let moved = moved.get(&node).filter(|moved| moved.from == address);
+        let address = moved.map_or(address, |moved| moved.to.as_str());
         let tls = self.tls.as_ref().map(Connector::in_use);
         let mut known = self.known.lock();
         if let Some(peer) = known.get(&node)

@@ -57,6 +57,7 @@ impl Running {
         let peers = Peers::new(identity.cluster, store.watch(), me);
         let peers = Arc::new(
             peers
+                .with_address(options.address.clone())
                 .with_cuts(options.cuts.clone())
                 .with_tls(options.tls.clone()),
         );

@@ -52,6 +52,7 @@ impl GroupService {
             return Err(Fault::new(Reason::NotServing, message).into());
         }
         running.peers.check_boots(&envelope)?;
+        running.peers.serves_at(envelope.from, &envelope.at);
         Ok((running, envelope.from, envelope.body))
     }
 }

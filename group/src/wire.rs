@@ -37,6 +37,9 @@ pub(crate) struct Envelope<T> {
     pub(crate) from: NodeId,
     /// The sender's start.
     pub(crate) boot: Boot,
+    /// Where the sender serves other nodes; empty if it does not say.
+    #[serde(default)]
+    pub(crate) at: String,
     pub(crate) body: T,
 }
 
@@ -147,6 +150,7 @@ mod tests {
             known: None,
             from: NodeId(1),
             boot: Boot::default(),
+            at: String::new(),
             body: Question {
                 ask: Ask::ReadIndex,
                 within_ms: 250,

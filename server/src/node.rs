@@ -497,6 +497,7 @@ fn open(
         dir: dir.topology.clone(),
         incarnation: identity.incarnation,
         boot,
+        address: settings.peer_address(peer),
         cuts: settings.test_link_faults.clone().map(group_cuts),
         tls: connector.clone(),
         ..GroupOptions::default()

@@ -184,6 +184,20 @@ impl Cluster {
         address.to_string()
     }
 
+    /// Restarts two nodes that are down, each at the address of the other, without informing any other
+    /// node.
+    pub(super) async fn exchange(&mut self, (one, other): (u8, u8)) {
+        let index = |number: u8| usize::from(number) - 1;
+        let (of_one, of_other) = (
+            self.nodes[index(one)].address,
+            self.nodes[index(other)].address,
+        );
+        self.nodes[index(one)].address = of_other;
+        self.nodes[index(other)].address = of_one;
+        self.restart(one).await;
+        self.restart(other).await;
+    }
+
     async fn bring_up(&mut self, number: u8, listener: std::net::TcpListener) {
         let node = &mut self.nodes[usize::from(number) - 1];
         let runtime = Builder::new_multi_thread()
@@ -194,6 +208,7 @@ impl Cluster {
         let dir = node.dir.path().to_owned();
         let group = TopologyGroup::open(GroupOptions {
             dir,
+            address: node.address.to_string(),
             ..self.options.clone()
         })
         .unwrap();

@@ -1,8 +1,10 @@
 //! The choice of voters, as members join and leave and leaders change.
 
 use std::path::Path;
+use std::time::Duration;
 
 use torc_ring::NodeId;
+use torc_ring::topology::Command;
 
 use super::cluster::{Cluster, TIMEOUT, options};
 use crate::GroupOptions;
@@ -119,4 +121,26 @@ async fn a_voter_that_stays_away_gives_its_place_to_one_that_answers() {
         m.learners.contains(&NodeId(lost.into()))
     });
     role.await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn voters_that_come_back_at_each_others_addresses_are_found() {
+    let mut cluster = Cluster::founded(3).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let leader = cluster.leader().await;
+    let others: Vec<u8> = (1..=3).filter(|number| *number != leader).collect();
+    for number in &others {
+        cluster.stop(*number).await;
+    }
+    // The others cannot be elected before they have this, and only what they say tells where they are.
+    let member = Command::Enrol(cluster.new_member(leader));
+    let alone = cluster
+        .group(leader)
+        .propose(member, Duration::from_millis(300))
+        .await;
+    assert!(alone.is_err(), "two of three voters are down");
+    cluster.exchange((others[0], others[1])).await;
+    cluster.leader().await;
+    let topology = cluster.group(leader).read_current(TIMEOUT).await.unwrap();
+    assert_eq!(topology.members().len(), 3);
 }

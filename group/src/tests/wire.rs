@@ -31,6 +31,7 @@ async fn ask(
         known: None,
         from: NodeId(9),
         boot: Boot::default(),
+        at: String::new(),
         body,
     };
     let message = encode(&envelope).unwrap();
@@ -114,6 +115,7 @@ async fn a_forged_term_near_the_largest_ends_no_elections() {
             known: None,
             from: NodeId(forger.into()),
             boot: Boot::default(),
+            at: String::new(),
             body: openraft::raft::AppendEntriesRequest::<TypeConfig> {
                 vote,
                 prev_log_id: None,
@@ -154,6 +156,7 @@ async fn nobody_speaks_in_another_nodes_name() {
             known: None,
             from: NodeId(from.into()),
             boot: Boot::default(),
+            at: String::new(),
             body: openraft::raft::AppendEntriesRequest::<TypeConfig> {
                 vote: openraft::Vote::new_committed(1 << 40, in_the_name_of.into()),
                 prev_log_id: None,

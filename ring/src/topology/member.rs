@@ -120,7 +120,8 @@ pub struct NewMember {
 }
 
 impl NewMember {
-    const MAX_ADDRESS_LEN: usize = 256;
+    /// Longest address, bytes.
+    pub const MAX_ADDRESS_LEN: usize = 256;
 
     pub(super) fn check(&self) -> Result<(), TopologyError> {
         self.release.check()?;

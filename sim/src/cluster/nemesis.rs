@@ -418,6 +418,9 @@ impl Nemesis {
         let address = group.processes[one].grpc;
         group.processes[one].grpc = group.processes[other].grpc;
         group.processes[other].grpc = address;
+        let address = group.processes[one].peer;
+        group.processes[one].peer = group.processes[other].peer;
+        group.processes[other].peer = address;
         group.tell_clients();
         for node in [one, other] {
             group.processes[node].start()?;
