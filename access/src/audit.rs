@@ -244,7 +244,8 @@ impl fmt::Write for Beginning {
     }
 }
 
-/// An administrator's request, or a node's. Dropping it before `ends` records that the caller disconnected.
+/// A request of an administrator or a node. Dropping it before `ends` records that the caller
+/// disconnected.
 pub struct Act {
     audit: Arc<Audit>,
     /// `None` if another node records it, or once it is recorded.

@@ -93,8 +93,8 @@ pub(crate) enum Failure {
     )]
     NotDeclaredDead { node: NodeId, address: String },
     #[error(
-        "the token {id} is revoked, but {nodes} has not confirmed it and may accept it until it \
-         reaches the topology group: repeat the command, or stop what does not confirm"
+        "the token {id} is revoked, but without a confirmation by {nodes}: a node may accept the \
+         token until it reaches the topology group. Repeat the command, or stop the node"
     )]
     StillAccepted { id: BearerId, nodes: String },
     #[error("{missing} of {asked} nodes failed or are not done yet")]

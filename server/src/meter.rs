@@ -12,7 +12,7 @@
 //! messages of 32 KiB together.
 //!
 //! Callers without credentials have a budget of their own ([`Strangers`]), so they cannot take the
-//! room of clients. This holds also for health checks, whoever asks.
+//! room of clients. Health checks use that budget too, even those of callers with credentials.
 //!
 //! In addition, a connection holds bytes that HTTP/2 has received and the service has not
 //! requested: at most its window (`grpc.rs`).

@@ -142,7 +142,7 @@ fn is(output: &Output, code: i32, says: &str) {
 /// A certificate counts on its connections until it ends; then the library connects with the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_certificate_is_replaced_in_time_notices_no_end() {
-    const LIFE: Duration = Duration::from_secs(6);
+    const LIFE: Duration = Duration::from_secs(12);
     let dir = tempfile::tempdir().unwrap();
     let office = Arc::new(Office::new(&dir.path().join("office")));
     office.issue("node", &["--node"]);

@@ -260,7 +260,7 @@ fn a_page_that_was_read_before_a_purge_is_read_again() {
     assert_eq!(*collected, upto);
 }
 
-/// A disk of which a step must read nothing.
+/// A disk that panics if a step reads it.
 struct Slow;
 
 impl Storage for Slow {

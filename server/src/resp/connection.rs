@@ -4,10 +4,11 @@
 //! to read. So a connection has at most one burst in progress, and a client that does not read its
 //! answers cannot send more.
 //!
-//! Limits: a request ([`Limits`], shorter ones before the client has authenticated), the operations of a burst (`burst`), bytes per read. A large
-//! request is charged to the node's budget before more of it is read. The first request must start
-//! within [`FIRST_TIME`]; a request must be complete within [`REQUEST_TIME`] of its start; the
-//! client must take answers within [`WRITE_TIME`]. Between requests a connection may stay idle.
+//! Limits: a request ([`Limits`], smaller ones before the client has authenticated), the operations
+//! of a burst (`burst`), bytes per read. A large request is charged to the node's budget before more
+//! of it is read. The first request must start within [`FIRST_TIME`]; a request must be complete
+//! within [`REQUEST_TIME`] of its start; the client must take answers within [`WRITE_TIME`]. Between
+//! requests a connection may stay idle.
 
 use std::io;
 use std::sync::Arc;
