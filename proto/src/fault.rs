@@ -25,7 +25,7 @@ const MAX_MESSAGE_BYTES: usize = 1_024;
 
 /// What to do if a data directory is not the expected one.
 pub const DATA_DIR_ADVICE: &str = "Nothing was changed. Restore the right data directory; or empty it, \
-                      directory, start again, and let the node take its former self's place: \
+                      start again, and let the new node take the place of the old one: \
                       `kvctl replace-node OLD-ID ADDRESS --dead`";
 
 /// Why an operation failed, whether it may have taken effect, and what to do.
