@@ -58,7 +58,14 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
     let cluster = known.unwrap_or_else(|| ClusterId(rand::random()));
     let mut members = vec![self_as_member(shared)];
     for address in &shared.settings.found_with {
-        members.push(founding_member(shared, address).await?);
+        let member = founding_member(shared, address).await?;
+        // A list that every node was started with has this node too, and may name one twice.
+        if members
+            .iter()
+            .all(|it| it.incarnation != member.incarnation)
+        {
+            members.push(member);
+        }
     }
     let membership = Membership {
         cluster,
@@ -101,6 +108,14 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
         .await;
     let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
     let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));
+    if peer.incarnation[..] == shared.identity.incarnation.0 {
+        return Ok(self_as_member(shared));
+    }
+    if peer.founding {
+        return Err(refuse(
+            "was started with --bootstrap too: start a single node with it, and the others without",
+        ));
+    }
     // A node learns of its cluster only once that is founded, so a peer that belongs to one shows
     // that another founding came first.
     if !peer.cluster_id.is_empty() {

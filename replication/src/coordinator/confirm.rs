@@ -4,12 +4,13 @@
 //! A get whose coordinator is a replica has the value at hand. It only needs the other members of
 //! a minimal read quorum to confirm that they hold the same version. So gets that start together
 //! ask each member once, for all keys. Their confirmations prove exactly what the round of a
-//! single get would prove from the same answers. A key that any member does not confirm, for
-//! whatever reason, takes that round.
+//! single get would prove from the same answers. If a member is late, all others are asked in the
+//! same way. A key that is not confirmed by enough replicas, for whatever reason, takes that round.
 //!
 //! Used only in stable partitions, because a moving one needs larger quorums, and not while this
 //! node writes the key, because a get after a write must see it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use torc_record::{Ballot, HybridTime};
@@ -19,7 +20,7 @@ use torc_ring::topology::Stage;
 use super::request::has_expired;
 use super::{Coordinator, Intent, Operation, Outcome};
 use crate::{
-    Claim, Config, Content, Envelope, Held, MAX_CLAIMS, Message, Now, OpId, Tag, Votes,
+    Claim, Config, Content, Envelope, Held, MAX_CLAIMS, Message, Mutations, Now, OpId, Tag, Votes,
     is_collected,
 };
 
@@ -29,9 +30,19 @@ pub(super) struct Group {
     round: HybridTime,
     began_ms: u64,
     wake_ms: u64,
-    /// The requested nodes that have not answered.
-    from: Vec<NodeId>,
-    gets: Vec<Get>,
+    /// Whether the replicas outside the minimal quorums were asked too.
+    is_widened: bool,
+    waiting: Vec<Asked>,
+    /// `None` once a get is answered, abandoned or started separately.
+    gets: Vec<Option<Get>>,
+}
+
+/// A node that has not answered yet.
+#[derive(Debug)]
+struct Asked {
+    node: NodeId,
+    /// The indexes of the gets that it was asked about, in the order of the claims.
+    gets: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -39,16 +50,16 @@ struct Get {
     id: OpId,
     operation: Operation,
     hope: Hope,
-    is_same: bool,
-    is_abandoned: bool,
 }
 
-/// A get's answer, valid if the others confirm it.
+/// A get's answer, valid if enough others confirm it.
 #[derive(Debug)]
 struct Hope {
     config: Arc<Config>,
     /// This node's replica and the requested ones.
-    quorum: Votes,
+    asked: Votes,
+    /// This node's replica and those that have confirmed the version.
+    holders: Votes,
     held: Held,
     /// The claimed version of the key; for an absent key the watermark.
     version: Ballot,
@@ -75,40 +86,43 @@ impl Coordinator {
                 self.start(now, id, operation, out);
                 continue;
             };
-            let others = || {
-                let nodes = hope.config.nodes(hope.quorum);
-                nodes.filter(|node| Some(*node) != self.options.near)
+            let others = || hope.config.nodes(hope.asked.without(hope.holders));
+            let is_open = |group: &Group| {
+                let nodes = group.waiting.iter().map(|asked| asked.node);
+                group.gets.len() < MAX_CLAIMS && nodes.eq(others())
             };
-            let is_open = |group: &&mut Group| {
-                group.gets.len() < MAX_CLAIMS && group.from.iter().copied().eq(others())
-            };
-            let get = |hope| Get {
+            let place = groups.iter().rposition(is_open);
+            let place = place.unwrap_or_else(|| {
+                let asked = |node| Asked {
+                    node,
+                    gets: Vec::new(),
+                };
+                groups.push(Group {
+                    waiting: others().map(asked).collect(),
+                    ..Group::default()
+                });
+                groups.len() - 1
+            });
+            let group = &mut groups[place];
+            for asked in &mut group.waiting {
+                asked.gets.push(group.gets.len());
+            }
+            group.gets.push(Some(Get {
                 id,
                 operation,
                 hope,
-                is_same: true,
-                is_abandoned: false,
-            };
-            if let Some(group) = groups.iter_mut().rfind(is_open) {
-                group.gets.push(get(hope));
-            } else {
-                groups.push(Group {
-                    from: others().collect(),
-                    gets: vec![get(hope)],
-                    ..Group::default()
-                });
-            }
+            }));
         }
         self.ask_to_confirm(now, &mut groups, out);
     }
 
     /// Whether a get may ask others to confirm this node's record.
     fn hope(&self, now: Now, operation: &Operation, held: Held) -> Option<Hope> {
-        let near = self.options.near?;
         let config = self.configs.get(&operation.partition)?;
         let silent = config.not_counting(self.mutations);
         let all = config.acceptors().without(silent);
-        let is_here = config.index(near).is_some_and(|near| all.contains(near));
+        let near = config.index(self.options.near?)?;
+        let is_here = all.contains(near);
         if config.stage != Stage::Stable || !is_here || self.lines.is_taken(&operation.at) {
             return None;
         }
@@ -124,7 +138,8 @@ impl Coordinator {
         let (version, is_absent) = claimed(now, &held)?;
         Some(Hope {
             config: Arc::clone(config),
-            quorum,
+            asked: quorum,
+            holders: Votes::one(near),
             held,
             version,
             is_absent,
@@ -134,32 +149,32 @@ impl Coordinator {
     fn ask_to_confirm(&mut self, now: Now, groups: &mut Vec<Group>, out: &mut Vec<Intent>) {
         for mut group in groups.drain(..) {
             let round = self.tick_clock(now, out);
-            let (Some(round), Some(first)) = (round, group.gets.first()) else {
+            let (Some(round), Some(Some(first))) = (round, group.gets.first()) else {
                 self.start_each(now, group, out);
                 continue;
             };
-            let tag = Tag {
-                op: first.id,
-                round,
-            };
-            let envelope = Envelope {
-                partition: first.operation.partition,
-                epoch: first.hope.config.epoch,
-                message: Message::Confirm {
-                    tag,
-                    claims: group.gets.iter().map(Get::claim).collect(),
-                },
-            };
-            let envelopes = std::iter::repeat_n(envelope, group.from.len());
-            let sends = group.from.iter().zip(envelopes);
-            out.extend(sends.map(|(to, envelope)| Intent::Send { to: *to, envelope }));
-            let deadlines = group.gets.iter().map(|get| get.operation.deadline_ms);
-            let wake_ms = now.elapsed_ms.saturating_add(self.widen_after_ms());
-            group.wake_ms = deadlines.min().unwrap_or(wake_ms).min(wake_ms);
+            let op = first.id;
             group.round = round;
             group.began_ms = now.elapsed_ms;
-            self.confirming.insert(tag.op, group);
+            let tag = Tag { op, round };
+            group.ask(tag, 0, out);
+            group.wake_ms = now.elapsed_ms.saturating_add(self.widen_after_ms());
+            self.keep_waiting(now, op, group, out);
         }
+    }
+
+    /// Keeps a group until the next answer or its wake-up.
+    fn keep_waiting(&mut self, now: Now, op: OpId, mut group: Group, out: &mut Vec<Intent>) {
+        let open = group.gets.iter().flatten();
+        let Some(deadline_ms) = open.map(|get| get.operation.deadline_ms).min() else {
+            return self.note_round_since(now, group.began_ms);
+        };
+        if group.waiting.is_empty() {
+            self.note_round_since(now, group.began_ms);
+            return self.start_each(now, group, out);
+        }
+        group.wake_ms = group.wake_ms.min(deadline_ms);
+        self.confirming.insert(op, group);
     }
 
     pub(super) fn on_confirmed(
@@ -174,46 +189,54 @@ impl Coordinator {
         let Some(group) = asked.filter(|group| group.round == tag.round) else {
             return;
         };
-        let Some(place) = group.from.iter().position(|node| *node == from) else {
+        let Some(place) = group.waiting.iter().position(|asked| asked.node == from) else {
             return;
         };
-        group.from.swap_remove(place);
-        for (number, get) in group.gets.iter_mut().enumerate() {
-            get.is_same &= confirmed.get(number) == Some(&true);
+        let asked = group.waiting.swap_remove(place);
+        if !group.is_widened {
+            self.suspects.was_in_time(from, now);
         }
-        let is_complete = group.from.is_empty();
-        self.suspects.was_in_time(from, now);
-        if is_complete && let Some(group) = self.confirming.remove(&tag.op) {
-            self.note_round_since(now, group.began_ms);
-            for get in group.gets.into_iter().filter(|get| !get.is_abandoned) {
-                let Hope {
-                    ref config,
-                    version,
-                    quorum,
-                    ..
-                } = get.hope;
-                if get.is_same && config.is_chosen(version, quorum, self.mutations) {
-                    let (op, outcome) = (get.id, get.hope.outcome());
-                    out.push(Intent::Done { op, outcome });
-                } else {
-                    self.start(now, get.id, get.operation, out);
-                }
-            }
+        for (place, _) in asked.gets.into_iter().zip(confirmed).filter(|it| *it.1) {
+            let get = group.gets[place].take_if(|Get { hope, .. }| {
+                let index = hope.config.index(from);
+                hope.holders = hope.holders.union(index.map_or(Votes::NONE, Votes::one));
+                // A quorum that holds it also proves that no higher version is chosen.
+                let config = &hope.config;
+                config.is_chosen(hope.version, hope.holders, self.mutations)
+            });
+            let done = get.map(|get| (get.id, get.hope.outcome()));
+            out.extend(done.map(|(op, outcome)| Intent::Done { op, outcome }));
+        }
+        if let Some(group) = self.confirming.remove(&tag.op) {
+            self.keep_waiting(now, tag.op, group, out);
         }
     }
 
-    /// Nodes that have not answered in time are late: gets that wait for them continue separately.
+    /// Asks the other replicas, still many keys at a time, if nodes have not answered in time. If
+    /// these do not answer in time either, the gets continue separately.
     pub(super) fn confirm_late(&mut self, now: Now, out: &mut Vec<Intent>) {
         let is_due = |group: &Group| group.wake_ms <= now.elapsed_ms;
         while let Some((first, _)) = self.confirming.iter().find(|(_, group)| is_due(group)) {
             let first = *first;
-            let Some(group) = self.confirming.remove(&first) else {
+            let Some(mut group) = self.confirming.remove(&first) else {
                 return;
             };
-            for node in &group.from {
-                self.suspects.was_late(*node, now);
+            for asked in &group.waiting {
+                self.suspects.was_late(asked.node, now);
             }
-            self.start_each(now, group, out);
+            let (known, lost) = (group.waiting.len(), &self.out_of_reach.lost);
+            let is_widened = group.widen(now, |node| !lost.contains(&node), self.mutations);
+            if !is_widened {
+                self.start_each(now, group, out);
+                continue;
+            }
+            let tag = Tag {
+                op: first,
+                round: group.round,
+            };
+            group.ask(tag, known, out);
+            group.wake_ms = now.elapsed_ms.saturating_add(self.widen_after_ms());
+            self.keep_waiting(now, first, group, out);
         }
     }
 
@@ -223,22 +246,79 @@ impl Coordinator {
 
     /// Number of gets that wait for a confirmation.
     pub(super) fn gets_confirming(&self) -> usize {
-        self.confirming.values().map(|group| group.gets.len()).sum()
+        let gets = self.confirming.values().flat_map(|group| &group.gets);
+        gets.flatten().count()
     }
 
-    /// Abandons a get that waits here. The other gets keep their indexes, because the answer refers
+    /// Abandons a get that waits here. The other gets keep their indexes, because the answers refer
     /// to them.
     pub(super) fn abandon_confirming(&mut self, id: OpId) {
         let mut gets = self.confirming.values_mut().flat_map(|it| &mut it.gets);
-        if let Some(get) = gets.find(|get| get.id == id) {
-            get.is_abandoned = true;
+        if let Some(get) = gets.find(|get| get.as_ref().is_some_and(|get| get.id == id)) {
+            *get = None;
         }
     }
 
     fn start_each(&mut self, now: Now, group: Group, out: &mut Vec<Intent>) {
-        for get in group.gets.into_iter().filter(|get| !get.is_abandoned) {
+        for get in group.gets.into_iter().flatten() {
             self.start(now, get.id, get.operation, out);
         }
+    }
+}
+
+impl Group {
+    /// Sends claims to the nodes in `waiting` from this index on.
+    fn ask(&self, tag: Tag, from: usize, out: &mut Vec<Intent>) {
+        for asked in &self.waiting[from..] {
+            let gets = asked.gets.iter().filter_map(|at| self.gets[*at].as_ref());
+            let mut gets = gets.peekable();
+            let Some(first) = gets.peek() else { continue };
+            let envelope = Envelope {
+                partition: first.operation.partition,
+                epoch: first.hope.config.epoch,
+                message: Message::Confirm {
+                    tag,
+                    claims: gets.map(Get::claim).collect(),
+                },
+            };
+            let to = asked.node;
+            out.push(Intent::Send { to, envelope });
+        }
+    }
+
+    /// Adds the replicas that were not asked yet. Returns false if that was done before, if a get
+    /// has no other replica within reach, or if its deadline has passed.
+    fn widen(
+        &mut self,
+        now: Now,
+        is_in_reach: impl Fn(NodeId) -> bool,
+        mutations: Mutations,
+    ) -> bool {
+        let mut others: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (at, get) in self.gets.iter_mut().enumerate() {
+            let Some(Get {
+                operation, hope, ..
+            }) = get
+            else {
+                continue;
+            };
+            let config = &hope.config;
+            let all = config.acceptors().without(config.not_counting(mutations));
+            let more = all.without(hope.asked);
+            hope.asked = all;
+            let nodes: Vec<_> = config.nodes(more).filter(|it| is_in_reach(*it)).collect();
+            if self.is_widened || nodes.is_empty() || operation.deadline_ms <= now.elapsed_ms {
+                return false;
+            }
+            for node in nodes {
+                others.entry(node).or_default().push(at);
+            }
+        }
+        let others = others.into_iter();
+        let others = others.map(|(node, gets)| Asked { node, gets });
+        self.waiting.extend(others);
+        self.is_widened = true;
+        true
     }
 }
 

@@ -62,7 +62,7 @@ pub struct RawSettings {
     #[arg(value_parser = BoolishValueParser::new())]
     pub bootstrap: Option<bool>,
     /// With --bootstrap: found the cluster together with these nodes (their peer or gRPC addresses,
-    /// separated by commas); waits until all of them answer
+    /// separated by commas); waits until all of them answer. Start them without --bootstrap
     #[arg(
         long,
         env = "TORC_FOUND_WITH",

@@ -20,6 +20,7 @@ use torc_record::Layer;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
 
+use crate::founding;
 use crate::identity::{IdentityError, Membership};
 use crate::recipient::caller_of;
 use crate::rotation;
@@ -64,6 +65,7 @@ impl Replica for ReplicaService {
             empty: shared.store.stats().records == 0,
             partitions: shared.settings.partitions.count(),
             boot: Some(shared.boot.into()),
+            founding: founding::is_due(shared),
         }))
     }
 

@@ -9,6 +9,7 @@
 mod common;
 mod data_dir;
 mod eventual;
+mod founding;
 mod full_disk;
 mod hostile;
 mod hot;

@@ -104,14 +104,59 @@ fn what_is_not_confirmed_takes_a_round_of_its_own() {
 }
 
 #[test]
-fn nobody_waits_long_for_a_confirmation() {
+fn the_others_are_asked_at_once_for_all_if_one_is_late() {
     let mut scene = Scene::two_gets();
-    scene.claims();
+    let (_, tag, _) = scene.claims()[0];
     let wake_ms = scene.coordinator.next_wake_ms();
     assert_eq!(wake_ms, Some(scene.ms + 5));
     scene.pass(5);
-    let asked = scene.asked();
-    assert_eq!(asked, [(A, true), (C, false)].repeat(2), "B was late");
+    assert_eq!(scene.claims(), [(C, tag, 2)], "B was late");
+    scene.confirmed(C, tag, &[true, false]);
+    assert!(matches!(&scene.answers()[..], [(1, found)] if is_found(found)));
+    assert_eq!(scene.coordinator.pending(), 1, "B may still confirm");
+    scene.confirmed(B, tag, &[false, true]);
+    assert!(matches!(&scene.answers()[..], [(2, found)] if is_found(found)));
+    assert_eq!(scene.coordinator.pending(), 0);
+    assert_eq!(scene.asked(), []);
+}
+
+#[test]
+fn what_no_other_replica_confirms_takes_a_round_of_its_own() {
+    let mut scene = Scene::two_gets();
+    let (_, tag, _) = scene.claims()[0];
+    scene.pass(5);
+    scene.claims();
+    scene.confirmed(C, tag, &[true, false]);
+    assert_eq!(scene.asked(), []);
+    scene.confirmed(B, tag, &[false, false]);
+    assert_eq!(scene.answers().len(), 1);
+    assert!(!scene.asked().is_empty());
+    assert_eq!(scene.coordinator.pending(), 1);
+}
+
+#[test]
+fn nobody_waits_long_for_a_confirmation() {
+    let mut scene = Scene::two_gets();
+    scene.pass(5);
+    scene.claims();
+    scene.pass(5);
+    let sent = scene.sent();
+    assert_eq!(sent.len(), 4, "two gets, each by itself: {sent:?}");
+    assert!(sent.iter().all(|it| matches!(it.1, Message::Read { .. })));
+}
+
+#[test]
+fn a_replica_that_is_lost_is_not_asked_to_confirm() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    scene.coordinator.on_peers(&OutOfReach {
+        lost: [C].into(),
+        ..OutOfReach::default()
+    });
+    scene.pass(5);
+    let sent = scene.sent();
+    assert!(!sent.is_empty());
+    assert!(sent.iter().all(|it| matches!(it.1, Message::Read { .. })));
 }
 
 #[test]
@@ -175,4 +220,20 @@ fn an_absent_key_is_confirmed_as_absent() {
     let (_, tag, _) = scene.claims()[0];
     scene.confirmed(B, tag, &[true]);
     assert_eq!(scene.answers(), [(3, Outcome::Absent { fast: true })]);
+}
+
+#[test]
+fn an_answer_refers_to_the_claims_that_were_sent() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    let now = scene.now();
+    scene.coordinator.abandon(now, OpId(1), &mut scene.said);
+    scene.pass(5);
+    let claims = scene.claims();
+    let [(C, tag, 1)] = claims[..] else {
+        panic!("{claims:?}");
+    };
+    scene.confirmed(C, tag, &[true]);
+    assert!(matches!(&scene.answers()[..], [(2, found)] if is_found(found)));
+    assert_eq!(scene.coordinator.pending(), 0);
 }
