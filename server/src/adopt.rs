@@ -44,6 +44,11 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         return;
     }
     let table = Arc::new(topology.routing());
+    let next_namespace = topology.next_namespace();
+    // First, because the routing table sends requests to what this node has learned.
+    if let Some(registers) = shared.registers.get() {
+        registers.learn(&table, next_namespace);
+    }
     shared.routing.store(Some(Arc::clone(&table)));
     let before = |partition: Partition| {
         known
@@ -54,7 +59,6 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     // New registers have not heard of any partition, even if this node's table has: without a place
     // in the topology, a node has no registers.
     let begins = shared.registers.get().is_none();
-    let next_namespace = topology.next_namespace();
     let registers = registers::begin(shared, &table, next_namespace, tasks);
     let begins = begins && registers.is_some();
     let changed = table
@@ -62,7 +66,6 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         .iter()
         .filter(|state| begins || before(state.config.partition) != Some(state.epoch));
     if let Some(registers) = registers {
-        registers.learn(&table, next_namespace);
         for state in changed {
             registers.configure(&state.config);
         }

@@ -3,6 +3,10 @@
 //! All messages that have arrived run together: one visit to each coordinator per burst, and one
 //! wake-up for its outcomes.
 //!
+//! A session runs in a task of its own, and hands its answers to the response in bursts. A client
+//! that does not read its answers stops its own session, which reads no more messages, but not the
+//! operations under way: these hold permits that others need.
+//!
 //! An old session asks the client to open another. When its node is about to stop, a session asks
 //! the client to use other nodes, and continues. When the node closes the session, it stops
 //! reading, answers everything that it has read, and sends a final message: the client then knows
@@ -14,17 +18,18 @@
 )]
 
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
-use tokio_util::sync::{PollSemaphore, WaitForCancellationFutureOwned};
+use tokio_util::sync::{PollSemaphore, PollSender, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
 use torc_access::caller::Caller;
 use torc_driver::budget::{Charge, TINY};
@@ -59,6 +64,9 @@ const MAX_AGE: Duration = MAX_CONNECTION_AGE.saturating_add(TO_MOVE);
 /// Time for a client to move before its certificate counts no longer.
 const TO_MOVE: Duration = Duration::from_secs(300);
 
+/// Answers that leave together.
+type Burst = Vec<Result<SessionResponse, Status>>;
+
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
 pub(super) fn start(
@@ -72,7 +80,7 @@ pub(super) fn start(
     // If a certificate ends sooner than this, only another one helps.
     let left = left.and_then(|left| left.checked_sub(TO_MOVE));
     let age = left.map_or(MAX_AGE, |left| left.min(MAX_AGE));
-    Box::pin(Session {
+    let session = Session {
         caller,
         requests: Some(requests),
         begun: None,
@@ -81,16 +89,22 @@ pub(super) fn start(
         free: Vec::new(),
         waiting: VecDeque::new(),
         places: None,
+        asked_places: 0,
         told: Vec::new(),
         forwarded: FuturesUnordered::new(),
         forwards: HashMap::new(),
-        ready: VecDeque::new(),
+        ready: Vec::new(),
         leaving: Some(Box::pin(shared.leaving.clone().cancelled_owned())),
         closing: Some(Box::pin(shared.closing.clone().cancelled_owned())),
         age: Some(Box::pin(tokio::time::sleep(age))),
         is_closed: false,
+        is_over: false,
         shared: Arc::clone(shared),
-    })
+    };
+    let (answers, mut bursts) = mpsc::channel(1);
+    tokio::spawn(session.run(answers));
+    let bursts = futures::stream::poll_fn(move |context| bursts.poll_recv(context));
+    Box::pin(bursts.flat_map(|burst: Burst| futures::stream::iter(burst)))
 }
 
 /// An operation that the session has accepted.
@@ -128,11 +142,13 @@ struct Session {
     /// Waiting for one of the node's operation permits.
     waiting: VecDeque<(u32, Wanted)>,
     places: Option<PollSemaphore>,
+    /// Permits that it waits for; 0 if it does not wait.
+    asked_places: usize,
     told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
     /// Permits for gets that other nodes run for this one.
     forwards: HashMap<NodeId, Arc<Semaphore>>,
-    ready: VecDeque<SessionResponse>,
+    ready: Burst,
     /// Resolve when the node is about to stop, when it closes, and when the session is old; `None`
     /// once they have resolved.
     leaving: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -140,9 +156,53 @@ struct Session {
     age: Option<Pin<Box<Sleep>>>,
     /// The node has closed the session; the final message has not been sent.
     is_closed: bool,
+    /// What is ready is the last.
+    is_over: bool,
 }
 
 impl Session {
+    /// Runs the session until it ends or nobody listens to its answers any more.
+    async fn run(mut self, answers: mpsc::Sender<Burst>) {
+        let mut sender = PollSender::new(answers.clone());
+        tokio::select! {
+            () = poll_fn(|context| self.poll_run(context, &mut sender)) => {}
+            () = answers.closed() => {}
+        }
+    }
+
+    fn poll_run(&mut self, context: &mut Context<'_>, answers: &mut PollSender<Burst>) -> Poll<()> {
+        loop {
+            // Sends ready answers before it takes on more work.
+            if self.ready.is_empty() {
+                self.poll_leaving(context);
+                if let Err(status) = self.poll_requests(context) {
+                    self.ready.push(Err(status));
+                    self.is_over = true;
+                }
+            }
+            self.poll_starting(context);
+            self.poll_outcomes(context);
+            if self.requests.is_none() && self.in_flight() == 0 && !self.is_over {
+                self.is_over = true;
+                if self.is_closed {
+                    self.ready.push(Ok(farewell(Stage::Ended)));
+                }
+            }
+            if !self.ready.is_empty() {
+                if ready!(answers.poll_reserve(context)).is_err() {
+                    return Poll::Ready(());
+                }
+                // Fails only if nobody listens any more.
+                let _ = answers.send_item(std::mem::take(&mut self.ready));
+            } else if !self.is_over {
+                return Poll::Pending;
+            }
+            if self.is_over {
+                return Poll::Ready(());
+            }
+        }
+    }
+
     fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len() + self.forwarded.len()
     }
@@ -151,11 +211,11 @@ impl Session {
     /// when the node closes.
     fn poll_leaving(&mut self, context: &mut Context<'_>) {
         if has_come(&mut self.leaving, context) {
-            self.ready.push_back(farewell(Stage::Leaving));
+            self.ready.push(Ok(farewell(Stage::Leaving)));
             self.age = None;
         }
         if has_come(&mut self.age, context) {
-            self.ready.push_back(farewell(Stage::Renew));
+            self.ready.push(Ok(farewell(Stage::Renew)));
         }
         if has_come(&mut self.closing, context) {
             self.requests = None;
@@ -374,10 +434,16 @@ impl Session {
             }
         };
         let places = self.places.get_or_insert_with(|| registers.places());
-        let count = self.waiting.len().min(BURST);
+        // Another number would queue again behind all others.
+        let count = match self.asked_places {
+            0 => self.waiting.len().min(BURST),
+            asked => asked,
+        };
+        self.asked_places = count;
         let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, count as u32) else {
             return;
         };
+        self.asked_places = 0;
         let mut starting: Vec<_> = self.waiting.drain(..count).collect();
         for (number, _) in &mut starting {
             if let Some(slot) = &mut self.slots[*number as usize] {
@@ -399,7 +465,7 @@ impl Session {
         }
         self.told = told;
         while let Poll::Ready(Some(response)) = self.forwarded.poll_next_unpin(context) {
-            self.ready.push_back(response);
+            self.ready.push(Ok(response));
         }
     }
 
@@ -435,32 +501,7 @@ impl Session {
     }
 
     fn answer(&mut self, id: u64, answer: Result<Answer, Fault>) {
-        self.ready.push_back(response(id, answer));
-    }
-}
-
-impl Stream for Session {
-    type Item = Result<SessionResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        // Sends ready answers before taking on more work.
-        if this.ready.is_empty() {
-            this.poll_leaving(context);
-            if let Err(status) = this.poll_requests(context) {
-                return Poll::Ready(Some(Err(status)));
-            }
-            this.poll_starting(context);
-            this.poll_outcomes(context);
-        }
-        match this.ready.pop_front() {
-            Some(response) => Poll::Ready(Some(Ok(response))),
-            None if this.requests.is_none() && this.in_flight() == 0 => {
-                let last = std::mem::take(&mut this.is_closed);
-                Poll::Ready(last.then(|| Ok(farewell(Stage::Ended))))
-            }
-            None => Poll::Pending,
-        }
+        self.ready.push(Ok(response(id, answer)));
     }
 }
 

@@ -63,11 +63,10 @@ pub(crate) async fn receive(
             let metrics = &shared.metrics;
             metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
             taken += bytes.len() as u64;
-            if bytes.is_empty() {
-                let message = "the source sent an empty message";
-                return Err(Fault::new(Reason::Corrupt, message));
+            // An empty message says that the source waits for its turn.
+            if !bytes.is_empty() {
+                pieces.push(bytes);
             }
-            pieces.push(bytes);
         }
         ingest = work(shared, move || {
             for bytes in pieces {

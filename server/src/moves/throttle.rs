@@ -4,10 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
+
+/// Unused time that is saved up, because timers are coarse.
+const SAVED: Duration = Duration::from_millis(50);
 
 /// Schedules transfers one after another: each caller waits until the bytes before its own have had
-/// their time.
+/// their time. A caller that gives up takes no time.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     bytes_per_s: u64,
@@ -22,37 +25,45 @@ impl Throttle {
         }
     }
 
-    /// Waits until `bytes` may be sent.
+    /// Waits until `bytes` may be sent. Callers are served in turn.
     pub(crate) async fn take(&self, bytes: u64) {
-        let begin = self.book(bytes, Instant::now());
-        tokio::time::sleep_until(begin.into()).await;
-    }
-
-    /// Reserves the time that `bytes` need; returns when it begins.
-    fn book(&self, bytes: u64, now: Instant) -> Instant {
         let needs = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
-        let mut free_at = self.free_at.lock();
-        let begin = now.max(*free_at);
-        *free_at = begin + needs;
-        begin
+        let mut free_at = self.free_at.lock().await;
+        tokio::time::sleep_until((*free_at).into()).await;
+        let saved = Instant::now().checked_sub(SAVED);
+        *free_at = saved.map_or(*free_at, |saved| saved.max(*free_at)) + needs;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
+    use std::pin::pin;
 
-    #[test]
-    fn takers_queue_for_the_time_their_bytes_need() {
-        let now = Instant::now();
-        let throttle = Throttle::new(1_000, now);
-        assert_eq!(throttle.book(500, now), now);
-        assert_eq!(throttle.book(500, now), now + Duration::from_millis(500));
-        let later = now + Duration::from_secs(60);
-        assert_eq!(
-            throttle.book(1, later),
-            later,
-            "unused time is not saved up"
-        );
+    #[tokio::test]
+    async fn takers_wait_in_turn_and_one_that_gives_up_takes_no_time() {
+        let throttle = Throttle::new(1_000, Instant::now());
+        throttle.take(3_600_000).await;
+        for _ in 0..100 {
+            let mut waiting = pin!(throttle.take(3_600_000));
+            assert!(
+                waiting.as_mut().now_or_never().is_none(),
+                "an hour is taken"
+            );
+        }
+        let free_at = *throttle.free_at.lock().await;
+        let hour = Duration::from_secs(3_600);
+        assert!(free_at <= Instant::now() + hour, "those that gave up count");
+    }
+
+    #[tokio::test]
+    async fn little_unused_time_is_saved_up() {
+        let hour_ago = Instant::now().checked_sub(Duration::from_secs(3_600));
+        let throttle = Throttle::new(1_000, hour_ago.unwrap_or_else(Instant::now));
+        throttle.take(1_000).await;
+        let free_at = *throttle.free_at.lock().await;
+        let waits = free_at.saturating_duration_since(Instant::now());
+        assert!(waits > Duration::from_millis(500), "{waits:?}");
     }
 }

@@ -3,8 +3,9 @@
 //! The slices are a snapshot: they stay readable until the stream ends, despite flushes,
 //! compactions or drops meanwhile. The new owner then pulls the remaining records one by one.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::Stream;
 use tokio::sync::mpsc;
@@ -26,6 +27,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// sides; larger ones are mapped and cleared again each time.
 pub(crate) const MESSAGE_BYTES: usize = 1 << 17;
 const MESSAGES_AHEAD: usize = 16;
+/// Interval between messages while many transfers share a low limit; a receiver gives up after
+/// several of them.
+const STILL_HERE: Duration = Duration::from_secs(4);
 /// Limit on the slices that the receiver lists as present.
 pub(crate) const MAX_HAVE: usize = 256;
 
@@ -99,11 +103,13 @@ async fn send(
                 Err(fault) => return drop(messages.send(Err(fault.into())).await),
             };
             at += bytes.len() as u64;
-            shared.throttle.take(bytes.len() as u64).await;
-            let sent = bytes.len() as u64;
-            shared.metrics.transfer_sent_bytes.inc_by(sent);
             while !bytes.is_empty() {
                 let piece = bytes.split_to(bytes.len().min(MESSAGE_BYTES));
+                let len = piece.len() as u64;
+                if !wait_for_turn(&shared, &messages, len).await {
+                    return;
+                }
+                shared.metrics.transfer_sent_bytes.inc_by(len);
                 let message = CopySlicesResponse {
                     bytes: piece,
                     ..CopySlicesResponse::default()
@@ -111,6 +117,26 @@ async fn send(
                 if messages.send(Ok(message)).await.is_err() {
                     return;
                 }
+            }
+        }
+    }
+}
+
+/// Waits as the limit on transfers demands, and tells the receiver so from time to time: an empty
+/// message. Returns false once the receiver is gone.
+async fn wait_for_turn(
+    shared: &Shared,
+    messages: &mpsc::Sender<Result<CopySlicesResponse, Status>>,
+    bytes: u64,
+) -> bool {
+    let mut taking = pin!(shared.throttle.take(bytes));
+    loop {
+        tokio::select! {
+            () = &mut taking => return true,
+            () = messages.closed() => return false,
+            () = tokio::time::sleep(STILL_HERE) => {
+                // A receiver with messages left to read needs no other one.
+                let _ = messages.try_send(Ok(CopySlicesResponse::default()));
             }
         }
     }

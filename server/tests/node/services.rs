@@ -409,6 +409,46 @@ async fn a_session_answers_every_operation_by_its_id() {
 }
 
 #[tokio::test]
+async fn sessions_whose_answers_nobody_reads_do_not_hold_up_other_clients() {
+    let servers = servers(1).await;
+    let mut unread = Vec::new();
+    for session in 0..2 {
+        // A node cannot send more than one byte of its answers.
+        let url = format!("http://{}", servers.nodes[0].grpc_addr());
+        let channel = Channel::from_shared(url).unwrap();
+        let channel = channel.initial_stream_window_size(1).connect().await;
+        let puts = (0..1_000).map(move |id| {
+            let put = put(&format!("{session} {id}"), "v");
+            SessionRequest {
+                id,
+                operation: Some(session_request::Operation::Put(put)),
+                timeout_ms: 60_000,
+                ..SessionRequest::default()
+            }
+        });
+        let requests = tokio_stream::iter(puts).chain(futures::stream::pending());
+        let answers = KvClient::new(channel.unwrap()).session(requests).await;
+        unread.push(answers.unwrap().into_inner());
+    }
+    let mut honest = servers.kv(0).await;
+    let deadline = Instant::now() + TIMEOUT;
+    for key in ["0 999", "1 999"] {
+        let is_there = async || {
+            let mut request = tonic::Request::new(get(key));
+            request.set_timeout(Duration::from_secs(10));
+            let got = honest.get(request).await;
+            got.expect("other clients are served").into_inner().found
+        };
+        let mut is_there = is_there;
+        while !is_there().await {
+            assert!(Instant::now() < deadline, "{key} is not put");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    drop(unread);
+}
+
+#[tokio::test]
 async fn a_node_that_stops_asks_its_sessions_to_go_and_answers_what_they_sent() {
     let mut servers = servers(1).await;
     let (requests, outgoing) = tokio::sync::mpsc::unbounded_channel();
