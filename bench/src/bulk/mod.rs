@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use torc_index::gigahash::Encoding;
 use torc_record::Digest;
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Prediction, Report, TORC};
 use function::{Function, Method};

@@ -11,7 +11,7 @@ use torc_index::PerfectHash;
 use torc_index::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
 use torc_record::{Digest, DigestKey, NamespaceId};
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::records;
 use crate::report::{Metric, Prediction, Report, TORC};
 
