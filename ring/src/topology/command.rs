@@ -289,7 +289,7 @@ pub struct Founding {
     pub digest_key: DigestKey,
     /// Number of partitions.
     pub partitions: Partitions,
-    /// Replicas of every partition; [`TransitionKind::Alter`] changes it.
+    /// Replicas of every partition; [`TransitionKind::Alter`](super::TransitionKind::Alter) changes it.
     pub replicas: u8,
     /// Positions on the ring of a node of normal weight.
     pub positions: u16,
