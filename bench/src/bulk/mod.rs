@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use torc_index::gigahash::Encoding;
+use torc_index::paper::gigahash::Encoding;
 use torc_record::Digest;
 
 use crate::options::Options;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use torc_index::PerfectHash;
-use torc_index::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
+use torc_index::paper::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
 use torc_record::{Digest, DigestKey, NamespaceId};
 
 use crate::options::Options;
