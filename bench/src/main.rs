@@ -28,6 +28,7 @@ mod index;
 mod join;
 mod kvd;
 mod machine;
+mod options;
 mod process;
 mod records;
 mod report;
@@ -43,7 +44,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use cli::{Cli, Options, Suite};
+use cli::{Cli, Suite};
+use options::Options;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -9,8 +9,8 @@ use torc_ring::NodeId;
 
 use torc_record::{Epoch, to_millis};
 
-use crate::call::request;
 use crate::client::checked_key;
+use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{
     AlterOptions, Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys,

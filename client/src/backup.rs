@@ -8,9 +8,10 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, Reason, v1};
 use torc_ring::{NodeId, Partition};
 
-use crate::call::{Call, attempt, failure, no_answer};
+use crate::call::Call;
 use crate::naming::Connection;
 use crate::peer::Peer;
+use crate::peer::attempt::{attempt, failure, no_answer};
 use crate::retry::{Failure, Nature};
 use crate::{Client, Error};
 

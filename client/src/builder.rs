@@ -5,34 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use torc_ring::topology::Bearer;
-use torc_tls::{ClientTls, Connector};
+use torc_tls::ClientTls;
 
-use crate::call::LONGEST_DEADLINE;
 use crate::core::Core;
+use crate::options::{Config, LONGEST_DEADLINE};
 use crate::trace::SpanSink;
 use crate::{Client, ClientSpan, Error, ErrorKind};
 
 /// The default namespace.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
-
-/// Settings of all operations of a client.
-#[derive(Debug, Clone)]
-pub(crate) struct Config {
-    /// `host:port` of the nodes to contact first.
-    pub(crate) seeds: Vec<String>,
-    /// Longest wait for a connection.
-    pub(crate) connect_timeout: Duration,
-    /// Connections to a node.
-    pub(crate) channels: usize,
-    /// Longest wait for the first answer from any node.
-    pub(crate) first_contact: Duration,
-    /// Whether gets of hot keys are spread and coalesced.
-    pub(crate) hot_keys: bool,
-    /// `None`: no encryption.
-    pub(crate) tls: Option<Connector>,
-    /// Only with TLS.
-    pub(crate) token: Option<Bearer>,
-}
 
 /// Settings of a [`Client`], from [`Client::builder`].
 ///
@@ -70,6 +51,27 @@ struct Secret(String);
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
+    }
+}
+
+/// Setting up.
+impl Client {
+    /// Settings of a new client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Connects with default settings to the cluster of the nodes at `endpoints`
+    /// (`http://host:port` or `host:port`).
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect<I, S>(endpoints: I) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        Self::builder().endpoints(endpoints).connect().await
     }
 }
 

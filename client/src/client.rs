@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
-use torc_proto::v1::kv_client::KvClient;
-use torc_proto::{MAX_MESSAGE_LEN, TraceContext, v1};
+use torc_proto::{TraceContext, v1};
 use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
-use crate::builder::ClientBuilder;
-use crate::call::{Call, LONGEST_DEADLINE};
+use crate::call::Call;
 use crate::core::Core;
-use crate::naming::Connection;
+use crate::locator::Locator;
+use crate::options::LONGEST_DEADLINE;
 use crate::retry::Nature;
 use crate::session::SessionPermit;
 use crate::trace::{SpanSink, Tracing, Wish};
@@ -78,26 +77,6 @@ impl Place {
     }
 }
 
-/// Finds the partition of a key.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Locator {
-    pub(crate) namespace: NamespaceId,
-    pub(crate) digest: Digest,
-    /// As in [`Place`].
-    pub(crate) is_told: bool,
-}
-
-impl Locator {
-    /// The digest to send with a request.
-    fn digest_to_wire(&self) -> Bytes {
-        if self.is_told {
-            digest_to_wire(&self.digest)
-        } else {
-            Bytes::new()
-        }
-    }
-}
-
 /// Setting up.
 impl Client {
     pub(crate) fn new(
@@ -114,24 +93,6 @@ impl Client {
             deadline,
             quorum: v1::Quorum::Unspecified,
         }
-    }
-
-    /// Settings of a new client.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-
-    /// Connects with default settings to the cluster of the nodes at `endpoints`
-    /// (`http://host:port` or `host:port`).
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::connect`].
-    pub async fn connect<I, S>(endpoints: I) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item = S>,
-        S: Into<String>,
-    {
-        Self::builder().endpoints(endpoints).connect().await
     }
 
     /// A client of another namespace on the same connections. Does not check that the
@@ -259,7 +220,7 @@ impl Client {
     /// If nodes mark a key as hot, the client sends one get of it at a time, to its replicas in
     /// turn. Gets that start meanwhile wait and share the answer of the next request: up to two
     /// round trips in all. So each get uses a request that was sent after it started, and sees
-    /// every write acknowledged before. [`ClientBuilder::mitigate_hot_keys`] switches this off.
+    /// every write acknowledged before. [`ClientBuilder::mitigate_hot_keys`](crate::ClientBuilder::mitigate_hot_keys) switches this off.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes,
@@ -499,16 +460,6 @@ impl fmt::Debug for Client {
 fn late() -> Error {
     let message = "earlier requests for the same hot key were not answered in time";
     Error::new(ErrorKind::Deadline, message)
-}
-
-pub(crate) fn kv(channel: Connection) -> KvClient<Connection> {
-    KvClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE_LEN)
-        .max_encoding_message_size(MAX_MESSAGE_LEN)
-}
-
-pub(crate) fn digest_to_wire(digest: &Digest) -> Bytes {
-    Bytes::copy_from_slice(&digest.0)
 }
 
 pub(crate) fn checked_key(key: impl Into<Bytes>) -> Result<Bytes, Error> {

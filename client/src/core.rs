@@ -12,9 +12,9 @@ use torc_ring::topology::PartitionState;
 use torc_ring::{NodeId, Partition};
 
 use crate::Error;
-use crate::builder::Config;
 use crate::hedge::HedgeBudget;
 use crate::hot::Hot;
+use crate::options::Config;
 use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::view::{Known, View};

@@ -7,7 +7,7 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{self, ChangeGenerationResponse};
 use torc_proto::version_from_wire;
 
-use crate::call::request;
+use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{Client, Error, Generation, GenerationContent, Reservation, Version};
 

@@ -90,6 +90,7 @@ mod error;
 mod generations;
 mod hedge;
 mod hot;
+mod locator;
 mod naming;
 mod options;
 mod overlap;

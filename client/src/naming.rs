@@ -10,7 +10,8 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
-use torc_proto::Names;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::{MAX_MESSAGE_LEN, Names};
 use torc_ring::topology::{Bearer, ClusterId};
 
 use crate::Error;
@@ -46,6 +47,13 @@ impl Naming {
     pub(crate) fn on(&self, channel: Channel) -> Connection {
         InterceptedService::new(channel, self.clone())
     }
+}
+
+/// A client of the key-value service on this connection.
+pub(crate) fn kv(channel: Connection) -> KvClient<Connection> {
+    KvClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE_LEN)
+        .max_encoding_message_size(MAX_MESSAGE_LEN)
 }
 
 impl Interceptor for Naming {

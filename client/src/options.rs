@@ -1,12 +1,36 @@
-//! Options of operations.
+//! Settings of a client, and options of operations.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use torc_proto::v1;
 use torc_ring::NodeId;
+use torc_ring::topology::Bearer;
+use torc_tls::Connector;
 
 use crate::{Error, ErrorKind, ScanCursor, Version};
+
+/// Longer times would overflow clocks.
+pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Settings of all operations of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// `host:port` of the nodes to contact first.
+    pub(crate) seeds: Vec<String>,
+    /// Longest wait for a connection.
+    pub(crate) connect_timeout: Duration,
+    /// Connections to a node.
+    pub(crate) channels: usize,
+    /// Longest wait for the first answer from any node.
+    pub(crate) first_contact: Duration,
+    /// Whether gets of hot keys are spread and coalesced.
+    pub(crate) hot_keys: bool,
+    /// `None`: no encryption.
+    pub(crate) tls: Option<Connector>,
+    /// Only with TLS.
+    pub(crate) token: Option<Bearer>,
+}
 
 /// How fresh a read must be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -150,28 +174,6 @@ pub struct OverlapOptions {
     pub window: Option<Duration>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_to_live_that_rounds_to_never_is_refused() {
-        let ttl_ms = |ttl| {
-            PutOptions {
-                ttl,
-                condition: None,
-            }
-            .ttl_ms()
-        };
-        assert_eq!(ttl_ms(None), Ok(0));
-        assert_eq!(ttl_ms(Some(Duration::from_millis(1))), Ok(1));
-        for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
-            let refused = ttl_ms(Some(ttl)).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
-        }
-    }
-}
-
 /// How to alter the number of replicas, see
 /// [`Client::alter_namespace`](crate::Client::alter_namespace).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -195,4 +197,26 @@ pub struct GoOptions {
     /// Whether the node is dead for good: nothing waits for it, and it has no vote while it leaves.
     /// It must not return.
     pub dead: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_that_rounds_to_never_is_refused() {
+        let ttl_ms = |ttl| {
+            PutOptions {
+                ttl,
+                condition: None,
+            }
+            .ttl_ms()
+        };
+        assert_eq!(ttl_ms(None), Ok(0));
+        assert_eq!(ttl_ms(Some(Duration::from_millis(1))), Ok(1));
+        for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
+            let refused = ttl_ms(Some(ttl)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
+        }
+    }
 }

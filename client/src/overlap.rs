@@ -20,10 +20,10 @@ use torc_ring::{NodeId, Partition};
 use torc_sketch::CombineError;
 use torc_sketch::overlap::{KeySet, KeySetError, seed_of};
 
-use crate::call::{attempt, failure, no_answer};
-use crate::client::digest_to_wire;
+use crate::locator::digest_to_wire;
 use crate::naming::Connection;
 use crate::peer::Peer;
+use crate::peer::attempt::{attempt, failure, no_answer};
 use crate::retry::{Failure, Nature, Stop};
 use crate::view::View;
 use crate::{

@@ -11,8 +11,8 @@ use tonic::{Response, Status};
 use torc_proto::v1;
 use torc_ring::Partition;
 
-use crate::call::{AttemptTimeout, attempt_with_timeout};
 use crate::core::{Core, Target};
+use crate::peer::attempt::{AttemptTimeout, attempt_with_timeout};
 use crate::retry::Failure;
 use crate::session::SessionPermit;
 use crate::view::View;

@@ -5,7 +5,7 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_ring::NodeId;
 use torc_ring::topology::RotationStep;
 
-use crate::call::request;
+use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{Client, Error};
 

@@ -17,7 +17,7 @@
 //! the sent ones are answered.
 
 use std::collections::HashMap;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,8 +32,7 @@ use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
 use torc_proto::{Fault, TraceContext, v1};
 
-use crate::client::kv;
-use crate::naming::Connection;
+use crate::naming::{Connection, kv};
 
 /// Most operations in flight per connection to a node.
 pub(crate) const WINDOW: usize = 256;
@@ -361,23 +360,5 @@ fn misfit(outcome: Outcome) -> Status {
     match outcome {
         Outcome::Fault(fault) => Fault::from(fault).into(),
         _ => Status::unknown("the answer is to another kind of operation"),
-    }
-}
-
-/// The transport of a request: a connection for calls, or a permit on a session.
-pub(crate) trait Transport: Sized {
-    /// A transport to this peer. Waits for the connection or, on a session, for a permit.
-    fn to(peer: &crate::peer::Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
-}
-
-impl Transport for Connection {
-    async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
-        peer.channel().await
-    }
-}
-
-impl Transport for SessionPermit {
-    async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
-        peer.session_permit().await
     }
 }

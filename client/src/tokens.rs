@@ -10,7 +10,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Bearer, BearerId, Role, Roles, Scope};
 use torc_tls::{JoinToken, PinnedToken};
 
-use crate::call::request;
+use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{Client, Error};
 

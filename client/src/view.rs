@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::{Instant, timeout_at};
-use torc_proto::v1::cluster_client::ClusterClient;
-use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1, wrong_cluster};
+use torc_proto::{Fault, Reason, merge_topology, v1, wrong_cluster};
 use torc_record::DigestKey;
 use torc_ring::topology::{ClusterId, PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition};
 
-use crate::call;
-use crate::naming::Connection;
+use crate::peer::attempt::out_of_time;
+use crate::peer::topology::fetch_topology;
 use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::{Error, ErrorKind};
@@ -29,6 +28,9 @@ const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After this many nodes without a newer topology, assume that there is none.
 const ENOUGH_ANSWERS: usize = 3;
+
+/// Most addresses in an error.
+pub(crate) const MOST_UNREACHED: usize = 8;
 
 /// A topology and the peers of its members.
 #[derive(Debug)]
@@ -119,7 +121,7 @@ impl Known {
     ) -> Result<(), Failure> {
         let round = self.rounds.load(Ordering::Acquire);
         let waiting = timeout_at(deadline, self.asking.lock()).await;
-        let mut outcome = waiting.map_err(|_| call::out_of_time())?;
+        let mut outcome = waiting.map_err(|_| out_of_time())?;
         if self.is_newer_than(seen) {
             return Ok(());
         }
@@ -165,7 +167,7 @@ impl Known {
         match failed {
             Some(mut fault) if answers == 0 => {
                 if fault.reason == Reason::OwnerUnreachable {
-                    unreached.truncate(call::MOST_UNREACHED);
+                    unreached.truncate(MOST_UNREACHED);
                     fault.message = unreached.join("; ");
                 }
                 Err(fault)
@@ -183,12 +185,12 @@ impl Known {
     ) -> Round {
         let deadline = deadline.min(Instant::now() + ROUND_TIMEOUT);
         let known_epoch = before.map_or(0, |view| view.table.epoch.0);
-        let wire = fetch(peer, known_epoch, deadline).await?;
+        let wire = fetch_topology(peer, known_epoch, deadline).await?;
         let table = match adopt(before, wire) {
             Ok(table) => table,
             Err(Misfit::Stranger(found)) => return Err(self.stranger(peer, found)),
             Err(Misfit::Incomplete) => {
-                let whole = fetch(peer, 0, deadline).await?;
+                let whole = fetch_topology(peer, 0, deadline).await?;
                 let contradicts = "a node sent a topology that contradicts itself";
                 adopt(before, whole).map_err(|_| Fault::new(Reason::Internal, contradicts))?
             }
@@ -253,34 +255,4 @@ fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<Routin
         Misfit::Incomplete
     })?;
     Ok(Some(merged))
-}
-
-/// Whether a peer answers at all within this time.
-pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
-    let asked = std::time::Instant::now();
-    let newest = u64::MAX;
-    fetch(peer, newest, Instant::now() + time).await.is_ok() || peer.was_heard_since(asked)
-}
-
-/// The fault of an unanswered request for a topology; such a request changes nothing.
-fn asked_in_vain(fault: Fault) -> Fault {
-    // Its own time limit is that of a round, not of the caller, who may have more time.
-    if fault.maybe_applied || fault.reason == Reason::Deadline {
-        Fault::new(Reason::OwnerUnreachable, fault.message)
-    } else {
-        fault
-    }
-}
-
-async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
-    let answer = call::attempt(peer, deadline, |channel: Connection, budget| async move {
-        let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);
-        let request = call::request(v1::GetTopologyRequest { known_epoch }, budget);
-        client.get_topology(request).await
-    });
-    let answer = answer
-        .await
-        .map_err(|failure| asked_in_vain(failure.fault))?;
-    let nothing = || Fault::new(Reason::Internal, "a node answered without a topology");
-    answer.topology.ok_or_else(nothing)
 }

@@ -101,7 +101,7 @@ impl RegisterMetrics {
             writes,
             unknown: counter(
                 "register_unknown",
-                "Writes with an unknown outcome at their deadline",
+                "Writes whose outcome was unknown at the deadline",
             ),
             unavailable: counter(
                 "register_unavailable",

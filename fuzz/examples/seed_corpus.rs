@@ -9,7 +9,7 @@ use std::path::Path;
 
 use prost::Message as _;
 use torc_fuzz::digests;
-use torc_index::gigahash::{Encoding, GigaHash, Settings};
+use torc_index::paper::gigahash::{Encoding, GigaHash, Settings};
 use torc_index::{Gate, Mphf};
 use torc_proto::{ScanPosition, v1};
 use torc_record::Digest;

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use torc_fuzz::asked;
 use torc_index::PerfectHash;
-use torc_index::gigahash::GigaHash;
+use torc_index::paper::gigahash::GigaHash;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(function) = GigaHash::view(bytes) else {

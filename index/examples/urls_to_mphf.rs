@@ -12,7 +12,7 @@
 
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 
-use torc_index::gigahash::{GigaHash, Settings};
+use torc_index::paper::gigahash::{GigaHash, Settings};
 use torc_index::{Mphf, PerfectHash};
 use torc_record::{Digest, DigestKey, NamespaceId};
 

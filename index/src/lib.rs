@@ -2,7 +2,7 @@
 //!
 //! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to its
 //! own slot, in about two bits per key. It covers exactly one partition, so it travels with that
-//! partition. [`Stitched`] combines the functions of many partitions. [`KeylessSet`] adds
+//! partition. [`paper::Stitched`] combines the functions of many partitions. [`KeylessSet`] adds
 //! fingerprints: a table of a known set without its keys.
 //!
 //! Examples with lines of text, `cargo run --release -p torc-index --example NAME`: `urls_to_mphf`
@@ -28,13 +28,12 @@
 )]
 
 pub mod gate;
-pub mod gigahash;
 mod keyless;
 mod mphf;
 mod offsets;
+pub mod paper;
 mod perfect;
 mod prefetch;
-mod stitched;
 
 pub use gate::{Gate, GateError};
 pub use keyless::{KeylessError, KeylessSet, KeylessViewError};
@@ -42,4 +41,3 @@ pub use mphf::{BuildError, Mphf, MphfHead, ViewError};
 pub use offsets::{Offsets, OffsetsError};
 pub use perfect::PerfectHash;
 pub use prefetch::prefetch;
-pub use stitched::{StitchError, Stitched};

@@ -10,6 +10,7 @@
 
 use proptest::prelude::*;
 use torc_index::gate::sizing::{self, GateSize};
+use torc_index::gate::{MAX_RATE, MIN_RATE};
 use torc_index::{Gate, GateError};
 use torc_record::Digest;
 
@@ -207,7 +208,7 @@ fn a_gate_of_a_size_for_fewer_keys_still_refuses_none_of_its_own() {
 
 #[test]
 fn rates_at_the_bounds_and_at_powers_of_two_have_a_size() {
-    for rate in [0.5, 0.25, 0.125, sizing::MIN_RATE] {
+    for rate in [0.5, 0.25, 0.125, MIN_RATE] {
         for n in (1..600).chain([10_000, 1_000_003, 500_000_000]) {
             let GateSize {
                 block_bytes,
@@ -269,7 +270,7 @@ fn formulas_agree_with_the_textbook_at_1_percent() {
 proptest! {
     #[test]
     fn nothing_given_to_a_gate_is_ever_refused(
-        n in 0_usize..3_000, seed: u64, rate in sizing::MIN_RATE..sizing::MAX_RATE
+        n in 0_usize..3_000, seed: u64, rate in MIN_RATE..MAX_RATE
     ) {
         let keys = Words(seed).digests(n);
         let bytes = Gate::build(&keys, rate).unwrap();

@@ -10,7 +10,7 @@
 
 use proptest::prelude::*;
 use torc_index::PerfectHash;
-use torc_index::gigahash::{
+use torc_index::paper::gigahash::{
     BuildPlan, Encoding, GigaBuildError, GigaHash, GigaViewError, Settings, SolvedRange,
 };
 use torc_record::Digest;

@@ -8,7 +8,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use proptest::prelude::*;
-use torc_index::{BuildError, Mphf, PerfectHash, StitchError, Stitched, ViewError};
+use torc_index::paper::{StitchError, Stitched};
+use torc_index::{BuildError, Mphf, PerfectHash, ViewError};
 use torc_record::Digest;
 
 /// `SplitMix64` (Steele, Lea and Flood 2014).

@@ -267,7 +267,7 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     };
     if of_http2.is_some_and(is_no_frame) {
         "the server at this address does not speak HTTP/2 without TLS; if it uses TLS, set the \
-         authorities are trusted (kvctl: --tls-ca)"
+         authorities to trust (kvctl: --tls-ca FILE)"
             .to_owned()
     } else {
         cause.to_string()

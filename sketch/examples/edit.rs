@@ -19,7 +19,8 @@
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::ops::Range;
 
-use torc_sketch::rolling::{DynamicString, Modulus};
+use torc_sketch::lecture::DynamicString;
+use torc_sketch::rolling::Modulus;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -16,7 +16,8 @@
 use std::io::{Read as _, Write as _, stdin, stdout};
 
 use torc_sketch::SeedStream;
-use torc_sketch::rolling::{Matrix, Modulus, find_in_matrix};
+use torc_sketch::lecture::{Matrix, find_in_matrix};
+use torc_sketch::rolling::Modulus;
 
 /// Cells and the length of a row.
 type Cells = (Vec<u8>, usize);

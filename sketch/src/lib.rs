@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`CountMin`] | how often was this key seen? | never too low; too high by εN with probability at most δ | 16/ε log2(1/δ) |
 //! | [`HeavyHitters`] | which keys make up 1/k of the stream? | none is missed; each has N/k - εN | that, and 4k candidates at most |
-//! | [`MajorityCounter`], [`MajorityBits`] | which key may have more than half? | none, if there is one | 32; 1,032 |
+//! | [`MajorityCounter`], [`MajorityBits`](lecture::MajorityBits) | which key may have more than half? | none, if there is one | 32; 1,032 |
 //! | [`InnerProduct`] | how large is the join of two streams? | given with the answer | those of the sketches |
 //! | [`overlap`] | how many keys do two sets share? | given with the answer | 5 MiB per set |
 //! | [`bloom`]: plain, growing, with deletion | has this key been seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits per key |
@@ -59,6 +59,7 @@ pub mod count_min;
 pub mod hash;
 pub mod heavy_hitters;
 pub mod hot_keys;
+pub mod lecture;
 mod majority;
 pub mod overlap;
 pub mod rolling;
@@ -69,5 +70,5 @@ mod testing;
 
 pub use count_min::{CombineError, CountMin, DecodeError, InnerProduct, Shape, ShapeError};
 pub use heavy_hitters::{HeavyHitter, HeavyHitters};
-pub use majority::{MajorityBits, MajorityCounter};
+pub use majority::MajorityCounter;
 pub use seed::SeedStream;

@@ -377,7 +377,7 @@ mod tests {
         fs.put_file(Path::new("/d/FORMAT"), newer);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 4, but this release reads 3: use the newer release"
+            "/d/FORMAT has format 4, but this release reads 3: use a newer release"
         );
     }
 

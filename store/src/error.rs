@@ -75,9 +75,9 @@ pub enum StoreError {
         /// The data directory.
         dir: PathBuf,
     },
-    /// A file was written by a newer release. Nothing was changed: use that release.
+    /// A file was written by a newer release. Nothing was changed: use that release or a later one.
     #[error(
-        "{} has format {found}, but this release reads {supported}: use the newer release",
+        "{} has format {found}, but this release reads {supported}: use a newer release",
         .file.display()
     )]
     NewerFormat {

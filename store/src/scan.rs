@@ -36,7 +36,7 @@ pub enum CursorError {
         len: usize,
     },
     /// The layout is unknown to this release.
-    #[error("a cursor of unknown layout {found}: start the scan anew")]
+    #[error("unknown cursor layout {found}: restart the scan")]
     Layout {
         /// Its first byte.
         found: u8,

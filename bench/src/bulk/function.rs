@@ -1,8 +1,9 @@
 //! The functions to build: one per part of the keys, used together as one function.
 
 use anyhow::{Context as _, Result};
-use torc_index::gigahash::{Encoding, GigaHash, Settings};
-use torc_index::{Mphf, PerfectHash as _, Stitched};
+use torc_index::paper::Stitched;
+use torc_index::paper::gigahash::{Encoding, GigaHash, Settings};
+use torc_index::{Mphf, PerfectHash as _};
 use torc_record::Digest;
 
 use super::{BUCKETS, PARTITION_BITS};

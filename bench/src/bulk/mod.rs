@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use torc_index::gigahash::Encoding;
+use torc_index::paper::gigahash::Encoding;
 use torc_record::Digest;
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Prediction, Report, TORC};
 use function::{Function, Method};

@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::task::JoinSet;
 use torc_client::Client;
 
-use crate::cli::Options;
 use crate::kvd::{self, Node, load};
+use crate::options::Options;
 use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report, TORC};
 use crate::sketch::streams::Zipf;

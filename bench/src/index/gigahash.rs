@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use torc_index::PerfectHash;
-use torc_index::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
+use torc_index::paper::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
 use torc_record::{Digest, DigestKey, NamespaceId};
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::records;
 use crate::report::{Metric, Prediction, Report, TORC};
 

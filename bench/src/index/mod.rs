@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::Result;
 use torc_record::Digest;
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::report::{Metric, Prediction, Report, TORC};
 use ours::{OneFunction, Parts};
 use subject::Function;

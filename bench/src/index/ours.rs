@@ -2,7 +2,8 @@
 //! of all keys.
 
 use anyhow::Result;
-use torc_index::{Mphf, PerfectHash, Stitched};
+use torc_index::paper::Stitched;
+use torc_index::{Mphf, PerfectHash};
 use torc_record::Digest;
 
 use super::digests;

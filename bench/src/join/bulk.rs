@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 use torc_client::Client;
 
 use super::{MIB, RATIO, cluster, copy};
-use crate::cli::Options;
 use crate::kvd::{self, Node, Replicas};
+use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Report, TORC};
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use torc_client::{Client, Transition};
 
-use crate::cli::Options;
 use crate::kvd::{self, REPLICAS_NOTE, Replicas};
+use crate::options::Options;
 use crate::report::{Metric, Prediction, Report};
 use cluster::Cluster;
 use traffic::{Kind, Phase, Traffic};

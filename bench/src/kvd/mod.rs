@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cli::Options;
+use crate::options::Options;
 
 pub(crate) use cluster::{REPLICAS_NOTE, Replicas, found, prepare, ready, start};
 pub(crate) use load::{check, load, load_file, write_file};

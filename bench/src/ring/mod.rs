@@ -16,7 +16,7 @@ mod timing;
 
 use anyhow::Result;
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::report::{Prediction, Report};
 
 /// Replicas of every partition.

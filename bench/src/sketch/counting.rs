@@ -4,7 +4,8 @@ use std::hint::black_box;
 
 use anyhow::Result;
 use datasketches::countmin::CountMinSketch;
-use torc_sketch::{CountMin, MajorityBits, MajorityCounter};
+use torc_sketch::lecture::MajorityBits;
+use torc_sketch::{CountMin, MajorityCounter};
 
 use super::streams::{Stopwatch, Stream, digest};
 use super::{DATASKETCHES, DEPTH, MEMORY, QUERY, UPDATE, WIDTH_LOG2, shape};

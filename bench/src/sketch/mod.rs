@@ -20,7 +20,7 @@ mod text;
 use anyhow::Result;
 use torc_sketch::Shape;
 
-use crate::cli::Options;
+use crate::options::Options;
 use crate::report::{Metric, Prediction, Report};
 use streams::{Kind, Stream};
 

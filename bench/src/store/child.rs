@@ -1,15 +1,15 @@
 //! One task of the suite in its own process. It prints its figures to standard output, one `name
 //! value` per line.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Subcommand;
 
-use super::engine::{self, Subject};
-use super::{held, moved, puts, reads};
+use super::subject::{self, Subject};
+use super::{held, moved, puts, reads, say};
 use crate::records;
 
 /// Marks the end of the figures.
@@ -61,7 +61,7 @@ enum Task {
 pub(crate) fn run(args: &ChildArgs) -> Result<()> {
     match args.task {
         Task::Puts { writers, millis } => {
-            let store = engine::open(args.subject, &args.store)?;
+            let store = subject::open(args.subject, &args.store)?;
             let rate = puts::rate(&*store, writers, Duration::from_millis(millis))?;
             store.close()?;
             say("durable_puts", rate)?;
@@ -92,7 +92,7 @@ fn wait() -> Result<()> {
 
 fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let started = Instant::now();
-    let store = engine::open(subject, dir)?;
+    let store = subject::open(subject, dir)?;
     let first = store.get(&records::key(0))?;
     let seconds = started.elapsed().as_secs_f64();
     ensure!(first.is_some(), "record 0 is not there after opening");
@@ -107,11 +107,4 @@ fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     store.close()?;
     say("open_after_close", seconds)?;
     wait()
-}
-
-/// Reports a figure to the parent.
-pub(super) fn say(name: &str, value: f64) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{name} {value}")?;
-    Ok(out.flush()?)
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::child::say;
-use super::engine::{self, Engine, Subject};
+use super::engine::Engine;
+use super::say;
+use super::subject::{self, Subject};
 use super::torc::Torc;
 use crate::process;
 use crate::records;
@@ -23,7 +24,7 @@ const COMPACTOR: &str = "torc-compact";
 /// kills this process.
 pub(super) fn fill(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let before = process::memory(std::process::id())?.resident_bytes;
-    let store = engine::open(subject, dir)?;
+    let store = subject::open(subject, dir)?;
     say("load", load(&*store, records)?)?;
     let started = Instant::now();
     store.settle()?;

@@ -28,9 +28,10 @@ mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod sled;
+mod subject;
 mod torc;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{ChildStdout, Stdio};
 
@@ -39,10 +40,10 @@ use clap::ValueEnum as _;
 use tempfile::TempDir;
 
 use crate::cleanup;
-use crate::cli::Options;
+use crate::options::Options;
 use crate::process::{self, Process};
 use crate::report::Report;
-use engine::Subject;
+use subject::Subject;
 
 const WRITERS: [u32; 3] = [1, 64, 256];
 /// Disk space left for others.
@@ -215,4 +216,11 @@ impl Child {
             report.add(case, metrics::of(name)?, subject.name(), value.parse()?);
         }
     }
+}
+
+/// Reports a figure of a child to its parent.
+fn say(name: &str, value: f64) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{name} {value}")?;
+    Ok(out.flush()?)
 }

@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use torc_ring::{Partition, Partitions};
 use torc_store::{Ingest, SealedSlice, SliceInfo, Store, StoreOptions};
 
-use super::child::say;
+use super::say;
 use super::torc::CLUSTER;
 use crate::process;
 

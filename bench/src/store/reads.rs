@@ -13,8 +13,9 @@ use anyhow::{Result, ensure};
 use torc_record::Digest;
 use torc_store::SliceStats;
 
-use super::child::say;
-use super::engine::{self, Engine, Subject};
+use super::engine::Engine;
+use super::say;
+use super::subject::{self, Subject};
 use super::torc::{Torc, digest};
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
@@ -35,7 +36,7 @@ const WARMING: u64 = 3_000_000;
 pub(super) fn read(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let before = process::resident(std::process::id())?;
     let started = Instant::now();
-    let store = engine::open(subject, dir)?;
+    let store = subject::open(subject, dir)?;
     let first = store.get(&records::key(0))?;
     let opening = started.elapsed().as_secs_f64();
     ensure!(first.is_some(), "record 0 is not there after opening");

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cli::Options;
 use crate::machine;
+use crate::options::Options;
 use claim::Claim;
 
 /// What to compare.

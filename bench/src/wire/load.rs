@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result};
 use torc_client::Client;
 
 use super::SERVER;
-use crate::cli::Options;
 use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
+use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Prediction, Report, TORC};
 

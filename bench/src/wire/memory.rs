@@ -21,10 +21,10 @@ use futures::future::try_join_all;
 use torc_client::Client;
 
 use super::data::Data;
-use super::server;
+use super::peers;
 use super::subject::Subject;
-use crate::cli::Options;
 use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
+use crate::options::Options;
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report};
@@ -304,7 +304,7 @@ async fn get_some(client: &Client, records: u64) -> Result<()> {
 
 async fn peers(report: &mut Report, options: &Options) -> Result<()> {
     let keys = options.records_or(1_000_000);
-    let peers = server::PEERS.iter();
+    let peers = peers::PEERS.iter();
     for (name, start) in peers.filter(|(name, _)| PEERS.contains(name)) {
         let scratch = options.scratch()?;
         let Some(peer) = start(scratch.path()).await? else {

@@ -17,6 +17,7 @@ pub(crate) mod load;
 mod memcached;
 pub(crate) mod memory;
 pub(crate) mod paths;
+mod peers;
 mod redis;
 pub(crate) mod replicas;
 mod server;
@@ -30,9 +31,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cli::Options;
 use crate::kvd::{REPLICAS_NOTE, Replicas};
 use crate::machine;
+use crate::options::Options;
 use crate::report::{Metric, Report};
 use case::{CASES, Case, PREDICTIONS};
 use closed_loop::Sample;
@@ -78,7 +79,7 @@ async fn measure(report: &mut Report, options: &Options, program: &std::path::Pa
         let torc = torc::Torc::start(program, scratch.path(), replicas).await?;
         subjects.push(Box::new(torc));
     }
-    for (name, start) in server::PEERS {
+    for (name, start) in peers::PEERS {
         match start(scratch.path()).await? {
             Some(peer) => subjects.push(peer),
             None => report.skip(name, "not installed"),

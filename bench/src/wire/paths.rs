@@ -21,8 +21,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::runtime::Runtime;
 
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
-use crate::cli::Options;
 use crate::kvd::{self, Node};
+use crate::options::Options;
 use crate::report::{Metric, Prediction, Report, TORC};
 use crate::{machine, process};
 use generator::{CASES, Case, Generator};

@@ -1,4 +1,4 @@
-//! Peers as processes: found if they are installed, started on the servers' core.
+//! Servers as processes, started on the servers' core.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,34 +6,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use futures::future::LocalBoxFuture;
 use tokio::net::TcpStream;
 
-use super::subject::Subject;
-use super::{SERVER_CORE, etcd, memcached, redis};
+use super::SERVER_CORE;
 use crate::process::{self, Process};
 use crate::{cleanup, machine};
 
 /// Time limit for a server to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A peer, if it is installed.
-pub(super) type Started<'a> = LocalBoxFuture<'a, Result<Option<Box<dyn Subject>>>>;
-
-/// Starts a peer with its files in a directory.
-type Start = fn(&Path) -> Started<'_>;
-
-/// The peers and how to start them.
-pub(super) const PEERS: [(&str, Start); 4] = [
-    (redis::Durability::None.name(), |dir| {
-        Box::pin(redis::start(dir, redis::Durability::None))
-    }),
-    (redis::Durability::Aof.name(), |dir| {
-        Box::pin(redis::start(dir, redis::Durability::Aof))
-    }),
-    (memcached::NAME, |_| Box::pin(memcached::start())),
-    (etcd::NAME, |dir| Box::pin(etcd::start(dir))),
-];
 
 /// The command of an installed program, without output.
 ///

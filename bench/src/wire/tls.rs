@@ -16,9 +16,9 @@ use torc_tls::{Authority, Identity};
 use super::closed_loop::closed_loop;
 use super::unary::{CHANNELS, GET, Gets, IN_FLIGHT, key, measured};
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
-use crate::cli::Options;
 use crate::kvd::{self, Node};
 use crate::machine;
+use crate::options::Options;
 use crate::report::{Metric, Prediction, Report, TORC};
 
 const KEYS: u64 = 50_000;

@@ -9,10 +9,9 @@ use tonic::{Response, Status};
 use torc_proto::{Fault, TraceContext, v1};
 use torc_record::Digest;
 
-use crate::call::traced_request;
-use crate::client::kv;
 use crate::core::Core;
-use crate::naming::Connection;
+use crate::naming::{Connection, kv};
+use crate::peer::attempt::traced_request;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
 

@@ -18,10 +18,12 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::Partition;
 
-use crate::call::{AttemptTimeout, Call, attempt_with_timeout};
-use crate::client::{checked_key, checked_value, digest_to_wire};
+use crate::call::Call;
+use crate::client::{checked_key, checked_value};
 use crate::core::Target;
+use crate::locator::digest_to_wire;
 use crate::peer::Peer;
+use crate::peer::attempt::{AttemptTimeout, attempt_with_timeout};
 use crate::retry::{Failure, Nature, Stop, blame};
 use crate::view::View;
 use crate::{Client, Error, PutOptions, Value, Version};

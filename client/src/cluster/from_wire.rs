@@ -1,23 +1,17 @@
 //! Converts and checks answers of the cluster service.
 
-use torc_proto::{WireError, digest_from_wire, v1, version_from_wire};
+use torc_proto::{digest_from_wire, v1, version_from_wire};
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, ClusterStatus, Explanation, Generation, Holding, Holds, HotEstimate,
-    LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum,
-    SliceTrace, SliceVerdict, Stage, Transition,
+    Change, ChangeKind, Checked, ClusterStatus, Explanation, Generation, Holding, Holds,
+    HotEstimate, LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position,
+    Quorum, SliceTrace, SliceVerdict, Stage, Transition, missing,
 };
 use crate::answers::moment;
 use crate::{Error, ErrorKind};
-
-pub(super) type Checked<T> = Result<T, WireError>;
-
-pub(super) const fn missing(field: &'static str) -> WireError {
-    WireError::Field { field }
-}
 
 /// On the wire, 0 means no node.
 fn node(id: u64) -> Option<NodeId> {

@@ -9,7 +9,7 @@ use torc_record::{DigestKey, NamespaceId};
 use torc_ring::topology::{Arcs, Counts};
 use torc_ring::{NodeId, Partition, Partitions};
 
-use super::from_wire::missing;
+use super::missing;
 use crate::Version;
 
 /// A generation of a static namespace, or a merge into a linearizable one, from [`Client::generations`](crate::Client::generations).

@@ -10,7 +10,7 @@ use torc_proto::{digest_from_wire, v1};
 use torc_record::Digest;
 use torc_ring::NodeId;
 
-use super::from_wire::{Checked, missing};
+use super::{Checked, missing};
 use crate::Error;
 use crate::answers::moment;
 

@@ -15,6 +15,7 @@ mod overlap;
 use std::time::Duration;
 
 use serde::Serialize;
+use torc_proto::WireError;
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Token, Zone};
@@ -28,6 +29,13 @@ pub use hot_keys::{HotEstimate, HotHistory, HotKey, HotKeyNode, HotKeys, HotMajo
 pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};
 pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};
+
+/// A converted answer, or the field that is wrong.
+type Checked<T> = Result<T, WireError>;
+
+const fn missing(field: &'static str) -> WireError {
+    WireError::Field { field }
+}
 
 /// The state of the cluster, from [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,7 +5,7 @@ use torc_proto::{WireError, v1};
 use torc_record::NamespaceId;
 use torc_ring::topology;
 
-use super::from_wire::{Checked, missing};
+use super::{Checked, missing};
 
 /// A namespace of the cluster, from [`Client::namespaces`](crate::Client::namespaces).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -24,9 +24,10 @@ use torc_record::{Digest, DigestKey, Key, NamespaceId};
 pub use cursor::ScanCursor;
 use walk::Walk;
 
-use crate::call::{Call, attempt_with_timeout, failure, no_answer};
-use crate::client::kv;
+use crate::call::Call;
+use crate::naming::kv;
 use crate::peer::Peer;
+use crate::peer::attempt::{attempt_with_timeout, failure, no_answer};
 use crate::retry::{Failure, Nature};
 use crate::view::View;
 use crate::{Client, Entry, Error, ScanOptions, answers};

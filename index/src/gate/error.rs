@@ -1,6 +1,6 @@
 //! Why there is no gate.
 
-use super::sizing::{MAX_PROBES, MAX_RATE, MIN_RATE};
+use super::{MAX_PROBES, MAX_RATE, MIN_RATE};
 
 /// Why a gate cannot be built, or why bytes are not a gate. Nothing was built or changed.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]

@@ -58,9 +58,15 @@ pub mod sizing;
 
 pub use error::GateError;
 use parts::Parts;
-use sizing::{BLOCK_BYTES, GateSize, MAX_PROBES};
+use sizing::{BLOCK_BYTES, GateSize};
 use torc_record::Digest;
 
+/// Limit on the probes per key.
+pub const MAX_PROBES: u32 = 24;
+/// Smallest false positive rate of a gate.
+pub const MIN_RATE: f64 = 1e-6;
+/// Largest false positive rate of a gate.
+pub const MAX_RATE: f64 = 0.5;
 /// Bytes after the blocks: probes, format.
 const TRAILER_BYTES: usize = 2;
 /// The only format.

@@ -14,18 +14,12 @@
     reason = "estimates: f64 counts keys and bits exactly up to 2^53, and `as` saturates"
 )]
 
-use super::GateError;
+use super::{GateError, MAX_RATE, MIN_RATE};
 
 /// Bytes of a block: one cache line.
 pub const BLOCK_BYTES: usize = 64;
 /// Limit on the bytes of blocks in one gate, because 32 bits select a block.
 pub const MAX_BLOCK_BYTES: u64 = 1 << 32;
-/// Limit on the probes per key.
-pub const MAX_PROBES: u32 = 24;
-/// Smallest false positive rate of a gate.
-pub const MIN_RATE: f64 = 1e-6;
-/// Largest false positive rate of a gate.
-pub const MAX_RATE: f64 = 0.5;
 
 /// Up to this many bytes of blocks, every size is tried, because a short last block makes the rate
 /// jump.

@@ -33,7 +33,7 @@ pub(super) fn build(digests: &[Digest], seed: u64) -> Result<Vec<u8>, BuildError
     head.bumped = bumped.len() as u32;
     let free: Vec<usize> = found.taken.free(digests.len()).collect();
     let mut tail = Vec::new();
-    head.attempt = tail::build(&bumped, &free, &head, &mut tail)?;
+    head.attempt = tail::build(&bumped, &free, head.keys(), head.seed, &mut tail)?;
 
     let mut out = Vec::with_capacity(16 + found.seeds.len() + tail.len());
     head.write(&mut out);

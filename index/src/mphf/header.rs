@@ -24,8 +24,6 @@ const VERSION: u8 = 1;
 const WIDE: u8 = 1 << 3;
 const NARROW_LEN: usize = 8;
 const WIDE_LEN: usize = 16;
-/// Number of attempts that the header can encode.
-pub(super) const MAX_ATTEMPTS: u8 = 16;
 
 /// The header of an encoded function without its number of keys, for frequent queries of the same
 /// function: 12 bytes that can be kept beside the function's own, so that a lookup need not read

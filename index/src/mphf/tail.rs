@@ -9,7 +9,6 @@
 use torc_record::Digest;
 
 use super::hash::{piloted, scale, whole};
-use super::header::{Header, MAX_ATTEMPTS};
 use super::{BuildError, Mphf};
 use crate::Offsets;
 
@@ -17,6 +16,9 @@ use crate::Offsets;
 const BUCKET_KEYS: u32 = 2;
 /// One additional place for this many keys, and another one for each failed attempt.
 const KEYS_PER_SPARE: u32 = 16;
+
+/// Number of attempts that the header can encode.
+const MAX_ATTEMPTS: u8 = 16;
 
 /// The function of bumped keys, read in place.
 #[derive(Debug)]
@@ -82,12 +84,13 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Appends the function of the bumped keys, whose slots are the free ones; returns the successful
-/// attempt.
+/// Appends the function of the bumped keys, whose slots are the free ones of `all` keys; returns the
+/// successful attempt.
 pub(super) fn build(
     bumped: &[Digest],
     free: &[usize],
-    head: &Header,
+    all: u32,
+    seed: u32,
     out: &mut Vec<u8>,
 ) -> Result<u8, BuildError> {
     let keys = bumped.len() as u32;
@@ -95,14 +98,12 @@ pub(super) fn build(
         return Ok(0);
     }
     for attempt in 0..MAX_ATTEMPTS {
-        let hashes = bumped
-            .iter()
-            .map(|digest| whole(*digest, head.seed, attempt));
+        let hashes = bumped.iter().map(|digest| whole(*digest, seed, attempt));
         let places = places(keys, attempt);
         let Some((pilots, used)) = place(hashes.collect(), places) else {
             continue;
         };
-        let end = table_end(head.keys(), places);
+        let end = table_end(all, places);
         let Ok(table) = Offsets::build(&table(&used, free), end) else {
             continue;
         };

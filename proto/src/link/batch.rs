@@ -1,10 +1,11 @@
-//! Messages concatenated in one buffer, each preceded by its length as a varint.
+//! Envelopes in one buffer.
 
 use bytes::{Bytes, BytesMut};
-use prost::Message;
+use prost::Message as _;
 use torc_replication::Envelope;
 use torc_ring::Partitions;
 
+use super::list::{push, split};
 use super::{
     MAX_BATCH_ENVELOPES, MAX_BATCH_LEN, MAX_ENVELOPE_LEN, envelope_from_wire, envelope_to_wire,
 };
@@ -45,48 +46,6 @@ pub fn envelope_from_bytes(
     let wire = v1::Envelope::decode(bytes)?;
     let trace = TraceContext::from_wire(&wire.trace);
     Ok((envelope_from_wire(wire, partitions)?, trace))
-}
-
-pub(super) fn push(into: &mut BytesMut, message: &impl Message) {
-    // A growing buffer has room for everything: neither can fail.
-    let _ = prost::encode_length_delimiter(message.encoded_len(), into);
-    let _ = message.encode(into);
-}
-
-/// The parts of a list, at most `limit`. Ends after an error.
-pub(super) fn split(
-    list: &'static str,
-    mut rest: Bytes,
-    limit: usize,
-) -> impl Iterator<Item = Result<Bytes, WireError>> {
-    let mut count = 0;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        count += 1;
-        let part = if count > limit {
-            Err(WireError::TooMany { list, limit })
-        } else {
-            first(list, &mut rest)
-        };
-        if part.is_err() {
-            rest.clear();
-        }
-        Some(part)
-    })
-}
-
-fn first(list: &'static str, rest: &mut Bytes) -> Result<Bytes, WireError> {
-    let len = prost::decode_length_delimiter(&mut *rest)?;
-    if len > rest.len() {
-        return Err(WireError::TooLong {
-            what: list,
-            len,
-            limit: rest.len(),
-        });
-    }
-    Ok(rest.split_to(len))
 }
 
 fn bounded(what: &'static str, len: usize, limit: usize) -> Result<(), WireError> {

@@ -16,6 +16,7 @@ mod batch;
 mod claims;
 mod from_wire;
 mod hello;
+mod list;
 mod parts;
 mod to_wire;
 

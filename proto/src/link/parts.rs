@@ -8,7 +8,7 @@ use torc_record::{
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
 use torc_replication::{Content, Held, KeyId, KnownPage, Locator, Recall};
 
-use super::batch::{push, split};
+use super::list::{push, split};
 use super::{MAX_PAGE_LEN, MAX_PAGE_RECORDS};
 use crate::v1::{Version, envelope as wire};
 use crate::{WireError, version_from_wire, version_to_wire};

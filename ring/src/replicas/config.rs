@@ -16,11 +16,14 @@
 //!   ends: its successor's merged copy differs from its own.
 //! * `since` distinguishes memberships of one node: data of an earlier one is void.
 
+mod form;
+
 use torc_record::{Ballot, Epoch};
 
-use super::form::Form;
 use super::{Mutation, Mutations, Settled, Stage, Votes};
 use crate::{NodeId, Partition};
+
+use form::Form;
 
 /// A replica of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct Seat {
 /// * The next epoch: [`begin`](Self::begin), [`advance`](Self::advance),
 ///   [`exclude`](Self::exclude), [`abort`](Self::abort), in `moves.rs`.
 ///
-/// Its stored form (`form.rs`) is checked: impossible configurations are refused.
+/// Its stored form (`config/form.rs`) is checked: impossible configurations are refused.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
 pub struct Config {

@@ -9,7 +9,7 @@
 //! Absent on purpose: messages, ballots of registers, and which node leads.
 
 mod config;
-mod form;
+mod malformed;
 mod moves;
 mod mutation;
 mod settled;
@@ -17,7 +17,7 @@ mod stage;
 mod votes;
 
 pub use config::{Config, Member, Seat};
-pub use form::MalformedConfig;
+pub use malformed::MalformedConfig;
 pub use moves::{Milestone, Milestones, MoveError};
 pub use mutation::{Mutation, Mutations};
 pub use settled::Settled;

@@ -139,8 +139,8 @@ pub enum MoveError {
          back, or force the change and lose data that only it held"
     )]
     NoMajority,
-    /// Too late to exclude, because the new set already reads.
-    #[error("the new set already reads: let the move end")]
+    /// Too late to exclude: the new set already serves reads, or the move is going back.
+    #[error("too late to exclude a node: wait for the move to finish")]
     TooLate,
     /// Epochs only grow.
     #[error("epoch {given} does not come after {current}")]

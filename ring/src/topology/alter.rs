@@ -7,9 +7,10 @@
 
 use torc_record::Layer;
 
+use super::layers::check_number;
 use super::{Move, Topology, TopologyError, Transition, TransitionKind, is_dropped_name};
+use crate::Partition;
 use crate::replicas::Stage;
-use crate::{MAX_REPLICAS, Partition};
 
 /// Getters.
 impl Topology {
@@ -108,12 +109,4 @@ impl Topology {
         let running = self.stored.transition.as_ref()?;
         Some((running, running.kind.alters()?))
     }
-}
-
-/// Checks a layer's number of replicas.
-pub(super) fn check_number(replicas: u8) -> Result<(), TopologyError> {
-    if (1..=MAX_REPLICAS).contains(&replicas) {
-        return Ok(());
-    }
-    Err(TopologyError::setting("replicas", "1 to 5"))
 }

@@ -19,10 +19,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Role, Roles, Topology, TopologyError, UnknownRole};
+use super::ids::is_digit;
+use super::{
+    BearerId, MAX_BEARER_TOKENS, MalformedBearer, Outcome, Role, Roles, Topology, TopologyError,
+    UnknownRole,
+};
 
-/// Most bearer tokens of a cluster.
-pub const MAX_BEARER_TOKENS: usize = 1 << 12;
 /// Most nodes that one join token admits.
 pub const MAX_JOIN_USES: u32 = 64;
 /// Most scopes of a token.
@@ -33,63 +35,7 @@ pub const MAX_SCOPE_PREFIX_LEN: usize = 256;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAME_LEN: usize = 64;
 
-const ID_LEN: usize = 16;
 pub(super) const SECRET_LEN: usize = 64;
-
-/// The public half of a bearer token: 16 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct BearerId(pub u64);
-
-/// Text that is not a bearer token or an id of one. Does not contain the text, which may be a
-/// secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected a token as `kvctl token create` prints it: 16 hexadecimal digits, a dot, and 64 more"
-)]
-pub struct MalformedBearer;
-
-impl fmt::Display for BearerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Debug for BearerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for BearerId {
-    type Err = MalformedBearer;
-
-    fn from_str(text: &str) -> Result<Self, MalformedBearer> {
-        if text.len() != ID_LEN || !text.bytes().all(is_digit) {
-            return Err(MalformedBearer);
-        }
-        let id = u64::from_str_radix(text, 16);
-        id.map(Self).map_err(|_| MalformedBearer)
-    }
-}
-
-impl TryFrom<String> for BearerId {
-    type Error = MalformedBearer;
-
-    fn try_from(text: String) -> Result<Self, MalformedBearer> {
-        text.parse()
-    }
-}
-
-impl From<BearerId> for String {
-    fn from(id: BearerId) -> Self {
-        id.to_string()
-    }
-}
-
-const fn is_digit(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-}
 
 /// A bearer token with its secret. Neither `Debug` nor errors show the secret.
 #[derive(Clone, PartialEq, Eq)]

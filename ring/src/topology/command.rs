@@ -1,12 +1,12 @@
 //! Commands to the topology, and reports of nodes.
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
+use torc_record::{DigestKey, Epoch, NamespaceId};
 
 use super::namespace::check_name_len;
 use super::{
     Authorities, BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest,
-    NewMember, NewNamespace, Release, RotationStep, SecretHash, TopologyError, TransitionKind,
+    NewMember, NewNamespace, Proposal, Release, RotationStep, SecretHash, Sizes, TopologyError,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -289,7 +289,7 @@ pub struct Founding {
     pub digest_key: DigestKey,
     /// Number of partitions.
     pub partitions: Partitions,
-    /// Replicas of every partition; [`TransitionKind::Alter`] changes it.
+    /// Replicas of every partition; [`TransitionKind::Alter`](super::TransitionKind::Alter) changes it.
     pub replicas: u8,
     /// Positions on the ring of a node of normal weight.
     pub positions: u16,
@@ -310,40 +310,6 @@ impl Founding {
         }
         self.members.iter().try_for_each(NewMember::check)
     }
-}
-
-/// The amount of data that a transition moves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sizes {
-    /// Records, tombstones included.
-    pub records: u64,
-    /// Key and value bytes.
-    pub bytes: u64,
-}
-
-impl std::ops::AddAssign for Sizes {
-    fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-    }
-}
-
-/// A transition to start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Proposal {
-    /// What changes.
-    pub kind: TransitionKind,
-    /// Epoch of the topology that the plan is based on.
-    pub based_on: Epoch,
-    /// Most partitions in flight at a time, at least 1.
-    pub parallel: u32,
-    /// The planned amount.
-    pub planned: Sizes,
-    /// Unix milliseconds.
-    pub at_ms: u64,
-    /// Whether a node may leave although fewer nodes than replicas stay: the replica
-    /// sets then shrink.
-    pub force: bool,
 }
 
 /// A fact about one partition in one epoch.
@@ -370,28 +336,4 @@ pub enum Fact {
     /// epoch; if the newcomer displaces no replica or a dead one, everything that a majority of the
     /// old set held. Carries the amount.
     Snapshotted(Sizes),
-}
-
-/// What a committed command did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Applied; there is nothing to report.
-    Done,
-    /// The node has this id and slot.
-    Enrolled {
-        /// Its id.
-        node: NodeId,
-        /// Its number in ballots.
-        slot: NodeSlot,
-    },
-    /// A generation can be built.
-    Reserved {
-        /// Its number.
-        number: u32,
-    },
-    /// The transition runs, or had nothing to do.
-    Begun {
-        /// Its number.
-        transition: u64,
-    },
 }

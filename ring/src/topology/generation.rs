@@ -28,11 +28,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
 
-use super::{Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name};
+use super::{
+    MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name,
+};
 use crate::{NodeId, Partition, Partitions};
-
-/// Most generations that are not dropped, of all namespaces.
-pub const MAX_GENERATIONS: usize = 256;
 
 const MAX_SOURCE_LEN: usize = 1_024;
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bearer::{BearerId, SECRET_LEN, SecretHash};
+use super::BearerId;
+use super::bearer::{SECRET_LEN, SecretHash};
 use super::{BearerToken, Grants};
 
 /// The holder of a bearer token.

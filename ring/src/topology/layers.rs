@@ -9,10 +9,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use torc_record::Layer;
 
-use super::Namespace;
+use super::{Namespace, TopologyError};
 use crate::{
     MAX_REPLICAS, NodeId, Partition, Partitions, Placement, PreferenceList, TransitionPlan,
 };
+
+/// Checks a layer's number of replicas.
+pub(super) fn check_number(replicas: u8) -> Result<(), TopologyError> {
+    if (1..=MAX_REPLICAS).contains(&replicas) {
+        return Ok(());
+    }
+    Err(TopologyError::setting("replicas", "1 to 5"))
+}
 
 /// The layers of a cluster that have partitions, each with its number of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

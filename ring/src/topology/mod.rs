@@ -25,14 +25,19 @@ mod error;
 mod feature;
 mod generation;
 mod holders;
+mod ids;
 mod layers;
 mod member;
 mod members;
 mod merge;
 mod namespace;
+mod namespaces;
+mod outcome;
+mod release;
 mod role;
 mod rotation;
 mod routing;
+mod states;
 mod stored;
 mod summary;
 mod transition;
@@ -46,29 +51,29 @@ use torc_record::NamespaceId;
 
 pub use crate::replicas::Stage;
 pub use bearer::{
-    Bearer, BearerId, BearerToken, Grants, JoinUses, KeyDigest, MAX_BEARER_TOKENS, MAX_JOIN_USES,
-    MAX_SCOPE_PREFIX_LEN, MAX_SCOPES, MalformedBearer, Scope, ScopeError, SecretHash,
+    Bearer, BearerToken, Grants, JoinUses, KeyDigest, MAX_JOIN_USES, MAX_SCOPE_PREFIX_LEN,
+    MAX_SCOPES, Scope, ScopeError, SecretHash,
 };
-pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
+pub use command::{Command, Fact, Founding, Report};
 pub use error::TopologyError;
-pub use feature::{Levels, Release};
 pub use generation::{
-    Arcs, Counts, Generation, GenerationContent, GenerationShape, GenerationState, MAX_GENERATIONS,
-    Switch,
+    Arcs, Counts, Generation, GenerationContent, GenerationShape, GenerationState, Switch,
 };
 pub use holders::{Holder, Holders};
+pub use ids::{BearerId, Boot, ClusterId, Incarnation, MalformedBearer};
 pub use layers::Layers;
-pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
-pub use namespace::{
-    MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name,
-};
+pub use member::{Member, NewMember};
+pub use namespace::{Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name};
+pub use outcome::Outcome;
+pub use release::{Levels, Release};
 pub use role::{Role, Roles, UnknownRole};
-pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};
+pub use rotation::{Authorities, MAX_AUTHORITY_LEN};
 pub use routing::{PartitionState, RoutingTable};
+pub use states::{MemberState, RotationStep};
 pub use stored::MalformedTopology;
 pub use summary::{MovingPartition, NodeSummary, Position, RingSummary, Stages};
 pub use torc_record::Epoch;
-pub use transition::{Move, Transition, TransitionKind};
+pub use transition::{Move, Proposal, Sizes, Transition, TransitionKind};
 pub use writeoff::Losses;
 
 use crate::replicas::{Config, Votes};
@@ -79,6 +84,13 @@ use stored::{Stored, is_in, lacks_only};
 
 /// Most members a cluster may have.
 pub const MAX_MEMBERS: usize = 1 << 12;
+
+/// Most namespaces of a cluster.
+pub const MAX_NAMESPACES: usize = 1_000;
+/// Most generations that are not dropped, of all namespaces.
+pub const MAX_GENERATIONS: usize = 256;
+/// Most bearer tokens of a cluster.
+pub const MAX_BEARER_TOKENS: usize = 1 << 12;
 
 /// Commands whose outcomes are remembered. A node repeats a command for a minute at most.
 const MAX_RECENT: usize = 128;

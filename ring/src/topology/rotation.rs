@@ -11,23 +11,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Topology, TopologyError};
+use super::{Outcome, RotationStep, Topology, TopologyError};
 use crate::NodeId;
 
 /// Longest certificate of an authority, in PEM. One of ours has some 700 bytes.
 pub const MAX_AUTHORITY_LEN: usize = 8 << 10;
-
-/// The step of a rotation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum RotationStep {
-    /// Members learn to trust the new authority beside the old one, which still issues
-    /// certificates.
-    Trust,
-    /// The new authority issues certificates; members still trust the old one.
-    Issue,
-    /// Members trust one authority alone. The rotation is over.
-    Settled,
-}
 
 /// The authorities of a cluster that has started at least one rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,15 +155,5 @@ impl Topology {
         let known = self.stored.authorities.as_mut();
         let known = known.filter(|known| known.rotation == number);
         known.ok_or(TopologyError::NoRotation)
-    }
-}
-
-impl std::fmt::Display for RotationStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Trust => "trust",
-            Self::Issue => "issue",
-            Self::Settled => "settled",
-        })
     }
 }

@@ -13,10 +13,43 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use torc_record::Layer;
+use torc_record::{Epoch, Layer};
 
-use super::{Proposal, Sizes};
 use crate::{Change, NodeId, Partition, Ring, TransitionPlan, Weight};
+
+/// The amount of data that a transition moves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// Records, tombstones included.
+    pub records: u64,
+    /// Key and value bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Sizes {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A transition to start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// What changes.
+    pub kind: TransitionKind,
+    /// Epoch of the topology that the plan is based on.
+    pub based_on: Epoch,
+    /// Most partitions in flight at a time, at least 1.
+    pub parallel: u32,
+    /// The planned amount.
+    pub planned: Sizes,
+    /// Unix milliseconds.
+    pub at_ms: u64,
+    /// Whether a node may leave although fewer nodes than replicas stay: the replica
+    /// sets then shrink.
+    pub force: bool,
+}
 
 /// The kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 use torc_record::Digest;
 
 use super::interval::{Interval, estimate};
-use super::tracker::KeyName;
+use super::key_name::KeyName;
 use crate::count_min::CombineError;
 
 /// One node's accesses in the requested window.

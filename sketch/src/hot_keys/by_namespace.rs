@@ -34,7 +34,8 @@ use torc_record::{Digest, NamespaceId};
 use super::IntervalLimits;
 use super::codec::{CUT_OFF, damaged};
 use super::interval::Interval;
-use super::tracker::{HotKeys, HotKeysOptions, KeyName};
+use super::key_name::KeyName;
+use super::tracker::{HotKeys, HotKeysOptions};
 use crate::bytes::Reader;
 use crate::count_min::{CombineError, DecodeError};
 

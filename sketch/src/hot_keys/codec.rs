@@ -27,7 +27,7 @@
 use torc_record::{DIGEST_LEN, Digest, MAX_KEY_LEN, NamespaceId};
 
 use super::interval::{Candidate, Interval};
-use super::tracker::KeyName;
+use super::key_name::KeyName;
 use crate::bytes::Reader;
 use crate::count_min::{CountMin, DecodeError};
 use crate::majority::MajorityCounter;

@@ -2,7 +2,7 @@
 
 use torc_record::Digest;
 
-use super::tracker::KeyName;
+use super::key_name::KeyName;
 use crate::count_min::{CombineError, CountMin};
 use crate::heavy_hitters::DigestMap;
 use crate::majority::MajorityCounter;

@@ -35,6 +35,7 @@ mod answer;
 mod by_namespace;
 mod codec;
 mod interval;
+mod key_name;
 mod retention;
 mod tracker;
 
@@ -42,5 +43,6 @@ pub use answer::{HotAnswer, HotKey, Majority, NodeWindow, hottest};
 pub use by_namespace::{HotNamespaces, MAX_STREAMS, NamespaceIntervals};
 pub use codec::IntervalLimits;
 pub use interval::{Candidate, Interval};
+pub use key_name::KeyName;
 pub use retention::{Retention, Span, ThinningStep, covering};
-pub use tracker::{HotKeys, HotKeysOptions, KeyName, MAX_STREAM_BYTES, OptionsError};
+pub use tracker::{HotKeys, HotKeysOptions, MAX_STREAM_BYTES, OptionsError};

@@ -1,8 +1,9 @@
 //! Records every access.
 
-use torc_record::{Digest, NamespaceId};
+use torc_record::Digest;
 
 use super::interval::{Candidate, Interval};
+use super::key_name::KeyName;
 use crate::count_min::{Shape, ShapeError};
 use crate::heavy_hitters::{HeavyHitters, Insertion};
 use crate::majority::MajorityCounter;
@@ -119,22 +120,6 @@ impl HotKeysOptions {
     }
 }
 
-/// The name of a hot key: its namespace, and its bytes unless they are withheld.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyName {
-    /// The key's namespace.
-    pub namespace: NamespaceId,
-    /// Its bytes; `None` if keys must not be shown.
-    pub key: Option<Box<[u8]>>,
-}
-
-impl KeyName {
-    /// Bytes of memory, including its digest.
-    fn cost(&self) -> usize {
-        size_of::<(Digest, Self)>() + self.key.as_ref().map_or(0, |key| key.len())
-    }
-}
-
 /// Counts the accesses of one node, or of one of its threads, since the last snapshot.
 #[derive(Debug, Clone)]
 pub struct HotKeys {
@@ -247,6 +232,7 @@ impl HotKeys {
 mod tests {
     use super::*;
     use crate::testing::digest;
+    use torc_record::NamespaceId;
 
     fn name(key: u64) -> KeyName {
         KeyName {

@@ -14,17 +14,13 @@
 //! | type | use |
 //! |---|---|
 //! | [`Fingerprint`], [`PrefixHashes`] | substrings in O(1), concatenation in O(1) |
-//! | [`DynamicString`] | a string under insertion and deletion: the hash of any substring in O(log n), order in O(log² n) |
 //! | [`Moduli`], [`HashedPatterns`] | several primes at once; patterns stored as hashes only |
 //! | [`Patterns`], [`Searcher`] | several patterns in a stream, with bounded work per step |
-//! | [`MatrixHashes`], [`find_in_matrix`] | a rectangle in a rectangle |
 //! | [`Chunker`] | chunk boundaries that depend on content, not on offsets |
 
 mod chunker;
-mod dynamic;
 mod fingerprint;
 mod hashed;
-mod matrix;
 mod moduli;
 mod modulus;
 mod patterns;
@@ -32,10 +28,8 @@ mod searcher;
 mod window;
 
 pub use chunker::{CHUNK_WINDOW, ChunkSizes, ChunkSizesError, Chunker, MAX_CHUNK};
-pub use dynamic::{DynamicString, DynamicStringError};
 pub use fingerprint::{Fingerprint, PrefixHashes};
 pub use hashed::{Candidate, HashedPatterns, HashedPatternsError};
-pub use matrix::{Matrix, MatrixError, MatrixHashes, find_in_matrix};
 pub use moduli::{MAX_MODULI, Moduli, ModuliError};
 pub use modulus::Modulus;
 pub use patterns::{MAX_PATTERN_LEN, MAX_PATTERNS, PatternError, Patterns};

@@ -138,7 +138,7 @@ fn check_header(
             "it is not the segment in the manifest",
         )),
         Err(error @ StoreError::Corrupt { .. }) => {
-            tracing::warn!(%error, "the header is not needed");
+            tracing::warn!(%error, "segment header damaged; the manifest has its content");
             Ok(())
         }
         Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! Counts the accesses of "The evaluation of h(x) requires three memory accesses".
 
 use anyhow::Result;
-use torc_index::gigahash::{Encoding, GigaHash, Settings};
+use torc_index::paper::gigahash::{Encoding, GigaHash, Settings};
 
 use super::super::claim::{Claim, Says};
 use super::{Sizes, TABLE_1, urls};

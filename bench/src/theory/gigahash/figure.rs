@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use torc_index::gigahash::{BuildPlan, Settings, SolvedGraph};
+use torc_index::paper::gigahash::{BuildPlan, Settings, SolvedGraph};
 
 use super::super::claim::{Claim, Says};
 use super::{Sizes, urls};

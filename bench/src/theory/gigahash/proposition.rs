@@ -14,7 +14,7 @@
 //! paper's own figures, 0.211 at m = 1.15 n and 0.12 at 0.93 n, match neither.
 
 use anyhow::Result;
-use torc_index::gigahash::{BuildPlan, Settings};
+use torc_index::paper::gigahash::{BuildPlan, Settings};
 use torc_sketch::SeedStream;
 
 use super::super::claim::{Claim, Says};

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use torc_index::PerfectHash as _;
-use torc_index::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
+use torc_index::paper::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange};
 use torc_record::Digest;
 
 use super::super::claim::{Claim, Says};

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use torc_record::Digest;
-use torc_sketch::{MajorityBits, MajorityCounter, SeedStream};
+use torc_sketch::lecture::MajorityBits;
+use torc_sketch::{MajorityCounter, SeedStream};
 
 use super::super::claim::{Claim, Says};
 use super::Sizes;

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use torc_sketch::SeedStream;
-use torc_sketch::rolling::{Matrix, Modulus, find_in_matrix};
+use torc_sketch::lecture::{Matrix, find_in_matrix};
+use torc_sketch::rolling::Modulus;
 
 use super::super::claim::{Claim, Says};
 use super::Sizes;

@@ -81,16 +81,23 @@ mod layout;
 mod plan;
 mod settings;
 mod solve;
+mod solved;
 mod view;
 
 pub use error::{GigaBuildError, GigaViewError};
-pub use plan::{BuildPlan, SolvedGraph, SolvedRange};
-pub use settings::{
-    Encoding, MAX_BUCKET_KEYS, MAX_PREFIX_BITS, MAX_TRIES, Settings, VERTICES_PER_1024_KEYS,
-};
+pub use plan::BuildPlan;
+pub use settings::{Encoding, Settings, VERTICES_PER_1024_KEYS};
+pub use solved::{SolvedGraph, SolvedRange};
 pub use view::{Footprint, GigaHash};
 
 use torc_record::Digest;
+
+/// Limit on the keys of a bucket. The mean is 160 to 180, so keyed hashes never come near it.
+pub const MAX_BUCKET_KEYS: usize = 511;
+/// Limit on the leading bits that all digests share: those of a partition's number.
+pub const MAX_PREFIX_BITS: u8 = 24;
+/// Limit on the seeds tried for a bucket.
+pub const MAX_TRIES: u16 = 1_024;
 
 impl GigaHash<'_> {
     /// Builds the function of sorted digests in one job. [`BuildPlan`] uses several.

@@ -1,13 +1,8 @@
 //! Settings of a GigaHash function.
 
+use super::MAX_PREFIX_BITS;
 use super::error::GigaBuildError;
 
-/// Limit on the keys of a bucket. The mean is 160 to 180, so keyed hashes never come near it.
-pub const MAX_BUCKET_KEYS: usize = 511;
-/// Limit on the leading bits that all digests share: those of a partition's number.
-pub const MAX_PREFIX_BITS: u8 = 24;
-/// Limit on the seeds tried for a bucket.
-pub const MAX_TRIES: u16 = 1_024;
 /// Bounds of the vertices per key, in 1/1024. The paper uses 0.89 to 1.15, and compares with 2.09.
 pub const VERTICES_PER_1024_KEYS: std::ops::RangeInclusive<u16> = 870..=2_150;
 /// Fewest vertices per key for acyclic graphs, in 1/1024: below 2 there are practically none (Erdős

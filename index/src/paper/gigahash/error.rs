@@ -1,6 +1,6 @@
 //! Why there is no GigaHash function.
 
-use super::settings::{MAX_BUCKET_KEYS, MAX_PREFIX_BITS, MAX_TRIES};
+use super::{MAX_BUCKET_KEYS, MAX_PREFIX_BITS, MAX_TRIES};
 
 /// Why a function cannot be built. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

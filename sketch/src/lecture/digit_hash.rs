@@ -6,7 +6,7 @@
 //! makes the hashes collide: probability 1/m. h(x) and h(y) need not be independent (0 always
 //! hashes to 0), so this family is universal, but not strongly universal.
 //!
-//! Slower than [`super::MultiplyShift`], because digits take divisions. It is the family with which
+//! Slower than [`MultiplyShift`](crate::hash::MultiplyShift), because digits take divisions. It is the family with which
 //! the theorems are proved, for any m and for all 128 bits of a digest.
 
 #![expect(
@@ -14,8 +14,8 @@
     reason = "a remainder is less than the prime, a u64"
 )]
 
-use super::prime::next_prime;
 use crate::SeedStream;
+use crate::hash::prime::next_prime;
 
 /// More values than this family supports. Nothing was created: request at most 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

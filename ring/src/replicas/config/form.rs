@@ -7,13 +7,9 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Config, MAX_MEMBERS, Member, Seat, Settled, Stage, Votes};
+use super::{Config, Member, Seat};
+use crate::replicas::{MAX_MEMBERS, MalformedConfig, Settled, Stage, Votes};
 use crate::{NodeId, Partition};
-
-/// An impossible configuration. No part of it is usable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an impossible configuration: {0}")]
-pub struct MalformedConfig(pub(super) &'static str);
 
 /// The stored form of a [`Config`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,12 @@
 //! Lookups in borrowed bytes.
 
+use super::MAX_BUCKET_KEYS;
 use super::bits::peek;
 use super::error::GigaViewError;
 use super::hash::{EdgeHash, bucket};
 use super::huffman::split;
 use super::layout::{Header, group_start, offset_bytes, read_offset};
-use super::settings::{Encoding, MAX_BUCKET_KEYS, vertices};
+use super::settings::{Encoding, vertices};
 use crate::{PerfectHash, prefetch};
 use torc_record::Digest;
 

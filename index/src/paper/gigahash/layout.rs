@@ -24,9 +24,10 @@
 //! Bits are numbered from the lowest of the first byte. The offsets cost 43 bits per bucket, 0.25
 //! bits per key.
 
+use super::MAX_PREFIX_BITS;
 use super::error::GigaViewError;
 use super::huffman::MAX_CODE_BITS;
-use super::settings::{Encoding, MAX_PREFIX_BITS, VERTICES_PER_1024_KEYS};
+use super::settings::{Encoding, VERTICES_PER_1024_KEYS};
 
 pub(super) const HEADER_BYTES: usize = 32;
 const FORMAT: u8 = 1;

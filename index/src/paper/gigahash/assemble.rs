@@ -1,10 +1,11 @@
 //! Encodes the values of solved buckets.
 
+use super::MAX_BUCKET_KEYS;
 use super::bits::BitWriter;
 use super::huffman::Code;
 use super::layout::{Header, Offset, OffsetWriter};
-use super::plan::SolvedRange;
-use super::settings::{MAX_BUCKET_KEYS, Settings, vertices};
+use super::settings::{Settings, vertices};
+use super::solved::SolvedRange;
 
 /// How a value is encoded.
 enum ValueCode {

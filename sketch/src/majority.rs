@@ -1,4 +1,10 @@
-//! Majority by one counter (Boyer and Moore 1981; the lecture's insertion-only algorithm).
+//! Majority: which key has more than half of the stream, if any?
+//!
+//! By one counter (Boyer and Moore 1981; the lecture's insertion-only algorithm): 32 bytes and one
+//! comparison. The answer is one key. If some key has more than half of the stream, it is that one;
+//! otherwise the answer is meaningless, and a count (exact or from a sketch) tells which case holds.
+//! Deterministic, without ε or δ. [`MajorityBits`](crate::lecture::MajorityBits) is linear, and so
+//! allows deletion and subtraction.
 
 use torc_record::Digest;
 

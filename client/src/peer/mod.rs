@@ -3,6 +3,9 @@
 //! Connections are opened on demand, separately from sending. So if an operation runs
 //! out of time before it has a connection, nothing was sent.
 
+pub(crate) mod attempt;
+pub(crate) mod topology;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -19,9 +22,8 @@ use torc_tls::Connector;
 use torc_record::to_millis;
 
 use crate::breaker::{BreakerState, CircuitBreaker};
-use crate::builder::Config;
-
 use crate::naming::{Connection, Naming};
+use crate::options::Config;
 use crate::retry::Nature;
 use crate::session::{Session, SessionPermit, WINDOW};
 use crate::{Error, ErrorKind};
@@ -182,7 +184,7 @@ impl Peer {
         }
         let is_slow = !self.mute.load(Ordering::Relaxed) && !self.state.lock().refusal.is_tripped();
         let time = if is_slow { PROBE_TIME } else { LONG_PROBE_TIME };
-        if crate::view::answers_within(self, time).await {
+        if topology::answers_within(self, time).await {
             self.recovered();
         } else if self.mute.load(Ordering::Relaxed) {
             self.trip(|state| &mut state.silence);
@@ -488,8 +490,8 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use super::attempt::attempt;
     use super::*;
-    use crate::call::attempt;
     use tonic::{Response, Status};
 
     fn config(seeds: &[&str]) -> Config {

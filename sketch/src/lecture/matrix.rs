@@ -8,7 +8,7 @@
 //!
 //! x depends on q: the prefixes work for rectangles of one width and any height.
 
-use super::Modulus;
+use crate::rolling::Modulus;
 
 /// Bytes in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@ mod tree;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::{Fingerprint, Modulus};
 use crate::SeedStream;
+use crate::rolling::{Fingerprint, Modulus};
 use tree::{Link, Treap};
 
 /// A string that can be edited and compared by hash; see the module. About 4 bytes of memory per

@@ -7,8 +7,8 @@
 //! the smallest value with a free label, which always exists because there are as many labels as
 //! edges. Smallest values make zeros and small numbers frequent, which the encodings exploit.
 
+use super::MAX_BUCKET_KEYS;
 use super::graph::Graph;
-use super::settings::MAX_BUCKET_KEYS;
 
 const WORDS: usize = (2 * MAX_BUCKET_KEYS).div_ceil(64) + 1;
 const NO_VALUE: u16 = u16::MAX;
