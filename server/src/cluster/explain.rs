@@ -39,7 +39,7 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.classes.holdings.enter_soon().await?;
+        let _place = shared.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, &digest, answer)?;
         let hot = hot::estimate(shared, namespace, &digest).await;

@@ -142,10 +142,8 @@ impl RawSettings {
     fn traces(&self) -> Result<Option<TraceSettings>, ConfigError> {
         let ratio = self.trace_ratio.unwrap_or(USUAL_TRACE_RATIO);
         if !(0.0..=1.0).contains(&ratio) {
-            return Err(problem(
-                "trace-ratio",
-                format!("{ratio} is not from 0 to 1"),
-            ));
+            let why = format!("{ratio} must be between 0 and 1");
+            return Err(problem("trace-ratio", why));
         }
         let Some(endpoint) = self.otlp_endpoint.clone() else {
             let why = "needs --otlp-endpoint";

@@ -183,7 +183,7 @@ impl Settings {
             .chain(self.resp_addr.map(|address| ("resp-addr", address)))
             .find(|(_, address)| overlap(*address, self.peer_addr));
         other.map_or(Ok(()), |(name, address)| {
-            let why = format!("{address} is --{name} as well: nodes need a port of their own");
+            let why = format!("{address} is also --{name}: the peer port must be different");
             Err(problem("peer-addr", why))
         })
     }
