@@ -30,6 +30,8 @@ pub(crate) struct Classes {
     pub(crate) explanations: Class,
     /// What this node's replica stores for a key: reads every slice of its partition.
     pub(crate) stored: Class,
+    /// Requests for the hot keys of all members, whose counts take up to 14 MiB a member.
+    pub(crate) hot_keys: Class,
 }
 
 impl Default for Classes {
@@ -42,6 +44,7 @@ impl Default for Classes {
             statuses: Class::of("requests for the status of all nodes", 32),
             explanations: Class::of("explanations of keys", 16),
             stored: Class::of("requests for its replica of a key", 64),
+            hot_keys: Class::of("requests for hot keys", 4),
         }
     }
 }
