@@ -36,6 +36,7 @@
 
 mod admission;
 mod adopt;
+mod answers;
 #[cfg(feature = "backup")]
 mod backup;
 mod bearers;

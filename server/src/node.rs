@@ -549,7 +549,7 @@ fn open(
         hot: Hot::new(settings.hot),
         console: Console::default(),
         classes: Classes::default(),
-        sketchers: tokio::sync::Semaphore::new(2),
+        sketch_permits: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
         forwards: torc_driver::budget::Forwards::default(),
         readers: tokio::sync::Semaphore::new(READERS),

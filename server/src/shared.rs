@@ -93,7 +93,7 @@ pub(crate) struct Shared {
     /// Permits for requests that cost more than an operation on a key.
     pub(crate) classes: Classes,
     /// Permits to compute sketches of keys.
-    pub(crate) sketchers: Semaphore,
+    pub(crate) sketch_permits: Semaphore,
     /// Permits to search pages of scans, each on its own thread.
     pub(crate) searchers: Semaphore,
     pub(crate) forwards: Forwards,

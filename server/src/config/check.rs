@@ -17,6 +17,7 @@ use crate::hot::HotSettings;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
+const IDLE_TIME: Duration = Duration::from_secs(60);
 /// One operation in a thousand.
 const USUAL_TRACE_RATIO: f64 = 0.001;
 /// Redis clients may select database numbers below this.
@@ -123,6 +124,9 @@ impl RawSettings {
             slow: self.slow_ms.map(Duration::from_millis),
             release: Release::ours(),
             test_link_faults: self.test_link_faults,
+            idle_time: self
+                .test_idle_time_ms
+                .map_or(IDLE_TIME, Duration::from_millis),
             test_clock_shift: self.test_clock_shift,
             test_disk_faults: self.test_disk_faults,
             insecure: self.insecure.unwrap_or(false),

@@ -242,6 +242,9 @@ pub struct RawSettings {
     /// For tests: file with the error of the wall clock
     #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
     pub test_clock_shift: Option<PathBuf>,
+    /// For tests: time for clients to authenticate, and to read a message of a long answer
+    #[arg(long, env = "TORC_TEST_IDLE_TIME_MS", value_name = "MS", hide = true)]
+    pub test_idle_time_ms: Option<u64>,
     /// For tests: file with the faults of the disk
     #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
     pub test_disk_faults: Option<PathBuf>,
@@ -361,6 +364,7 @@ impl RawSettings {
             slow_ms: self.slow_ms.or(fallback.slow_ms),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
             test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
+            test_idle_time_ms: self.test_idle_time_ms.or(fallback.test_idle_time_ms),
             test_disk_faults: self.test_disk_faults.or(fallback.test_disk_faults),
         }
     }

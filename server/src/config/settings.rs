@@ -111,6 +111,9 @@ pub struct Settings {
     pub slow: Option<Duration>,
     /// The release that this node reports: its own, except in tests of mixed releases.
     pub release: Release,
+    /// Time for clients to authenticate, and to read a message of a long answer: fixed, except in
+    /// tests.
+    pub idle_time: Duration,
     /// For tests: the file of [`Faults`](torc_links::Faults).
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file with the error of the wall clock.
