@@ -45,6 +45,7 @@ impl RawSettings {
             zone: zone.clone(),
             weight: self.weight,
             replicas: self.replicas,
+            positions: self.positions,
         };
         let settings = Settings {
             given,

@@ -23,6 +23,8 @@ pub struct Given {
     pub weight: Option<u32>,
     /// Copies of every record.
     pub replicas: Option<u8>,
+    /// Positions of a node of normal weight.
+    pub positions: Option<u16>,
 }
 
 /// Checked settings of a node.
