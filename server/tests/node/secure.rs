@@ -488,3 +488,29 @@ async fn the_console_and_its_json_are_for_those_who_may_observe() {
     }
     node.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_tells_that_the_certificate_ends_soon() {
+    let office = Office::new();
+    for (days, told) in [
+        (30, "ready\n"),
+        (5, "ready; the certificate ends in 4 days\n"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let settings = RawSettings {
+            bootstrap: Some(true),
+            ..office.settings(data.path().to_owned())
+        };
+        office.issue_for(days, "node", "torc://any/node/any");
+        let node = Node::start(settings.check().unwrap()).await.unwrap();
+        until("it serves", async || node.ready().is_ok()).await;
+        let browser = browser(&office, None);
+        let close = Some("Connection: close");
+        let (status, mut rest) = http_lines(&node, &browser, "/readyz", close).await;
+        assert!(status.contains(" 200 "), "{status}");
+        let mut answer = String::new();
+        rest.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with(&format!("\r\n\r\n{told}")), "{answer}");
+        node.stop().await.unwrap();
+    }
+}
