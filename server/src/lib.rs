@@ -34,6 +34,7 @@
     )
 )]
 
+mod addresses;
 mod admission;
 mod adopt;
 mod answers;
