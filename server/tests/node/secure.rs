@@ -498,7 +498,7 @@ async fn who_does_not_authenticate_before_long_is_disconnected() {
     let data = tempfile::tempdir().unwrap();
     let settings = RawSettings {
         bootstrap: Some(true),
-        test_idle_time_ms: Some(1_000),
+        test_idle_time_ms: Some(3_000),
         ..office.settings(data.path().to_owned())
     };
     let node = Node::start(settings.check().unwrap()).await.unwrap();
