@@ -309,7 +309,7 @@ impl Drop for Act {
         if let Some(line) = self.line.take() {
             self.audit.write(Line {
                 outcome: "unknown",
-                message: "the caller disconnected before the end".to_owned(),
+                message: "the caller disconnected before the request completed".to_owned(),
                 ..line
             });
         }

@@ -222,7 +222,7 @@ impl Caller {
             }
             Who::Certificate(known) if known.ends <= Instant::now() => {
                 Err(Fault::connect_again(format!(
-                    "the certificate of {} no longer counts on this connection, and nothing was \
+                    "the certificate of {} is no longer valid on this connection, and nothing was \
                      done: connect again",
                     known.identity
                 )))

@@ -156,7 +156,7 @@ pub const SPECS: &[Spec] = table! {
     "time" 1 TALK NONE, Open "server" "2.6.0" "Returns the node's time, Unix seconds and microseconds.";
     "echo" 2 TALK NONE, Open "connection" "1.0.0" "Returns its argument.";
     "hello" -1 TALK NONE, Open "connection" "6.0.0" "Chooses the protocol's version; tells about the server.";
-    "auth" -2 TALK NONE, Open "connection" "1.0.0" "Refused: there are no passwords.";
+    "auth" -2 TALK NONE, Open "connection" "1.0.0" "Identifies the client by a token of the cluster.";
     "select" 2 TALK NONE, Open "connection" "1.0.0" "Chooses the namespace by its number.";
     "client" -2 TALK NONE, Open "connection" "2.4.0" "Names the connection, and tells about it.";
     "command" -1 LOOK NONE, Open "server" "2.8.13" "Tells about commands.";

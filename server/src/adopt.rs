@@ -78,13 +78,13 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         .set(table.epoch.0.cast_signed());
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
     if known.is_none() {
-        tell_of_the_beginning(shared, me, &table);
+        tell_of_the_beginning(shared, me, topology, &table);
     }
 }
 
 /// Logs this node's role in the first topology that it knows, and the settings that the topology
 /// overrides.
-fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
+fn tell_of_the_beginning(shared: &Shared, me: NodeId, topology: &Topology, table: &RoutingTable) {
     let Some(member) = table.members.get(&me) else {
         tracing::warn!(node = %me, "the cluster has removed this node: stop it");
         return;
@@ -106,6 +106,14 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
             "ignored --weight: use `kvctl reweight-node`"
         );
     }
+    let founded_with = topology.positions();
+    if let Some(positions) = given.positions.filter(|count| *count != founded_with) {
+        tracing::warn!(
+            positions,
+            founded_with,
+            "ignored --positions: a cluster keeps those that it was founded with"
+        );
+    }
     if let Some(replicas) = given.replicas.filter(|count| *count != table.replicas()) {
         let founded_with = table.replicas();
         tracing::warn!(
@@ -113,5 +121,15 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
             founded_with,
             "ignored --replicas: use `kvctl namespace alter`"
         );
+    }
+    for address in &shared.settings.found_with {
+        let mut members = table.members.values();
+        if !members.any(|member| member.identity.address == *address) {
+            tracing::warn!(
+                address,
+                "ignored --found-with: the cluster exists, and no member has this address: use `kvctl \
+                 join-node`"
+            );
+        }
     }
 }

@@ -28,8 +28,10 @@ pub(crate) struct Classes {
     pub(crate) statuses: Class,
     /// Explanations of a key, which ask all of its replicas.
     pub(crate) explanations: Class,
-    /// What this node holds for a key: reads every slice of its partition.
-    pub(crate) holdings: Class,
+    /// What this node's replica stores for a key: reads every slice of its partition.
+    pub(crate) stored: Class,
+    /// Requests for the hot keys of all members, whose counts take up to 14 MiB a member.
+    pub(crate) hot_keys: Class,
 }
 
 impl Default for Classes {
@@ -41,7 +43,8 @@ impl Default for Classes {
             backups: Class::of("backups", 1),
             statuses: Class::of("requests for the status of all nodes", 32),
             explanations: Class::of("explanations of keys", 16),
-            holdings: Class::of("requests for its replica of a key", 64),
+            stored: Class::of("requests for its replica of a key", 64),
+            hot_keys: Class::of("requests for hot keys", 4),
         }
     }
 }

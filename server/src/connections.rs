@@ -3,9 +3,9 @@
 //! A connection takes a file descriptor. Without a limit, silent strangers could take all of them,
 //! and the store could not open files. So the number of permits for connections is limited, in
 //! total and per address; a connection without a permit is closed at once. A connection loses its
-//! permit if its greeting does not arrive in time, or if it is HTTP/1 and the client does not read
-//! its answers. Other members of the cluster need no permit on the peer port: they are few, and
-//! replication needs them.
+//! permit if its greeting does not arrive in time, if it is HTTP/1 and the client does not read its
+//! answers, if it is old, or if the client must authenticate and sends no request for a while. Other
+//! members of the cluster have further permits on the peer port, because replication needs them.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -19,6 +19,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,6 +40,9 @@ const CERTIFICATE_TIME: Duration = Duration::from_secs(3_600);
 /// A connection that is older accepts no more requests, so that clients move to another one before
 /// their certificate counts no longer, and spread over the nodes again.
 pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3_000);
+/// Time from then until the connection ends, even if the client leaves answers unread. Long enough
+/// for a part of a backup. tonic has such a limit too, but with it never asks the client to leave.
+const GRACE: Duration = Duration::from_secs(3_000);
 /// Time limit for the greeting.
 const GREETING_TIME: Duration = Duration::from_secs(5);
 /// Time limit for the greeting once the node is closing.
@@ -79,6 +83,8 @@ impl Places {
 
     /// A permit for a connection from this address, if there is one. O(addresses).
     pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+        // An IPv4 client is the same on a socket for both families.
+        let from = from.to_canonical();
         let mut taken = self.taken.lock();
         let all: usize = taken.values().sum();
         let of_it = taken.get(&from).copied().unwrap_or(0);
@@ -117,27 +123,102 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection that has a permit or needs none.
+/// A connection, with its permit.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
     caller: Caller,
-    _place: Option<Place>,
+    _place: Place,
     /// Bytes read since the task last yielded.
     read_at_once: usize,
     /// Timer and bytes read so far, until the greeting is complete.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
+    requests: Arc<Requests>,
+    /// Limits the connection's life, and before that the time without requests of a client that has
+    /// not authenticated. `None` on ports that limit both themselves.
+    life: Option<Life>,
     /// Time for which the client may read nothing. `None` for HTTP/2, which has its own keepalive.
     read_nothing_time: Option<Duration>,
     /// Runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
+/// What the services tell a connection about its requests.
+#[derive(Debug, Default)]
+struct Requests {
+    /// Whether one was accepted since the connection last looked.
+    any: AtomicBool,
+    /// Whether one was that of a known caller.
+    of_known: AtomicBool,
+}
+
+/// How long a connection may last.
+#[derive(Debug)]
+struct Life {
+    timer: Pin<Box<Sleep>>,
+    ends: Instant,
+    /// Time for which a client that has not authenticated may send no request; `None` for one that
+    /// has, or need not.
+    silence: Option<Duration>,
+}
+
+impl Life {
+    fn new(time: Duration, silence: Option<Duration>) -> Self {
+        Self {
+            timer: Box::pin(sleep(silence.map_or(time, |silence| silence.min(time)))),
+            ends: Instant::now() + time,
+            silence,
+        }
+    }
+
+    fn is_over(&mut self, requests: &Requests, context: &mut Context<'_>) -> bool {
+        while self.timer.as_mut().poll(context).is_ready() {
+            if requests.of_known.load(Ordering::Relaxed) {
+                self.silence = None;
+            }
+            let is_silent = self.silence.is_some() && !requests.any.swap(false, Ordering::Relaxed);
+            let now = Instant::now();
+            if is_silent || self.ends <= now {
+                return true;
+            }
+            let next = self.silence.map_or(self.ends, |silence| now + silence);
+            self.timer.as_mut().reset(next.min(self.ends).into());
+        }
+        false
+    }
+}
+
+/// What a request's extensions tell about its connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) caller: Caller,
+    requests: Arc<Requests>,
+}
+
+impl Peer {
+    /// Notes a request that was accepted; `is_known`: as that of a known caller.
+    pub(crate) fn accepted(&self, is_known: bool) {
+        if is_known {
+            self.requests.of_known.store(true, Ordering::Relaxed);
+        }
+        self.requests.any.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Time limits of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    greeting: Duration,
+    /// See [`Life`].
+    silence: Duration,
+    life: Duration,
+}
+
 impl Connection {
     /// Completes the TLS handshake, if TLS is on. `None` if it fails.
     pub(crate) async fn begin(
         stream: TcpStream,
-        place: Option<Place>,
+        place: Place,
         shared: &Shared,
         door: Door,
     ) -> Option<Self> {
@@ -157,25 +238,23 @@ impl Connection {
             }
         };
         caller.is_on_peer_port = door == Door::Peer;
-        Some(Self::greeted_within(
-            GREETING_TIME,
-            stream,
-            caller,
-            place,
-            door,
-        ))
+        let times = Times {
+            greeting: GREETING_TIME,
+            silence: shared.settings.idle_time,
+            life: MAX_CONNECTION_AGE + GRACE,
+        };
+        Some(Self::limited(times, stream, caller, place, door))
     }
 
-    fn greeted_within(
-        time: Duration,
-        stream: Stream,
-        caller: Caller,
-        place: Option<Place>,
-        door: Door,
-    ) -> Self {
+    fn limited(times: Times, stream: Stream, caller: Caller, place: Place, door: Door) -> Self {
         // The HTTP/1 server has its own timer.
-        let greeting = matches!(door, Door::Grpc | Door::Peer).then(|| (Box::pin(sleep(time)), 0));
+        let greeting = matches!(door, Door::Grpc | Door::Peer);
+        let greeting = greeting.then(|| (Box::pin(sleep(times.greeting)), 0));
+        let is_known = caller.is_anyone() || caller.ends().is_some();
+        let silence = (!is_known).then_some(times.silence);
         Self {
+            requests: Arc::default(),
+            life: (door == Door::Grpc).then(|| Life::new(times.life, silence)),
             stream,
             caller,
             _place: place,
@@ -327,6 +406,11 @@ impl AsyncRead for Connection {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let this = &mut *self;
+        let life = this.life.as_mut();
+        if life.is_some_and(|life| life.is_over(&this.requests, context)) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         self.read_at_once = if read.is_pending() {
@@ -380,10 +464,13 @@ impl AsyncWrite for Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Caller;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> Caller {
-        self.caller.clone()
+    fn connect_info(&self) -> Peer {
+        Peer {
+            caller: self.caller.clone(),
+            requests: Arc::clone(&self.requests),
+        }
     }
 }
 
@@ -408,20 +495,41 @@ mod tests {
         assert!(places.taken.lock().is_empty(), "nobody is remembered");
     }
 
+    #[test]
+    fn an_ipv4_address_is_the_same_on_a_socket_for_both_families() {
+        let places = Places::new(4);
+        let plain: IpAddr = [10, 0, 0, 1].into();
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        let held: Vec<_> = (0..3).map(|_| places.take(plain).unwrap()).collect();
+        assert!(places.take(mapped).is_none(), "it has its part");
+        drop(held);
+    }
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const TIME: Duration = Duration::from_millis(100);
 
+    const TIMES: Times = Times {
+        greeting: TIME,
+        silence: Duration::from_secs(600),
+        life: Duration::from_secs(600),
+    };
+
     async fn pair() -> (TcpStream, Connection) {
+        pair_with(TIMES, Caller::anyone(HERE)).await
+    }
+
+    async fn pair_with(times: Times, caller: Caller) -> (TcpStream, Connection) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         let stream = accepted.unwrap().0;
         (
             client.unwrap(),
-            Connection::greeted_within(
-                TIME,
+            Connection::limited(
+                times,
                 Stream::Plain(stream),
-                Caller::anyone([127, 0, 0, 1].into()),
-                None,
+                caller,
+                Places::new(1).take(HERE).unwrap(),
                 Door::Grpc,
             ),
         )
@@ -442,6 +550,59 @@ mod tests {
         greeted.read_exact(&mut heard).await.unwrap();
         let more = tokio::time::timeout(5 * TIME, greeted.read(&mut heard)).await;
         assert!(more.is_err(), "it may be silent now");
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_at_its_age_whatever_the_client_sends() {
+        let times = Times {
+            life: TIME,
+            ..TIMES
+        };
+        let (mut client, mut connection) = pair_with(times, Caller::anyone(HERE)).await;
+        let peer = connection.connect_info();
+        let sending = async {
+            while client.write_all(&[7; GREETING_LEN]).await.is_ok() {
+                peer.accepted(true);
+                tokio::task::yield_now().await;
+            }
+        };
+        let reading = async {
+            let mut heard = [0; GREETING_LEN];
+            let ended = loop {
+                if let Err(ended) = connection.read(&mut heard).await {
+                    break ended;
+                }
+            };
+            assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+            drop(connection);
+        };
+        tokio::join!(sending, reading);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_must_authenticate_sends_a_request_before_long_or_is_closed() {
+        let times = Times {
+            silence: TIME,
+            ..TIMES
+        };
+        let unknown = || Caller::of(None, HERE).unwrap();
+        // HTTP/2 without a request.
+        let (mut client, mut silent) = pair_with(times, unknown()).await;
+        client.write_all(&[7; GREETING_LEN]).await.unwrap();
+        let mut heard = [0; GREETING_LEN];
+        silent.read_exact(&mut heard).await.unwrap();
+        let ended = silent.read(&mut heard).await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+
+        // One that needs no authentication buys time; one with a token ends the limit.
+        for (is_known, stays) in [(false, false), (true, true)] {
+            let (mut client, mut connection) = pair_with(times, unknown()).await;
+            client.write_all(&[7; GREETING_LEN]).await.unwrap();
+            connection.read_exact(&mut heard).await.unwrap();
+            connection.connect_info().accepted(is_known);
+            let read = tokio::time::timeout(20 * TIME, connection.read(&mut heard)).await;
+            assert_eq!(read.is_err(), stays, "{is_known}: {read:?}");
+        }
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ const HEALTH_EVERY: Duration = Duration::from_millis(200);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted connection, its permit, and the port at which it arrived.
-type Accepted = (std::net::TcpStream, Option<Place>, Door);
+type Accepted = (std::net::TcpStream, Place, Door);
 type Connections = mpsc::Receiver<Accepted>;
 
 /// Starts the workers and the accepting tasks; all end when the node has closed.
@@ -187,6 +187,9 @@ async fn accept(
     workers: Vec<mpsc::Sender<Accepted>>,
 ) {
     let places = Places::new(shared.settings.max_connections);
+    // For members, once strangers have taken the others. So half of the store's share of the open
+    // files is left.
+    let of_members = Places::new(shared.settings.max_connections.div_ceil(2));
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
             biased;
@@ -197,12 +200,14 @@ async fn accept(
             () = shared.cancel.cancelled() => return,
         };
         let handed_over = accepted.and_then(|(stream, from)| {
-            let place = places.take(from.ip());
-            let is_peer = || door == Door::Peer && shared.is_another_members(from.ip());
-            if place.is_none() && !is_peer() {
+            let of_members = || {
+                let is_member = door == Door::Peer && shared.addresses.has(from.ip());
+                is_member.then(|| of_members.take(from.ip())).flatten()
+            };
+            let Some(place) = places.take(from.ip()).or_else(of_members) else {
                 shared.metrics.connections_refused.inc();
                 return Ok(None);
-            }
+            };
             stream.set_nodelay(true)?;
             Ok(Some((stream.into_std()?, place, door)))
         });

@@ -19,6 +19,7 @@ use crate::cluster::status;
 use crate::console;
 use crate::hot;
 use crate::metrics::Readings;
+use crate::renewal;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -64,7 +65,16 @@ async fn may_observe(
 
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     match shared.ready() {
-        Ok(()) => "ready\n".into_response(),
+        Ok(()) => {
+            let left = shared.tls.as_ref().map(|tls| renewal::left(tls));
+            match left.filter(|left| *left < renewal::WARN_BEFORE) {
+                Some(left) => {
+                    let days = renewal::days(left);
+                    format!("ready; the certificate ends in {days} days\n").into_response()
+                }
+                None => "ready\n".into_response(),
+            }
+        }
         Err(why) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("not ready: {why}\n"),

@@ -16,7 +16,9 @@
 //!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: the web page.
 //! * `resp`: the server for Redis clients.
-//! * `admission`: the limit of concurrent operations.
+//! * `admission`: the limit of concurrent operations; `classes`: limits of dearer requests;
+//!   `answers`: the end of answers that nobody reads.
+//! * `connections`: the limits of connections; `addresses`: those of members.
 //! * `meter`: charging clients' requests and answers to the memory limit (`torc_driver::budget`).
 //! * `backup`: this node's part in a backup.
 //! * `slow`: the log of slow operations.
@@ -34,8 +36,10 @@
     )
 )]
 
+mod addresses;
 mod admission;
 mod adopt;
+mod answers;
 #[cfg(feature = "backup")]
 mod backup;
 mod bearers;

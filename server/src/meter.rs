@@ -343,8 +343,7 @@ impl HttpBody for Arriving {
 
 fn late() -> Fault {
     let message = format!(
-        "the message was not complete within {} s, and nothing was done: send less at a \
-         time",
+        "the message was not complete within {} s, and nothing was done: send smaller messages",
         MESSAGE_TIME.as_secs()
     );
     Fault::new(Reason::Deadline, message)

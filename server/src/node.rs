@@ -47,7 +47,7 @@ use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
 use crate::slow::SlowLog;
-use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
+use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
@@ -213,6 +213,10 @@ impl Node {
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
             bearers::run(Arc::clone(&shared)),
+        ));
+        tasks.spawn(until_cancelled(
+            shared.cancel.clone(),
+            addresses::run(Arc::clone(&shared)),
         ));
         tasks.spawn(generations::run(Arc::clone(&shared)));
         tasks.spawn(sweep::run(Arc::clone(&shared)));
@@ -535,6 +539,7 @@ fn open(
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
+        addresses: addresses::Addresses::default(),
         tls,
         own_authority: own_authority.map(Arc::new),
         attempts: Attempts::default(),
@@ -549,7 +554,7 @@ fn open(
         hot: Hot::new(settings.hot),
         console: Console::default(),
         classes: Classes::default(),
-        sketchers: tokio::sync::Semaphore::new(2),
+        sketch_permits: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
         forwards: torc_driver::budget::Forwards::default(),
         readers: tokio::sync::Semaphore::new(READERS),
@@ -599,7 +604,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
             let (router, shared) = (router.clone(), Arc::clone(&shared));
             let cancel = cancel.clone();
             tokio::spawn(async move {
-                let begun = Connection::begin(stream, Some(place), &shared, Door::Http);
+                let begun = Connection::begin(stream, place, &shared, Door::Http);
                 let Some(stream) = begun.await else {
                     return;
                 };

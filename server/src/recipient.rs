@@ -21,6 +21,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bearers::holder_of;
+use crate::connections::Peer;
 use crate::identity::Membership;
 use crate::shared::Shared;
 
@@ -119,12 +120,22 @@ impl<S> Checked<S> {
         cluster: Option<ClusterId>,
     ) -> Result<(), Fault> {
         let path = request.uri().path();
-        let caller = caller_of(request.extensions());
+        let (peer, caller) = (
+            request.extensions().get::<Peer>(),
+            caller_of(request.extensions()),
+        );
+        let accepted = |is_known| {
+            if let Some(peer) = peer {
+                peer.accepted(is_known);
+            }
+        };
         if caller.is_on_peer_port {
             check_is_of_nodes(path, request.headers())?;
         }
         // Health checks are open to all, because probes have no certificate.
-        if path.starts_with("/grpc.health.v1.Health/") {
+        if let Some(method) = path.strip_prefix("/grpc.health.v1.Health/") {
+            // A watch lasts, and has a permit.
+            accepted(method == "Watch");
             return Ok(());
         }
         let needed = Access::to(path).unwrap_or(Access::Client);
@@ -140,6 +151,7 @@ impl<S> Checked<S> {
             );
             return Err(Fault::new(Reason::PermissionDenied, message));
         }
+        accepted(needed != Access::Anyone);
         if let Some(holder) = holder {
             request.extensions_mut().insert(holder);
         }
@@ -168,7 +180,8 @@ fn check_is_of_nodes(path: &str, headers: &HeaderMap) -> Result<(), Fault> {
 pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
     static NOBODY: Caller = Caller::nobody();
     // Connections set this before any service runs.
-    extensions.get().unwrap_or(&NOBODY)
+    let peer = || Some(&extensions.get::<Peer>()?.caller);
+    extensions.get().or_else(peer).unwrap_or(&NOBODY)
 }
 
 fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), Fault> {

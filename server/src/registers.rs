@@ -136,7 +136,12 @@ async fn report(
                 // Measured now: only now does the replica also hold the records that it received
                 // one by one.
                 Milestone::Snapshotted(epoch) => {
-                    let held = shared.store.summary(partition);
+                    let store = shared.store.clone();
+                    let summary = move || store.summary(partition);
+                    // Fails only if the store panics; replicas repeat this report.
+                    let Ok(held) = tokio::task::spawn_blocking(summary).await else {
+                        continue;
+                    };
                     let sizes = Sizes {
                         records: held.records,
                         bytes: held.payload_bytes,

@@ -12,10 +12,21 @@ use crate::shared::Shared;
 
 /// Interval at which the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A warning is logged this long before a certificate expires.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+/// A warning is logged, and `/readyz` tells, this long before a certificate expires.
+pub(crate) const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// The time until this node's certificate expires.
+pub(crate) fn left(tls: &NodeTls) -> Duration {
+    let left = tls.expires().duration_since(SystemTime::now());
+    left.unwrap_or_default()
+}
+
+/// Whole days.
+pub(crate) const fn days(left: Duration) -> u64 {
+    left.as_secs() / (24 * 3600)
+}
 
 /// Renews the node's certificate if it is due. Returns the time until it is due again.
 fn renew_if_due(own: &OwnAuthority) -> Result<Duration, TlsDirError> {
@@ -73,10 +84,10 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         metrics
             .tls_certificate_end
             .set(since_epoch.as_secs().cast_signed());
-        let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+        let left = left(&tls);
         let is_due = warned.is_none_or(|at| at.elapsed() > WARN_EVERY);
         if left < WARN_BEFORE && is_due {
-            let days = left.as_secs() / (24 * 3600);
+            let days = days(left);
             let advice = match &shared.own_authority {
                 None => "replace its files",
                 Some(_) => "the node could not renew it, see the warning above",

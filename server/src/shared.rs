@@ -1,7 +1,6 @@
 //! State that all parts of a node share.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,7 @@ use torc_store::{Scratch, Store, StoreError};
 use torc_telemetry::spans::Tracer;
 use torc_tls::NodeTls;
 
+use crate::addresses::Addresses;
 use crate::admission::Admission;
 use crate::bearers::Bearers;
 use crate::classes::Classes;
@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     /// The epoch of that topology, for tasks that wait for a newer one.
     pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
+    /// The addresses of the other members.
+    pub(crate) addresses: Addresses,
     /// `None`: connections are not encrypted, and callers have no identity.
     pub(crate) tls: Option<Arc<NodeTls>>,
     /// `None` if certificates come from files or TLS is off.
@@ -93,7 +95,7 @@ pub(crate) struct Shared {
     /// Permits for requests that cost more than an operation on a key.
     pub(crate) classes: Classes,
     /// Permits to compute sketches of keys.
-    pub(crate) sketchers: Semaphore,
+    pub(crate) sketch_permits: Semaphore,
     /// Permits to search pages of scans, each on its own thread.
     pub(crate) searchers: Semaphore,
     pub(crate) forwards: Forwards,
@@ -203,17 +205,6 @@ impl Shared {
     /// Another member, to send requests to.
     pub(crate) fn recipient(&self, node: NodeId) -> Result<Recipient, Fault> {
         Recipient::of(&*self.routing()?, node)
-    }
-
-    /// Whether another member of the cluster has this address.
-    pub(crate) fn is_another_members(&self, address: IpAddr) -> bool {
-        let Some(table) = self.routing.load_full() else {
-            return false;
-        };
-        let me = self.identity.node();
-        let others = table.members.iter().filter(|(node, _)| Some(**node) != me);
-        let mut addresses = others.map(|(_, member)| &member.identity.peer_address);
-        addresses.any(|of| of.parse().is_ok_and(|of: SocketAddr| of.ip() == address))
     }
 
     /// This node's id.

@@ -5,7 +5,7 @@
 //! causes a warning.
 
 /// Variables that tests and the other programs read.
-const OTHERS: [&str; 3] = ["TORC_ENDPOINTS", "TORC_NAMESPACE", "TORC_TOKEN"];
+const OTHERS: [&str; 3] = ["TORC_ENDPOINTS", "TORC_PROFILE", "TORC_TOKEN"];
 const FOR_TESTS: &str = "TORC_TEST_";
 const PREFIX: &str = "TORC_";
 /// Similarity, of at most 1, from which a name counts as a misspelling of another.

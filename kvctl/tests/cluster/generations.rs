@@ -1,6 +1,7 @@
 //! Static namespaces on real processes: generations are built, attached, promoted and rolled back,
 //! while clients read, and nodes are killed and join.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::StreamExt as _;
 use tokio::task::JoinSet;
 use torc_client::Client;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{BatchGetRequest, GetRequest, get_result};
 
 use crate::processes::{Cluster, TIMEOUT, ready, until};
 
@@ -231,6 +234,63 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
     let put = cluster.kvctl(&["--namespace", NAME, "put", "page-1", "x"]);
     assert_eq!(put.status.code(), Some(6), "nothing is written to it");
     all_there(&cluster, 3).await;
+}
+
+/// Gets all keys in batches without digests, so that the node looks up the generation. Counts them.
+async fn read_in_batches(endpoint: String, batches: Arc<AtomicU64>) {
+    let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+    let mut node = KvClient::connect(channel).await.unwrap();
+    let get = |number| GetRequest {
+        namespace: NAME.to_owned(),
+        key: key(number).into(),
+        ..GetRequest::default()
+    };
+    let items: Vec<_> = (0..KEYS).map(get).collect();
+    loop {
+        let items = items.clone();
+        let answer = node.batch_get(BatchGetRequest { items }).await.unwrap();
+        let mut seen = BTreeSet::new();
+        for result in answer.into_inner().results {
+            let Some(get_result::Outcome::Ok(found)) = result.outcome else {
+                panic!("{result:?}");
+            };
+            seen.extend(found.found.then(|| generation_of(&found.value)));
+        }
+        assert_eq!(seen.len(), 1, "one batch of the generations {seen:?}");
+        batches.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_a_node_reads_in_parts_is_of_one_generation() {
+    let cluster = Cluster::start(1).await;
+    ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
+    for generation in 1..=6 {
+        attach(&cluster, generation);
+    }
+    promote(&cluster, 1);
+    let batches = Arc::new(AtomicU64::new(0));
+    let mut readers = JoinSet::new();
+    for _ in 0..2 {
+        let endpoint = cluster.nodes[0].endpoint();
+        readers.spawn(read_in_batches(endpoint, Arc::clone(&batches)));
+    }
+    let client = cluster.client().await;
+    for generation in 2..=6 {
+        let before = batches.load(Ordering::Relaxed);
+        until("more batches are read", async || {
+            assert!(readers.try_join_next().is_none(), "a reader has failed");
+            batches.load(Ordering::Relaxed) > before + 4
+        })
+        .await;
+        client.promote(generation, false).await.unwrap();
+    }
+    let before = batches.load(Ordering::Relaxed);
+    until("more batches are read", async || {
+        assert!(readers.try_join_next().is_none(), "a reader has failed");
+        batches.load(Ordering::Relaxed) > before + 4
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use torc_testkit::redis::{Redis, Value};
 
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, Node, ready, until};
 
 const WANTED: u64 = 1_000;
 const CLIENTS: usize = 24;
@@ -130,4 +130,46 @@ async fn a_counter_loses_nothing_that_was_told_while_its_nodes_are_killed() {
         (done..=done + unknown).contains(&value),
         "{done} were told, {unknown} are unknown, and the counter is {value}"
     );
+}
+
+/// Three nodes. The clock of the last one is ahead, by as much as nodes tolerate.
+async fn with_a_fast_clock() -> Cluster {
+    let dir = tempfile::tempdir().unwrap();
+    let shift = dir.path().join("shift.txt");
+    std::fs::write(&shift, "400").unwrap();
+    let flags = ["--replicas=3", "--partitions=64"];
+    let prepare = |number| Node::prepare(dir.path(), &format!("node-{number}"), &flags);
+    let mut nodes: Vec<Node> = (1..=3).map(prepare).collect();
+    nodes[2].variable("TORC_TEST_CLOCK_SHIFT", shift.to_str().unwrap());
+    let others = format!("--found-with={},{}", nodes[1].grpc, nodes[2].grpc);
+    nodes[0].flags(&[flags[0], flags[1], "--bootstrap", &others]);
+    nodes.iter_mut().for_each(Node::start);
+    let cluster = Cluster { nodes, dir };
+    for node in &cluster.nodes {
+        ready(node).await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expiry_that_one_client_has_seen_is_never_undone_for_another() {
+    let cluster = with_a_fast_clock().await;
+    let mut exact = connect(cluster.nodes[0].resp).await.unwrap();
+    let mut ahead = connect(cluster.nodes[2].resp).await.unwrap();
+    // Most are led by nodes whose clocks are not ahead.
+    for number in 0..8 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let at = since.as_millis() + 1_000;
+        let set = exact.call(&format!("SET k{number} v PXAT {at}")).await;
+        assert_eq!(set.to_string(), "+OK");
+        let get = format!("GET k{number}");
+        until("it expires", async || {
+            ahead.call(&get).await.to_string() == "nil"
+        })
+        .await;
+        // At once: by the exact clocks, it would be there for a while.
+        assert_eq!(exact.call(&get).await.to_string(), "nil", "{get}");
+        let replace = format!("SET k{number} w XX");
+        assert_eq!(exact.call(&replace).await.to_string(), "nil");
+    }
 }

@@ -120,6 +120,12 @@ impl Topology {
         self.stored.epoch
     }
 
+    /// The ring positions of a node of normal weight, fixed when the cluster was created.
+    #[must_use]
+    pub fn positions(&self) -> u16 {
+        self.stored.positions
+    }
+
     /// The partitions of each layer, fixed when the cluster was created.
     #[must_use]
     pub fn partitions(&self) -> Partitions {

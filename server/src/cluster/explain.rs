@@ -39,9 +39,9 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.classes.holdings.enter_soon().await?;
+        let _place = shared.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
-        let answer = held(shared, namespace, &key, &digest, answer)?;
+        let answer = held(shared, namespace, &key, digest, answer).await?;
         let hot = hot::estimate(shared, namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
@@ -152,25 +152,30 @@ fn placement(
 }
 
 /// What this node holds for the key, and where it looked.
-fn held(
+async fn held(
     shared: &Shared,
     namespace: NamespaceId,
     key: &Key,
-    digest: &Digest,
+    digest: Digest,
     answer: ExplainResponse,
 ) -> Result<ExplainResponse, Fault> {
-    let store = &shared.store;
-    let trace = store.trace(namespace, digest, key.as_bytes());
-    let trace = trace.map_err(|error| store_fault(&error))?;
+    let (store, key) = (shared.store.clone(), key.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let trace = store.trace(namespace, &digest, key.as_bytes())?;
+        match store.get(namespace, &digest, key.as_bytes()) {
+            // The verdicts on the slices show which one is damaged.
+            Err(StoreError::Damaged { .. }) => Ok((trace, None)),
+            found => Ok((trace, found?)),
+        }
+    });
+    let read = read
+        .await
+        .map_err(|_| Fault::new(Reason::Internal, "reading the key failed: report this"))?;
+    let (trace, found) = read.map_err(|error: StoreError| store_fault(&error))?;
     let answer = ExplainResponse {
         answered_by: shared.node()?.0,
         slices: trace.slices.iter().map(slice_to_wire).collect(),
         ..answer
-    };
-    let found = match store.get(namespace, digest, key.as_bytes()) {
-        // The verdicts on the slices show which one is damaged.
-        Err(StoreError::Damaged { .. }) => None,
-        found => found.map_err(|error| store_fault(&error))?,
     };
     let registers = shared.registers()?;
     let Some(record) = found.and_then(|record| registers.as_read(record)) else {

@@ -14,20 +14,20 @@ use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::Shared;
 
-/// The maintenance task to run.
+/// A maintenance task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum Maintenance {
     Flush,
     Compact,
 }
 
-/// Runs the work on one member or on all. The answer names the members that could not do it.
+/// Runs the task on one member or on all. The answer names the members that could not do it.
 ///
 /// # Errors
 /// `NO_SUCH_NODE`, or the fault of the only node that was asked.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
-    work: Work,
+    task: Maintenance,
     request: MaintenanceRequest,
     deadline: Instant,
 ) -> Result<MaintenanceResponse, Fault> {
@@ -38,11 +38,11 @@ pub(super) async fn answer(
             let message = format!("there is no node {node}: `kvctl status` lists them");
             return Err(Fault::new(Reason::NoSuchNode, message));
         }
-        let nodes = vec![one(shared, &table, work, node, deadline).await?];
+        let nodes = vec![one(shared, &table, task, node, deadline).await?];
         return Ok(MaintenanceResponse { nodes });
     }
     let asked = table.members.keys().map(|node| async {
-        let done = one(shared, &table, work, *node, deadline).await;
+        let done = one(shared, &table, task, *node, deadline).await;
         done.unwrap_or_else(|fault| NodeMaintenance {
             node: node.0,
             problem: fault.message,
@@ -56,7 +56,7 @@ pub(super) async fn answer(
 async fn one(
     shared: &Arc<Shared>,
     table: &RoutingTable,
-    work: Work,
+    task: Maintenance,
     node: NodeId,
     deadline: Instant,
 ) -> Result<NodeMaintenance, Fault> {
@@ -66,16 +66,16 @@ async fn one(
         Fault::new(Reason::Deadline, message)
     };
     if shared.identity.node() == Some(node) {
-        return tokio::time::timeout(left, own(shared, work, node))
+        return tokio::time::timeout(left, own(shared, task, node))
             .await
             .map_err(late)?;
     }
     let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
     let request = within(left, MaintenanceRequest { node: node.0 });
     let asked = async {
-        match work {
-            Work::Flush => client.flush(request).await,
-            Work::Compact => client.compact(request).await,
+        match task {
+            Maintenance::Flush => client.flush(request).await,
+            Maintenance::Compact => client.compact(request).await,
         }
     };
     let answer = tokio::time::timeout(left, asked).await.map_err(late)?;
@@ -91,16 +91,16 @@ async fn one(
     done.next().ok_or_else(nothing)
 }
 
-async fn own(shared: &Shared, work: Work, node: NodeId) -> Result<NodeMaintenance, Fault> {
+async fn own(shared: &Shared, task: Maintenance, node: NodeId) -> Result<NodeMaintenance, Fault> {
     let store = shared.store.clone();
-    // Spawned, so that the work completes even if the caller disconnects.
+    // Spawned, so that the task completes even if the caller disconnects.
     let working = tokio::spawn(async move {
-        Ok(match work {
-            Work::Flush => {
+        Ok(match task {
+            Maintenance::Flush => {
                 let report = store.flush().await?;
                 (report.records, report.slices, report.bytes, report.seconds)
             }
-            Work::Compact => {
+            Maintenance::Compact => {
                 let report = store.compact().await?;
                 let slices = report.slices_written;
                 (report.records, slices, report.bytes, report.seconds)

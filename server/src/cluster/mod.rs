@@ -48,7 +48,7 @@ use torc_record::Epoch;
 use torc_ring::topology::Role;
 
 pub(crate) use enrol::issuer_of;
-use maintenance::Work;
+use maintenance::Maintenance;
 pub(crate) use newcomer::release_of;
 
 #[cfg(feature = "backup")]
@@ -80,16 +80,16 @@ impl ClusterService {
 
     async fn maintain(
         &self,
-        work: Work,
+        task: Maintenance,
         request: Request<MaintenanceRequest>,
     ) -> Result<Response<MaintenanceResponse>, Status> {
         let deadline = deadline_of(&request);
-        let call = match work {
-            Work::Flush => "Cluster/Flush",
-            Work::Compact => "Cluster/Compact",
+        let call = match task {
+            Maintenance::Flush => "Cluster/Flush",
+            Maintenance::Compact => "Cluster/Compact",
         };
         let act = self.act(call, &request);
-        let answer = maintenance::answer(&self.shared, work, request.into_inner(), deadline).await;
+        let answer = maintenance::answer(&self.shared, task, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 }
@@ -236,14 +236,14 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MaintenanceRequest>,
     ) -> Result<Response<MaintenanceResponse>, Status> {
-        self.maintain(Work::Flush, request).await
+        self.maintain(Maintenance::Flush, request).await
     }
 
     async fn compact(
         &self,
         request: Request<MaintenanceRequest>,
     ) -> Result<Response<MaintenanceResponse>, Status> {
-        self.maintain(Work::Compact, request).await
+        self.maintain(Maintenance::Compact, request).await
     }
 
     async fn explain(

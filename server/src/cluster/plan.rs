@@ -329,7 +329,7 @@ async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSumm
     );
     let answer = client.summarize(request).await.map_err(|status| {
         let message = format!(
-            "node {node} did not report its holdings ({})",
+            "node {node} did not report what it stores ({})",
             status.message()
         );
         Fault::new(Reason::OwnerUnreachable, message)

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt as _};
-use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
@@ -29,6 +28,7 @@ use torc_store::{Cursor, ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
+use crate::answers::{self, Stopped};
 use crate::kv::find_namespace;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, stale, store_fault};
@@ -73,13 +73,10 @@ pub(super) async fn start(
         records: 0,
         heard: Instant::now(),
     };
-    let (messages, receiver) = mpsc::channel(1);
+    let (messages, last, receiver) = answers::channel(1);
     tokio::spawn(async move {
         let _held = (place, charge);
-        if let Err(Stopped::Fault(fault)) = sketching.run(partitions, &messages).await {
-            // Fails only if the caller has disconnected.
-            let _ = messages.send(Err(fault.into())).await;
-        }
+        answers::end(last, sketching.run(partitions, &messages).await);
     });
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
@@ -217,20 +214,7 @@ fn checked_namespaces(
     wanted.iter().map(set).collect()
 }
 
-/// Why the work ended early.
-enum Stopped {
-    Fault(Fault),
-    /// The caller has disconnected.
-    Gone,
-}
-
-impl From<Fault> for Stopped {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-type Messages = mpsc::Sender<Result<SketchKeysResponse, Status>>;
+type Messages = answers::Messages<SketchKeysResponse>;
 
 struct Sketching {
     shared: Arc<Shared>,
@@ -244,7 +228,7 @@ struct Sketching {
 impl Sketching {
     async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
         let shared = Arc::clone(&self.shared);
-        let mut turn = std::pin::pin!(shared.sketchers.acquire());
+        let mut turn = std::pin::pin!(shared.sketch_permits.acquire());
         let _turn = loop {
             match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
                 Ok(turn) => break turn,
@@ -265,10 +249,7 @@ impl Sketching {
             });
             let records = self.records;
             let message = SketchKeysResponse { records, sketch };
-            messages
-                .send(Ok(message))
-                .await
-                .map_err(|_| Stopped::Gone)?;
+            answers::send(messages, message, shared.settings.idle_time).await?;
         }
         Ok(())
     }
@@ -279,7 +260,7 @@ impl Sketching {
             records: self.records,
             sketch: None,
         };
-        messages.send(Ok(message)).await.map_err(|_| Stopped::Gone)
+        answers::send(messages, message, self.shared.settings.idle_time).await
     }
 
     async fn partition(

@@ -17,6 +17,7 @@ use crate::hot::HotSettings;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
+const IDLE_TIME: Duration = Duration::from_secs(60);
 /// One operation in a thousand.
 const USUAL_TRACE_RATIO: f64 = 0.001;
 /// Redis clients may select database numbers below this.
@@ -44,6 +45,7 @@ impl RawSettings {
             zone: zone.clone(),
             weight: self.weight,
             replicas: self.replicas,
+            positions: self.positions,
         };
         let settings = Settings {
             given,
@@ -123,6 +125,9 @@ impl RawSettings {
             slow: self.slow_ms.map(Duration::from_millis),
             release: Release::ours(),
             test_link_faults: self.test_link_faults,
+            idle_time: self
+                .test_idle_time_ms
+                .map_or(IDLE_TIME, Duration::from_millis),
             test_clock_shift: self.test_clock_shift,
             test_disk_faults: self.test_disk_faults,
             insecure: self.insecure.unwrap_or(false),
@@ -142,10 +147,8 @@ impl RawSettings {
     fn traces(&self) -> Result<Option<TraceSettings>, ConfigError> {
         let ratio = self.trace_ratio.unwrap_or(USUAL_TRACE_RATIO);
         if !(0.0..=1.0).contains(&ratio) {
-            return Err(problem(
-                "trace-ratio",
-                format!("{ratio} is not from 0 to 1"),
-            ));
+            let why = format!("{ratio} must be between 0 and 1");
+            return Err(problem("trace-ratio", why));
         }
         let Some(endpoint) = self.otlp_endpoint.clone() else {
             let why = "needs --otlp-endpoint";

@@ -169,9 +169,8 @@ pub struct RawSettings {
     /// Partitions that this node copies at a time, at most [default: 16]
     #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
     pub transfer_parallel: Option<usize>,
-    /// Client connections at a time on each port, at most; one address may have three quarters of
-    /// them [default: a third of the process's open file limit, with --resp-addr a quarter, at most
-    /// 10000]
+    /// Maximum client connections per port; one address gets at most three quarters [default: a
+    /// third of the process's open file limit, with --resp-addr a quarter, at most 10000]
     #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
     /// Concurrent requests on one connection, at most; more wait at the client [default: 256]
@@ -195,8 +194,8 @@ pub struct RawSettings {
     /// Time resolution of hot keys, seconds [default: 5]
     #[arg(long, env = "TORC_HOT_KEYS_INTERVAL_S", value_name = "SECONDS")]
     pub hot_keys_interval_s: Option<u64>,
-    /// Disk limit for the history of hot keys, MiB; the less, the coarser are older
-    /// intervals [default: 16]
+    /// Disk limit for the history of hot keys, MiB; a smaller limit makes older intervals coarser
+    /// [default: 16]
     #[arg(long, env = "TORC_HOT_KEYS_HISTORY_MIB", value_name = "MIB")]
     pub hot_keys_history_mib: Option<u64>,
     /// A key is hot if it has 1/K of the accesses to its namespace [default: 1000]
@@ -243,6 +242,9 @@ pub struct RawSettings {
     /// For tests: file with the error of the wall clock
     #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
     pub test_clock_shift: Option<PathBuf>,
+    /// For tests: time for clients to authenticate, and to read a message of a long answer
+    #[arg(long, env = "TORC_TEST_IDLE_TIME_MS", value_name = "MS", hide = true)]
+    pub test_idle_time_ms: Option<u64>,
     /// For tests: file with the faults of the disk
     #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
     pub test_disk_faults: Option<PathBuf>,
@@ -362,6 +364,7 @@ impl RawSettings {
             slow_ms: self.slow_ms.or(fallback.slow_ms),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
             test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
+            test_idle_time_ms: self.test_idle_time_ms.or(fallback.test_idle_time_ms),
             test_disk_faults: self.test_disk_faults.or(fallback.test_disk_faults),
         }
     }

@@ -23,6 +23,8 @@ pub struct Given {
     pub weight: Option<u32>,
     /// Copies of every record.
     pub replicas: Option<u8>,
+    /// Positions of a node of normal weight.
+    pub positions: Option<u16>,
 }
 
 /// Checked settings of a node.
@@ -111,6 +113,9 @@ pub struct Settings {
     pub slow: Option<Duration>,
     /// The release that this node reports: its own, except in tests of mixed releases.
     pub release: Release,
+    /// Time for clients to authenticate, and to read a message of a long answer: fixed, except in
+    /// tests.
+    pub idle_time: Duration,
     /// For tests: the file of [`Faults`](torc_links::Faults).
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file with the error of the wall clock.
@@ -183,7 +188,7 @@ impl Settings {
             .chain(self.resp_addr.map(|address| ("resp-addr", address)))
             .find(|(_, address)| overlap(*address, self.peer_addr));
         other.map_or(Ok(()), |(name, address)| {
-            let why = format!("{address} is --{name} as well: nodes need a port of their own");
+            let why = format!("{address} is also --{name}: the peer port must be different");
             Err(problem("peer-addr", why))
         })
     }

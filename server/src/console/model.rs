@@ -93,7 +93,7 @@ pub(super) fn state_json(status: &StatusResponse, now_ms: u64) -> Value {
     json!({
         "at_ms": now_ms,
         "status": status::to_json(status),
-        "pace": status.transition.as_ref().map(|it| pace(it, now_ms)),
+        "progress": status.transition.as_ref().map(|it| progress(it, now_ms)),
         "samples": samples.values().map(sample_json).collect::<Vec<_>>(),
         "nodes": nodes.collect::<Vec<_>>(),
         "heat_milli_per_s": heat,
@@ -102,7 +102,7 @@ pub(super) fn state_json(status: &StatusResponse, now_ms: u64) -> Value {
 
 /// The average rate of a transition, and when it will end at that rate; the slower of bytes and
 /// partitions decides. Partitions complete in bursts, so the first few give no estimate.
-fn pace(transition: &Transition, now_ms: u64) -> Value {
+fn progress(transition: &Transition, now_ms: u64) -> Value {
     let elapsed_s = now_ms.saturating_sub(transition.started_at_ms) as f64 / 1e3;
     let left = |done: u64, all: u64| match (done, all.saturating_sub(done)) {
         (_, 0) => Some(0.0),
@@ -190,7 +190,7 @@ mod tests {
         let state = state_json(&status(), 0);
         assert_eq!(state["heat_milli_per_s"], json!([2_000, 250]));
         assert_eq!(state["nodes"][0]["load"]["gets_per_s"], 10.0);
-        assert_eq!(state["pace"], Value::Null);
+        assert_eq!(state["progress"], Value::Null);
     }
 
     #[test]
@@ -203,13 +203,13 @@ mod tests {
             started_at_ms: 1_000,
             ..Transition::default()
         };
-        let pace_of = |it: &Transition| pace(it, 11_000);
-        assert_eq!(pace_of(&transition)["left_s"], 30.0);
-        assert_eq!(pace_of(&transition)["bytes_per_s"], 5.0);
+        let progress_of = |it: &Transition| progress(it, 11_000);
+        assert_eq!(progress_of(&transition)["left_s"], 30.0);
+        assert_eq!(progress_of(&transition)["bytes_per_s"], 5.0);
         let not_begun = Transition {
             partitions_done: 1,
             ..transition
         };
-        assert_eq!(pace_of(&not_begun)["left_s"], Value::Null);
+        assert_eq!(progress_of(&not_begun)["left_s"], Value::Null);
     }
 }

@@ -30,7 +30,7 @@ pub(super) const MAX_WINDOW_MS: u64 = 24 * 3600 * 1000;
 const USUAL_WINDOW_MS: u64 = 60_000;
 const MAX_TOP: u32 = 1_000;
 const USUAL_TOP: u32 = 20;
-const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest window accepted from a node.
 const MAX_WINDOW_BYTES: usize = 7 << 20;
 
@@ -122,17 +122,13 @@ async fn own_course(
 ) -> Result<Vec<HotSeries>, Fault> {
     let hot = &shared.hot;
     let options = hot.options()?;
-    let _permit = hot.queries.acquire().await.map_err(stopping)?;
+    let _permit = hot.query().await?;
     let windows = hot.history.windows(&shared.scratch, unix_ms(), window_ms);
     let windows = windows.await;
     let drawing = move || series::series(&windows.window, &options, namespace, &keys, grid);
     tokio::task::spawn_blocking(drawing)
         .await
         .map_err(|_| Fault::new(Reason::Internal, "reading intervals failed: report this"))
-}
-
-fn stopping(_: tokio::sync::AcquireError) -> Fault {
-    Fault::new(Reason::NotServing, "the node is stopping: use another node")
 }
 
 /// Merges up to a few hundred intervals, on a thread that serves no requests.
@@ -143,7 +139,7 @@ async fn put_together(
 ) -> Result<Own, Fault> {
     let hot = &shared.hot;
     let options = hot.options()?;
-    let _permit = hot.queries.acquire().await.map_err(stopping)?;
+    let _permit = hot.query().await?;
     let now_ms = unix_ms();
     let windows = hot
         .history
@@ -197,6 +193,22 @@ pub(crate) async fn estimate(
 /// The hot keys as counted by all members or the requested one. The answer names the members that
 /// did not answer.
 pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    request: HotKeysRequest,
+    deadline: Instant,
+) -> Result<HotKeysResponse, Fault> {
+    let answering = async {
+        let _place = shared.classes.hot_keys.enter_soon().await?;
+        gathered(shared, request, deadline).await
+    };
+    let answer = tokio::time::timeout_at(deadline.into(), answering).await;
+    answer.unwrap_or_else(|_| {
+        let message = "the nodes' counts did not arrive before the deadline: retry";
+        Err(Fault::new(Reason::Deadline, message))
+    })
+}
+
+async fn gathered(
     shared: &Arc<Shared>,
     request: HotKeysRequest,
     deadline: Instant,

@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use torc_proto::{Fault, Reason};
 use torc_record::{Digest, DigestKey, NamespaceId};
 use torc_sketch::Shape;
@@ -53,6 +53,7 @@ pub(crate) use json::to_json;
 pub(crate) use keeper::keep;
 pub(crate) use trackers::{count, hand_over_at_last, track};
 
+use gather::ASK_TIMEOUT;
 use heat::Heat;
 use hints::Hints;
 use history::History;
@@ -153,6 +154,17 @@ impl Hot {
     /// but at most 4,096. Empty while nothing is counted.
     pub(crate) fn heat(&self, partitions: usize) -> Vec<u32> {
         self.heat.by_part(partitions)
+    }
+
+    /// A permit for a query, awaited for as long as another node waits for the answer.
+    async fn query(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        let permit = tokio::time::timeout(ASK_TIMEOUT, self.queries.acquire()).await;
+        // The semaphore is never closed.
+        permit.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = "the node is at its limit of concurrent queries of access counts, and \
+                           nothing was done: retry later";
+            Fault::new(Reason::Overloaded, message).retry_after(ASK_TIMEOUT)
+        })
     }
 
     /// The counting options, once this node counts.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use torc_access::caller::Caller;
 use torc_proto::v1::{
-    self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
-    GetResult, PutResult, get_result, put_result,
+    self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetRequest,
+    GetResponse, GetResult, PutResult, get_result, put_result,
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
 use super::item::Item;
-use super::run;
+use super::run::{self, Generations};
 use crate::shared::{CallContext, Shared};
 
 /// Bytes of values per answer. A message is at most twice as long.
@@ -26,7 +26,24 @@ pub(super) async fn get(
     call: CallContext,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
-    let mut items = request.items.into_iter();
+    let mut generations = Generations::default();
+    loop {
+        let results = read(shared, caller, &request.items, call, &mut generations).await;
+        // Ends even if generations change all the time: past the deadline, gets fail at once.
+        if !generations.have_changed() {
+            return Ok(BatchGetResponse { results });
+        }
+    }
+}
+
+async fn read(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    items: &[GetRequest],
+    call: CallContext,
+    generations: &mut Generations,
+) -> Vec<GetResult> {
+    let mut parts = items.chunks(GETS_AT_ONCE);
     let mut results = Vec::with_capacity(items.len());
     let mut room = ANSWER_BYTES;
     let answered = |result| {
@@ -38,39 +55,42 @@ pub(super) async fn get(
             outcome: Some(outcome),
         }
     };
-    while room > 0 && items.len() > 0 {
-        let next: Vec<_> = items.by_ref().take(GETS_AT_ONCE).collect();
-        let gets = allowed(shared, caller, next, call).await.into_iter();
-        results.extend(gets.map(|result| {
+    while room > 0
+        && let Some(part) = parts.next()
+    {
+        let gets = allowed(shared, caller, part, call, Some(generations)).await;
+        results.extend(gets.into_iter().map(|result| {
             let result = result.and_then(|response| fit(response, &mut room));
             answered(result)
         }));
     }
     // The answer is full, so these were not read.
-    results.extend(items.map(|_| answered(Err(full()))));
-    Ok(BatchGetResponse { results })
+    results.extend(parts.flatten().map(|_| answered(Err(full()))));
+    results
 }
 
 /// Runs the items that the caller's permissions allow, and denies the others, each at its index.
 async fn allowed<I: Item>(
     shared: &Arc<Shared>,
     caller: &Caller,
-    items: Vec<I>,
+    items: &[I],
     call: CallContext,
+    generations: Option<&mut Generations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     if !caller.is_scoped() {
-        return run::many(shared, &items, call).await;
+        return run::many(shared, items, call, generations).await;
     }
     let (mut denied, mut open) = (Vec::with_capacity(items.len()), Vec::new());
     for item in items {
         let (namespace, key) = item.place();
         let may = shared.may(caller, I::ROLE, namespace, key);
         if may.is_ok() {
-            open.push(item);
+            open.push(item.clone());
         }
         denied.push(may.err());
     }
-    let mut answers = run::many(shared, &open, call).await.into_iter();
+    let answers = run::many(shared, &open, call, generations).await;
+    let mut answers = answers.into_iter();
     let answers = denied.into_iter().map(|denied| match denied {
         Some(fault) => Err(fault),
         None => answers.next().unwrap_or_else(|| Err(run::lost())),
@@ -101,7 +121,7 @@ pub(super) async fn put(
     call: CallContext,
 ) -> Result<BatchPutResponse, Fault> {
     check_count(request.items.len())?;
-    let puts = allowed(shared, caller, request.items, call).await;
+    let puts = allowed(shared, caller, &request.items, call, None).await;
     let results = puts.into_iter().map(|result| {
         let outcome = match result {
             Ok(response) => put_result::Outcome::Ok(response),

@@ -87,7 +87,7 @@ async fn elsewhere(
         let asked = within(left.min(TIMEOUT), request.clone());
         match client.get_key(asked).await {
             Ok(answer) => return Some(answer.into_inner()),
-            Err(status) => tracing::debug!(%node, %status, "a replica does not give a key"),
+            Err(status) => tracing::debug!(%node, %status, "a replica did not return a key"),
         }
     }
     None

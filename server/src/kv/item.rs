@@ -81,6 +81,23 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Vec<Result<Self::Answer, Fault>>, Fault>> + Send;
 }
 
+/// The route of a request, which all of them carry in the same fields.
+macro_rules! routed {
+    () => {
+        fn route(&self) -> Option<&Route> {
+            self.route.as_ref()
+        }
+
+        fn routed(&self, route: Route, target: &Target) -> Self {
+            Self {
+                route: Some(route),
+                digest: target.at.digest.0.to_vec().into(),
+                ..self.clone()
+            }
+        }
+    };
+}
+
 impl Item for GetRequest {
     type Answer = GetResponse;
     const HARMLESS: bool = true;
@@ -108,17 +125,7 @@ impl Item for GetRequest {
         find_namespace(table, &self.namespace).ok()
     }
 
-    fn route(&self) -> Option<&Route> {
-        self.route.as_ref()
-    }
-
-    fn routed(&self, route: Route, target: &Target) -> Self {
-        Self {
-            route: Some(route),
-            digest: target.at.digest.0.to_vec().into(),
-            ..self.clone()
-        }
-    }
+    routed!();
 
     fn at_once(&self, shared: &Shared, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
         if self.consistency() != Consistency::Stale || target.rules == Rules::Static {
@@ -251,17 +258,7 @@ impl Item for PutRequest {
         )
     }
 
-    fn route(&self) -> Option<&Route> {
-        self.route.as_ref()
-    }
-
-    fn routed(&self, route: Route, target: &Target) -> Self {
-        Self {
-            route: Some(route),
-            digest: target.at.digest.0.to_vec().into(),
-            ..self.clone()
-        }
-    }
+    routed!();
 
     fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
         let condition = condition_of(self.condition.as_ref())?;
@@ -334,17 +331,7 @@ impl Item for DeleteRequest {
         )
     }
 
-    fn route(&self) -> Option<&Route> {
-        self.route.as_ref()
-    }
-
-    fn routed(&self, route: Route, target: &Target) -> Self {
-        Self {
-            route: Some(route),
-            digest: target.at.digest.0.to_vec().into(),
-            ..self.clone()
-        }
-    }
+    routed!();
 
     fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
         let condition = condition_of(self.condition.as_ref())?;

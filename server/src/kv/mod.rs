@@ -21,6 +21,7 @@ mod started;
 pub(crate) use fault::no_quorum;
 pub(crate) use item::fingerprint_bits;
 pub(crate) use request::{find_namespace, namespace_of};
+pub(crate) use run::Generations;
 pub(crate) use scan::start as scan;
 
 use std::pin::Pin;
@@ -102,8 +103,9 @@ pub(crate) async fn get_all(
     shared: &Arc<Shared>,
     gets: &[GetRequest],
     deadline: Instant,
+    generations: &mut Generations,
 ) -> Vec<Result<GetResponse, Fault>> {
-    all(shared, gets, deadline, "resp get").await
+    all(shared, gets, deadline, "resp get", Some(generations)).await
 }
 
 /// Runs items without a caller's trace context.
@@ -112,11 +114,13 @@ async fn all<I: Item>(
     items: &[I],
     deadline: Instant,
     name: &'static str,
+    generations: Option<&mut Generations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let tracer = shared.tracer.as_ref().filter(|_| !items.is_empty());
     let serving = Serving::begin(tracer, None, name);
     let trace = serving.as_ref().map(|it| it.context());
-    let answers = run::many(shared, items, CallContext { deadline, trace }).await;
+    let call = CallContext { deadline, trace };
+    let answers = run::many(shared, items, call, generations).await;
     if let Some(serving) = serving {
         serving.end(answers.iter().find_map(|answer| answer.as_ref().err()));
     }
@@ -129,7 +133,7 @@ pub(crate) async fn put_all(
     puts: &[PutRequest],
     deadline: Instant,
 ) -> Vec<Result<PutResponse, Fault>> {
-    all(shared, puts, deadline, "resp put").await
+    all(shared, puts, deadline, "resp put", None).await
 }
 
 /// Runs deletes like those of a batch.
@@ -138,7 +142,7 @@ pub(crate) async fn delete_all(
     deletes: &[DeleteRequest],
     deadline: Instant,
 ) -> Vec<Result<DeleteResponse, Fault>> {
-    all(shared, deletes, deadline, "resp delete").await
+    all(shared, deletes, deadline, "resp delete", None).await
 }
 
 #[tonic::async_trait]

@@ -35,24 +35,30 @@ pub(super) async fn one<I: Item>(
     item: I,
     call: CallContext,
 ) -> Result<I::Answer, Fault> {
-    let answer = many(shared, &[item], call).await.pop();
+    let answer = many(shared, &[item], call, None).await.pop();
     answer.unwrap_or_else(|| Err(lost()))
 }
 
 /// Runs all items; returns the answers in the same order. Writes of the same key take effect in this
-/// order.
+/// order. `generations` is that of the batch that the items are part of.
 pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: &[I],
     call: CallContext,
+    mut generations: Option<&mut Generations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let mut attempts = Attempts::new(call.deadline);
-    let mut generations = Generations::of(shared, items);
     let mut open: Vec<usize> = (0..items.len()).collect();
     while !open.is_empty() {
+        let table = shared.routing();
+        if let (Ok(table), Some(generations)) = (&table, &mut generations)
+            && generations.differ(table, items)
+        {
+            open = (0..items.len()).collect();
+        }
         let mut failed = Vec::new();
-        for (place, answer) in once(shared, items, open, call).await {
+        for (place, answer) in once(shared, table, items, open, call).await {
             // Retries only items without a route: a sender that set a route handles retries itself.
             let may_retry = |fault| items[place].route().is_none() && attempts.may_retry(fault);
             if answer.as_ref().is_err_and(may_retry) {
@@ -63,17 +69,9 @@ pub(super) async fn many<I: Item>(
         if !failed.is_empty() && attempts.wait(shared).await.is_err() {
             break;
         }
-        let is_other = !failed.is_empty()
-            && generations
-                .as_mut()
-                .is_some_and(|generations| generations.have_changed(shared, items));
-        open = if is_other {
-            (0..items.len()).collect()
-        } else {
-            // Items with the same key keep their order.
-            failed.sort_unstable();
-            failed
-        };
+        // Items with the same key keep their order.
+        failed.sort_unstable();
+        open = failed;
     }
     let answers = answers.into_iter();
     answers
@@ -81,37 +79,40 @@ pub(super) async fn many<I: Item>(
         .collect()
 }
 
-/// The generations that the items of a batch read. Once another generation becomes current, a retry
-/// repeats all items, so that a batch reads a single generation.
-struct Generations(Vec<NamespaceId>);
+/// The generations that a batch has read, by namespace. A batch reads a single generation: once
+/// another one becomes current, all of its items are read again.
+#[derive(Debug, Default)]
+pub(crate) struct Generations {
+    read: BTreeMap<String, NamespaceId>,
+    have_changed: bool,
+}
 
 impl Generations {
-    /// `None` if no item reads a generation.
-    fn of<I: Item>(shared: &Shared, items: &[I]) -> Option<Self> {
-        let routing = shared.routing();
-        let has_any = routing.is_ok_and(|table| !table.generations.is_empty());
-        if items.len() < 2 || !I::HARMLESS || !has_any {
-            return None;
+    /// Whether items read another generation by this table than the batch did before.
+    fn differ<I: Item>(&mut self, table: &RoutingTable, items: &[I]) -> bool {
+        if table.generations.is_empty() {
+            return false;
         }
-        let began_with = Self::targets(shared, items);
-        let is_of_one = began_with.iter().any(|id| id.is_generation());
-        is_of_one.then_some(Self(began_with))
+        let (mut differ, mut last) = (false, None);
+        for item in items {
+            let (name, _) = item.place();
+            if last.replace(name) == Some(name) {
+                continue;
+            }
+            let id = item.namespace(table).filter(|id| id.is_generation());
+            let Some(id) = id else { continue };
+            let name = if name.is_empty() { "default" } else { name };
+            let before = self.read.insert(name.to_owned(), id);
+            differ |= before.is_some_and(|before| before != id);
+        }
+        self.have_changed |= differ;
+        differ
     }
 
-    fn targets<I: Item>(shared: &Shared, items: &[I]) -> Vec<NamespaceId> {
-        let Ok(table) = shared.routing() else {
-            return Vec::new();
-        };
-        let ids = items.iter().map(|item| item.namespace(&table));
-        ids.map(|id| id.unwrap_or(NamespaceId::DEFAULT)).collect()
-    }
-
-    /// Whether the current generation of any of the namespaces has changed since the last call.
-    fn have_changed<I: Item>(&mut self, shared: &Shared, items: &[I]) -> bool {
-        let now = Self::targets(shared, items);
-        let have_changed = now != self.0;
-        self.0 = now;
-        have_changed
+    /// Whether a generation has changed since the last call, so that the parts of the batch that
+    /// were read before must be read again.
+    pub(crate) fn have_changed(&mut self) -> bool {
+        std::mem::take(&mut self.have_changed)
     }
 }
 
@@ -162,11 +163,12 @@ impl<I: Item> Sorted<I> {
 /// Runs each item once, here or at its lead; runs here the items that the lead did not run.
 async fn once<I: Item>(
     shared: &Arc<Shared>,
+    table: Result<Arc<RoutingTable>, Fault>,
     items: &[I],
     open: Vec<usize>,
     call: CallContext,
 ) -> Vec<Answered<I>> {
-    let table = match shared.routing() {
+    let table = match table {
         Ok(table) => table,
         Err(fault) => {
             let refused = open.into_iter();
@@ -400,22 +402,21 @@ async fn from_disk<I: Item>(
     let read = read.await.unwrap_or_default().into_iter().map(Some);
     let read = read.chain(std::iter::repeat_with(|| None));
     let routed = |(place, read): (usize, Option<Result<_, _>>)| {
-        let (target, answer) = read.unwrap_or_else(|| Err(lost()))?;
-        let Some(answer) = answer else {
-            return ask(shared, table, &items[place], target);
-        };
-        count(&target);
-        Ok(Routed::Answered(Ok(answer)))
-    };
-    let read = cold.into_iter().zip(read);
-    read.map(|(place, read)| {
-        let routed = routed((place, read));
+        let routed = read
+            .unwrap_or_else(|| Err(lost()))
+            .and_then(|(target, answer)| {
+                let Some(answer) = answer else {
+                    return ask(shared, table, &items[place], target);
+                };
+                count(&target);
+                Ok(Routed::Answered(Ok(answer)))
+            });
         (
             place,
             routed.unwrap_or_else(|fault| Routed::Answered(Err(fault))),
         )
-    })
-    .collect()
+    };
+    cold.into_iter().zip(read).map(routed).collect()
 }
 
 /// The node to which the item must be sent, and its route, if it is not this one.

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt as _};
 use prost::Message as _;
-use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -36,6 +35,7 @@ use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
 use crate::admission::stopping;
+use crate::answers::{self, Messages, Stopped};
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
@@ -74,7 +74,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
     let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
     check_position(&table, namespace, &position)?;
-    let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
+    let (pages, last, receiver) = answers::channel(PAGES_AHEAD);
     let is_long = request.limit == 0 || request.limit >= LONG;
     let scan = Scan {
         shared: Arc::clone(shared),
@@ -98,8 +98,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
     let place = shared.classes.scans.enter()?;
     tokio::spawn(async move {
         let _place = place;
-        // Fails only if the reader is gone: nothing is left to do.
-        let _ = scan.run(pages).await;
+        answers::end(last, scan.run(pages).await);
     });
     // A page that was taken is encoded next, and the answer is charged separately.
     let taken = |page: Result<Page, Status>| page.map(|page| page.0);
@@ -139,10 +138,7 @@ fn check_position(
 /// Entries and the position after them, charged until the reader takes them.
 struct Page(ScanResponse, #[expect(dead_code, reason = "held")] Charge);
 
-type Pages = mpsc::Sender<Result<Page, Status>>;
-
-/// The reader has disconnected.
-struct Gone;
+type Pages = Messages<Page>;
 
 struct Scan {
     shared: Arc<Shared>,
@@ -191,14 +187,14 @@ enum Step {
 }
 
 impl Scan {
-    async fn run(mut self, pages: Pages) -> Result<(), Gone> {
+    async fn run(mut self, pages: Pages) -> Result<(), Stopped> {
         let mut attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE);
         loop {
             if pages.is_closed() {
-                return Err(Gone);
+                return Err(Stopped::Gone);
             }
             if self.shared.closing.is_cancelled() {
-                return self.fail(&pages, stopping()).await;
+                return Err(stopping().into());
             }
             let step = match self.next_place() {
                 Ok(None) => self.partition(&pages).await?,
@@ -222,17 +218,11 @@ impl Scan {
                 Ok(Step::Done) => return Ok(()),
                 Ok(_) => attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE),
                 Err(fault) if attempts.may_retry(&fault) => {
-                    if let Err(fault) = attempts.wait(&self.shared).await {
-                        return self.fail(&pages, fault).await;
-                    }
+                    attempts.wait(&self.shared).await?;
                 }
-                Err(fault) => return self.fail(&pages, fault).await,
+                Err(fault) => return Err(fault.into()),
             }
         }
-    }
-
-    async fn fail(&self, pages: &Pages, fault: Fault) -> Result<(), Gone> {
-        pages.send(Err(fault.into())).await.map_err(|_| Gone)
     }
 
     fn at(&self, table: &RoutingTable) -> Partition {
@@ -265,7 +255,7 @@ impl Scan {
     }
 
     /// Reads and sends one page of the partition at the position.
-    async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
+    async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Stopped> {
         let (entries, done, charge) = match self.read_page(pages).await {
             Ok(page) => page,
             Err(fault) => return Ok(Err(fault)),
@@ -410,6 +400,7 @@ impl Scan {
             page: AbortOnDropHandle::new(page),
         }
     }
+
     fn entry(&self, record: &Record, matches: &Matches) -> Option<Entry> {
         // Expiry was judged during the read, where it can be made to last.
         let State::Value { value, .. } = &record.state else {
@@ -435,7 +426,7 @@ impl Scan {
         entries: Vec<Entry>,
         done: bool,
         charge: Charge,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Stopped> {
         let cursor = self.cursor.to_bytes();
         let page = ScanResponse {
             entries,
@@ -443,8 +434,7 @@ impl Scan {
             done,
         };
         charge.set(page.encoded_len());
-        let sent = pages.send(Ok(Page(page, charge))).await;
-        sent.map_err(|_| Gone)
+        answers::send(pages, Page(page, charge), self.shared.settings.idle_time).await
     }
 
     /// Passes on the pages of another node's local scan.
@@ -452,7 +442,7 @@ impl Scan {
         &mut self,
         node: NodeId,
         pages: &Pages,
-    ) -> Result<Result<Step, Fault>, Gone> {
+    ) -> Result<Result<Step, Fault>, Stopped> {
         let mut stream = match self.open_elsewhere(node).await {
             Ok(stream) => stream,
             Err(fault) => return Ok(Err(fault)),
@@ -467,7 +457,7 @@ impl Scan {
             let page = tokio::select! {
                 page = stream.next() => page,
                 // Dropping the stream also stops the other node.
-                () = pages.closed() => return Err(Gone),
+                () = pages.closed() => return Err(Stopped::Gone),
                 () = tokio::time::sleep(PAGE_TIMEOUT) => return Ok(Err(silent())),
             };
             let Some(page) = page else { break };
@@ -484,7 +474,7 @@ impl Scan {
             if !page.entries.is_empty() || done || page.cursor != before.to_bytes() {
                 charge.set(page.encoded_len());
                 let page = Page(ScanResponse { done, ..page }, charge);
-                pages.send(Ok(page)).await.map_err(|_| Gone)?;
+                answers::send(pages, page, self.shared.settings.idle_time).await?;
             }
             if done {
                 return Ok(Ok(Step::Done));
@@ -492,7 +482,7 @@ impl Scan {
         }
         if self.cursor == before {
             // The other node no longer leads the partition, or does not lead it yet: look again.
-            let message = "the scan's next partition is changing hands: try again";
+            let message = "the scan's next partition is moving: retry";
             return Ok(Err(Fault::new(Reason::StaleEpoch, message)));
         }
         Ok(Ok(Step::On))

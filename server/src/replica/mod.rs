@@ -19,6 +19,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::Layer;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
+use torc_store::Store;
 
 use crate::founding;
 use crate::identity::{IdentityError, Membership};
@@ -104,12 +105,17 @@ impl Replica for ReplicaService {
         } else {
             asked
         };
-        let summaries = partitions
-            .into_iter()
-            .map(|p| summary(&self.shared, Partition(p)));
-        let summaries = summaries
-            .filter(|summary| !all || summary.records > 0)
-            .collect();
+        let store = self.shared.store.clone();
+        let summarizing = tokio::task::spawn_blocking(move || {
+            let partitions = partitions.into_iter();
+            let summaries = partitions.map(|p| summary(&store, Partition(p)));
+            let summaries = summaries.filter(|summary| !all || summary.records > 0);
+            summaries.collect()
+        });
+        let summaries = summarizing.await.map_err(|_| {
+            let message = "summarizing partitions failed: report this";
+            Fault::new(Reason::Internal, message)
+        })?;
         Ok(Response::new(SummarizeResponse { summaries }))
     }
 
@@ -145,8 +151,9 @@ impl Replica for ReplicaService {
     }
 }
 
-pub(crate) fn summary(shared: &Shared, partition: Partition) -> v1::PartitionSummary {
-    let summary = shared.store.summary(partition);
+/// Blocks on the disk: after a purge, the store reads whole slices for it.
+pub(crate) fn summary(store: &Store, partition: Partition) -> v1::PartitionSummary {
+    let summary = store.summary(partition);
     v1::PartitionSummary {
         partition: partition.0,
         records: summary.records,

@@ -6,9 +6,9 @@
 //!
 //! Limits: a request ([`Limits`], smaller ones before the client has authenticated), the operations
 //! of a burst (`burst`), bytes per read. A large request is charged to the node's budget before more
-//! of it is read. The first request must start within [`FIRST_TIME`]; a request must be complete
-//! within [`REQUEST_TIME`] of its start; the client must take answers within [`WRITE_TIME`]. Between
-//! requests a connection may stay idle.
+//! of it is read. The first request must start within a minute, and the client must authenticate within
+//! a minute if it has to; a request must be complete within [`REQUEST_TIME`] of its start; the client
+//! must take answers within [`WRITE_TIME`]. Between requests a connection may stay idle.
 
 use std::io;
 use std::sync::Arc;
@@ -26,8 +26,6 @@ use super::session::{Session, Step};
 use crate::connections::Connection;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 
-/// Time limit for the first byte of a connection.
-const FIRST_TIME: Duration = Duration::from_secs(60);
 /// Time limit from the first byte of a request to its last.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// Time limit for the client to take part of an answer.
@@ -56,6 +54,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> 
         burst: Burst::default(),
         charges: Vec::new(),
         has_begun: None,
+        unknown_since: None,
         ends,
     };
     served.run().await
@@ -73,13 +72,15 @@ struct Served {
     charges: Vec<Charge>,
     /// When the incomplete request began.
     has_begun: Option<Instant>,
+    /// Since when the client must authenticate, perhaps again.
+    unknown_since: Option<Instant>,
     /// When the connection reaches its maximum age, and is closed between two requests.
     ends: Option<Instant>,
 }
 
 impl Served {
     async fn run(&mut self) -> io::Result<()> {
-        let first = timeout(FIRST_TIME, self.fill()).await;
+        let first = timeout(self.shared.settings.idle_time, self.fill()).await;
         let mut is_open = first.map_err(|_| io::ErrorKind::TimedOut)??;
         while is_open {
             is_open = self.answer_all().await? && self.fill().await?;
@@ -225,12 +226,17 @@ impl Served {
         } else {
             Duration::ZERO
         };
-        if self.ends.is_some_and(|ends| ends + grace <= Instant::now()) {
+        let is_unknown = self.session.limits() == Limits::UNAUTHENTICATED;
+        let since = is_unknown.then(|| self.unknown_since.unwrap_or_else(Instant::now));
+        self.unknown_since = since;
+        let ends = since.map(|since| since + self.shared.settings.idle_time);
+        let ends = ends.or(self.ends);
+        if ends.is_some_and(|ends| ends + grace <= Instant::now()) {
             return Ok(false);
         }
         let whole_until = begun.map(|begun| begun + REQUEST_TIME);
         self.charge(whole_until).await?;
-        let until = whole_until.or(self.ends);
+        let until = whole_until.or(ends);
         let room = self.parser.lacks(&self.input);
         self.input.reserve(room.clamp(READ_AT_ONCE, MOST_AT_ONCE));
         let closing = self.shared.closing.clone();

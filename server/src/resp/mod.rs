@@ -126,7 +126,7 @@ async fn attend(shared: Arc<Shared>, stream: std::net::TcpStream, place: Place) 
     let stream =
         stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
     let Ok(stream) = stream else { return };
-    let begun = Connection::begin(stream, Some(place), &shared, Door::Resp).await;
+    let begun = Connection::begin(stream, place, &shared, Door::Resp).await;
     let Some(connection) = begun else { return };
     let id = shared.resp.connections.fetch_add(1, Ordering::Relaxed) + 1;
     shared.metrics.resp.connections.inc();

@@ -27,7 +27,7 @@ use torc_ring::topology::NamespaceMode;
 
 use super::burst::{Group, Place};
 use super::run::{Answers, apply, delete_of, get, get_all, put_of, state_of};
-use crate::kv;
+use crate::kv::{self, Generations};
 use crate::shared::Shared;
 
 /// Upper bound on the random pause after the first conflict, and after many.
@@ -176,11 +176,10 @@ async fn round(served: &mut Served) {
     let latest = served.lines.iter().flat_map(|line| &line.jobs);
     let latest = latest.map(|job| job.deadline).max();
     let latest = latest.unwrap_or_else(Instant::now);
-    let gets = served
-        .lines
-        .iter()
-        .map(|line| get(&shared, line.place.clone()));
-    let values = get_all(&shared, gets.collect(), latest).await;
+    let gets = served.lines.iter().map(|line| get(&shared, &line.place));
+    // Static namespaces have no part in this: they refuse writes.
+    let generations = &mut Generations::default();
+    let values = get_all(&shared, gets.collect(), latest, generations).await;
     let (mut puts, mut put) = (Vec::new(), Vec::new());
     let (mut deletes, mut deleted) = (Vec::new(), Vec::new());
     // From here on this function owns the jobs: `served` keeps only the keys of the lines.
@@ -249,8 +248,6 @@ fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option
     let was_there = state.entry.is_some();
     let replies = line.jobs.iter().map(|job| apply(&job.ops, &mut state));
     let replies = replies.collect();
-    // `GetResponse` has a version even if the value has expired on this node's clock but not on the
-    // reader's.
     let condition = Some(version.map_or(Kind::IfAbsent(true), Kind::IfVersion));
     let mut ops = line.jobs.iter().flat_map(|job| &job.ops);
     // There, the last writer wins over what was read, and conditions are refused.
@@ -294,7 +291,7 @@ fn is_merging(shared: &Shared, place: &Place) -> bool {
     if mode_of(shared, place) != Some(NamespaceMode::Linearizable) {
         return false;
     }
-    let partition = kv::partition_of(shared, &get(shared, place.clone()));
+    let partition = kv::partition_of(shared, &get(shared, place));
     let state = partition.and_then(|partition| table.state(partition));
     state.is_some_and(|state| state.config.merging)
 }

@@ -19,7 +19,7 @@ use torc_telemetry::clock::unix_ms;
 
 use super::burst::{Group, Place};
 use super::modify;
-use crate::kv;
+use crate::kv::{self, Generations};
 use crate::shared::Shared;
 
 /// Gets under way at a time, which bounds the values in memory.
@@ -29,7 +29,7 @@ const GETS_AT_ONCE: usize = 128;
 pub(super) type Answers = Result<Vec<Reply>, Fault>;
 
 /// How a group runs.
-enum Way {
+enum Execution {
     Read,
     /// The result does not depend on the old value: write this entry, or delete the key.
     Blind(Option<Entry>, Vec<Reply>),
@@ -55,12 +55,12 @@ pub(super) async fn all(
     let (mut reads, mut blind, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut absent, mut modify) = (Vec::new(), Vec::new());
     for (number, group) in groups.into_iter().enumerate() {
-        match way(&group.ops) {
-            Way::Read => reads.push((number, group)),
-            Way::Blind(left, replies) => blind.push((number, group.place, left, replies)),
-            Way::Delete => deletes.push((number, group)),
-            Way::SetIfAbsent => absent.push((number, group)),
-            Way::Modify => modify.push((number, group)),
+        match execution(&group.ops) {
+            Execution::Read => reads.push((number, group)),
+            Execution::Blind(left, replies) => blind.push((number, group.place, left, replies)),
+            Execution::Delete => deletes.push((number, group)),
+            Execution::SetIfAbsent => absent.push((number, group)),
+            Execution::Modify => modify.push((number, group)),
         }
     }
     let mut answers: Vec<Answers> = Vec::new();
@@ -79,17 +79,17 @@ pub(super) async fn all(
     answers
 }
 
-fn way(ops: &[KeyOp]) -> Way {
+fn execution(ops: &[KeyOp]) -> Execution {
     match ops {
-        [KeyOp::Del] => return Way::Delete,
-        [KeyOp::Set(set)] if is_if_absent(set) => return Way::SetIfAbsent,
+        [KeyOp::Del] => return Execution::Delete,
+        [KeyOp::Set(set)] if is_if_absent(set) => return Execution::SetIfAbsent,
         [first, ..] if first.is_blind(MAX_VALUE_LEN) => {}
-        ops if ops.iter().all(KeyOp::is_read) => return Way::Read,
-        _ => return Way::Modify,
+        ops if ops.iter().all(KeyOp::is_read) => return Execution::Read,
+        _ => return Execution::Modify,
     }
     let mut state = KeyState::new(None, unix_ms(), MAX_VALUE_LEN);
     let replies = apply(ops, &mut state);
-    Way::Blind(state.entry, replies)
+    Execution::Blind(state.entry, replies)
 }
 
 fn is_if_absent(set: &SetOp) -> bool {
@@ -107,16 +107,14 @@ pub(super) fn apply(ops: &[KeyOp], state: &mut KeyState) -> Vec<Reply> {
     ops.iter().map(apply).collect()
 }
 
-/// The state of a key from its read.
+/// The state of a key from its read. The read alone judges expiry, because it makes an expiry that
+/// it observes last; this node's clock would say `nil` and a later read the value again.
 pub(super) fn state_of(read: GetResponse) -> KeyState {
-    let now_ms = unix_ms();
-    let expires_at_ms = (read.expires_at_ms != 0).then_some(read.expires_at_ms);
-    let is_there = read.found && expires_at_ms.is_none_or(|time| time > now_ms);
-    let entry = is_there.then_some(Entry {
+    let entry = read.found.then_some(Entry {
         value: read.value,
-        expires_at_ms,
+        expires_at_ms: (read.expires_at_ms != 0).then_some(read.expires_at_ms),
     });
-    KeyState::new(entry, now_ms, MAX_VALUE_LEN)
+    KeyState::new(entry, unix_ms(), MAX_VALUE_LEN)
 }
 
 async fn read(
@@ -124,23 +122,32 @@ async fn read(
     groups: Vec<Numbered>,
     deadline: Instant,
 ) -> Vec<(usize, Answers)> {
-    let mut answers = Vec::with_capacity(groups.len());
-    let mut groups = groups.into_iter();
+    let mut generations = Generations::default();
     loop {
-        let (mut asked, mut gets) = (Vec::new(), Vec::new());
-        for (number, Group { place, ops }) in groups.by_ref().take(GETS_AT_ONCE) {
-            asked.push((number, ops));
-            gets.push(get(shared, place));
-        }
-        if gets.is_empty() {
+        let answers = read_parts(shared, &groups, deadline, &mut generations).await;
+        // Ends even if generations change all the time: past the deadline, gets fail at once.
+        if !generations.have_changed() {
             return answers;
         }
-        let values = get_all(shared, gets, deadline).await;
-        answers.extend(asked.into_iter().zip(values).map(|((number, ops), value)| {
-            let answer = value.map(|value| apply(&ops, &mut state_of(value)));
-            (number, answer)
+    }
+}
+
+async fn read_parts(
+    shared: &Arc<Shared>,
+    groups: &[Numbered],
+    deadline: Instant,
+    generations: &mut Generations,
+) -> Vec<(usize, Answers)> {
+    let mut answers = Vec::with_capacity(groups.len());
+    for part in groups.chunks(GETS_AT_ONCE) {
+        let gets = part.iter().map(|(_, group)| get(shared, &group.place));
+        let values = get_all(shared, gets.collect(), deadline, generations).await;
+        answers.extend(part.iter().zip(values).map(|((number, group), value)| {
+            let answer = value.map(|value| apply(&group.ops, &mut state_of(value)));
+            (*number, answer)
         }));
     }
+    answers
 }
 
 /// Gets values. If another node's answer is full, asks again for the remaining ones.
@@ -148,12 +155,13 @@ pub(super) async fn get_all(
     shared: &Arc<Shared>,
     gets: Vec<GetRequest>,
     deadline: Instant,
+    generations: &mut Generations,
 ) -> Vec<Result<GetResponse, Fault>> {
     let is_left = |value: &Result<GetResponse, Fault>| {
         let fault = value.as_ref().err();
         fault.is_some_and(|fault| fault.reason == Reason::Overloaded)
     };
-    let mut values = kv::get_all(shared, &gets, deadline).await;
+    let mut values = kv::get_all(shared, &gets, deadline, generations).await;
     let mut count = values.len();
     loop {
         let numbers = 0..values.len();
@@ -164,7 +172,7 @@ pub(super) async fn get_all(
         }
         count = left.len();
         let again: Vec<_> = left.iter().map(|number| gets[*number].clone()).collect();
-        let again = kv::get_all(shared, &again, deadline).await;
+        let again = kv::get_all(shared, &again, deadline, generations).await;
         for (number, value) in left.into_iter().zip(again) {
             values[number] = value;
         }
@@ -251,10 +259,10 @@ async fn set_if_absent(
     answers.collect()
 }
 
-pub(super) fn get(shared: &Shared, place: Place) -> GetRequest {
+pub(super) fn get(shared: &Shared, place: &Place) -> GetRequest {
     GetRequest {
         namespace: shared.resp.namespace(place.database),
-        key: place.key,
+        key: place.key.clone(),
         ..GetRequest::default()
     }
 }
@@ -281,5 +289,38 @@ pub(super) fn delete_of(shared: &Shared, place: &Place, condition: Option<Kind>)
         key: place.key.clone(),
         condition: condition.map(|kind| Condition { kind: Some(kind) }),
         ..DeleteRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_resp::Unit;
+
+    #[test]
+    fn a_value_that_was_found_is_there_whatever_this_nodes_clock_says() {
+        let mut state = state_of(GetResponse {
+            found: true,
+            value: "v".into(),
+            expires_at_ms: 1,
+            ..GetResponse::default()
+        });
+        let ops = [
+            KeyOp::Get,
+            KeyOp::Exists,
+            KeyOp::Strlen,
+            KeyOp::Ttl(Unit::Seconds),
+            KeyOp::Ttl(Unit::Milliseconds),
+            KeyOp::ExpireTime(Unit::Milliseconds),
+        ];
+        let wanted = [
+            Reply::Bulk("v".into()),
+            Reply::Integer(1),
+            Reply::Integer(1),
+            Reply::Integer(0),
+            Reply::Integer(0),
+            Reply::Integer(1),
+        ];
+        assert_eq!(apply(&ops, &mut state), wanted);
     }
 }

@@ -25,7 +25,7 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::{
     BatchGetRequest, GetRequest, MaintenanceRequest, PutRequest, ScanRequest, SessionRequest,
-    get_result,
+    SketchKeysRequest, SketchedNamespace, get_result,
 };
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
 use torc_testkit::free_address;
@@ -291,6 +291,73 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
         assert!(Instant::now() < deadline, "no place: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A connection that lets the node send nothing on a stream.
+fn without_window(kvd: &Kvd) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
+    endpoint.initial_stream_window_size(0).connect_lazy()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_end_and_give_back_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_kvd"));
+    process.env("TORC_TEST_IDLE_TIME_MS", "3000");
+    let (kvd, channel) = Kvd::start_by(dir.path(), process).await;
+    for number in 0..300 {
+        let key = format!("k{number}");
+        put(&channel, &key, Bytes::from_static(b"v")).await.unwrap();
+    }
+    let mut unread_sketches = Vec::new();
+    let sketch = SketchKeysRequest {
+        node: 1,
+        partitions: (0..64).collect(),
+        namespaces: vec![SketchedNamespace::default(); 2],
+        ..SketchKeysRequest::default()
+    };
+    let hoarder = without_window(&kvd);
+    for _ in 0..2 {
+        let mut hoarder = ClusterClient::new(hoarder.clone());
+        let answer = hoarder.sketch_keys(sketch.clone()).await.unwrap();
+        unread_sketches.push(answer);
+    }
+    // As many as there are places, and more.
+    let mut unread_scans = Vec::new();
+    let hoarders = [without_window(&kvd), without_window(&kvd)];
+    for number in 0..300 {
+        let mut hoarder = client(&hoarders[number % 2]);
+        unread_scans.extend(hoarder.scan(ScanRequest::default()).await);
+    }
+
+    let honest = async {
+        let mut honest = ClusterClient::new(channel.clone());
+        // Refused until the first scans have ended.
+        let mut sketches = loop {
+            match honest.sketch_keys(sketch.clone()).await {
+                Ok(answer) => break answer.into_inner(),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        let mut count = 0;
+        while let Some(message) = sketches.next().await {
+            count += usize::from(message.unwrap().sketch.is_some());
+        }
+        assert_eq!(count, 2);
+        let mut pages = loop {
+            match client(&channel).scan(ScanRequest::default()).await {
+                Ok(pages) => break pages.into_inner(),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        let mut entries = 0;
+        while let Some(page) = pages.next().await {
+            entries += page.unwrap().entries.len();
+        }
+        assert_eq!(entries, 301);
+    };
+    tokio::time::timeout(TIMEOUT, honest).await.unwrap();
+    drop((unread_sketches, unread_scans));
 }
 
 const IN_FLIGHT_MIB: u64 = 96;

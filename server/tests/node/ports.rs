@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tonic::Code;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{
@@ -13,13 +13,14 @@ use torc_proto::v1::{
 use torc_proto::{Access, CLUSTER_HEADER, NODE_HEADER};
 use torc_server::Node;
 use torc_server::config::RawSettings;
+use torc_testkit::free_address;
 
 use crate::common::office::{Door, Office, calls, channel_to, connects_as};
 use crate::common::{Servers, settings, until, value_of};
 
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 /// The beginning of an HTTP/2 client's connection.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_port_refuses_every_call_of_the_other() {
@@ -271,4 +272,65 @@ async fn a_peer_port_that_changed_is_announced() {
     .await;
     servers.formed().await;
     put_and_get(&servers, "moved").await;
+}
+
+/// Connects from this address. The connection, if the node answers on it.
+async fn greeted_from(source: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((source, 0).into()).unwrap();
+    let mut stream = socket.connect(to).await.unwrap();
+    // The connection may have been closed before or after this.
+    let _ = stream.write_all(PREFACE).await;
+    let is_greeted = matches!(stream.read(&mut [0; 64]).await, Ok(1..));
+    is_greeted.then_some(stream)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_advertises_a_name_has_connections_of_its_own_and_not_without_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = free_address().unwrap();
+    let named = RawSettings {
+        peer_addr: Some(peer),
+        advertise_peer_addr: Some(format!("localhost:{}", peer.port())),
+        ..settings(dir.path().join("2"))
+    };
+    let named = Node::start(named.check().unwrap()).await.unwrap();
+    let first = dir.path().join("1");
+    let founder = RawSettings {
+        bootstrap: Some(true),
+        found_with: Some(vec![named.grpc_addr().to_string()]),
+        max_connections: Some(32),
+        ..settings(first)
+    };
+    let founder = Node::start(founder.check().unwrap()).await.unwrap();
+    let servers = Servers {
+        nodes: vec![founder, named],
+        dir,
+    };
+    servers.formed().await;
+    let to = servers.nodes[0].peer_addr();
+    let mut strangers = Vec::new();
+    let mut members = Vec::new();
+    // The member lives at the address of its own connections.
+    let mut next = async || {
+        for stranger in [[127, 0, 0, 2], [127, 0, 0, 3]] {
+            while let Some(stream) = greeted_from(stranger, to).await {
+                strangers.push(stream);
+            }
+        }
+        greeted_from([127, 0, 0, 1], to).await
+    };
+    until("it has some, once strangers have all others", async || {
+        members.extend(next().await);
+        members.len() == 6
+    })
+    .await;
+    put_and_get(&servers, "served").await;
+    while let Some(stream) = next().await {
+        members.push(stream);
+        assert!(members.len() <= 16, "half of 32, less those of its own");
+    }
+    for node in servers.nodes {
+        node.stop().await.unwrap();
+    }
 }

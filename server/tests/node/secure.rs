@@ -1,10 +1,12 @@
 //! Nodes with TLS: which callers may make which calls, for all calls.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::stream;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -25,6 +27,7 @@ use crate::common::office::{
     Door, Office, browser, calls, channel, connects_as, http_lines, http_status,
 };
 use crate::common::{TIMEOUT, until};
+use crate::ports::PREFACE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
@@ -487,4 +490,66 @@ async fn the_console_and_its_json_are_for_those_who_may_observe() {
         assert!(health.contains(" 200 "), "{health}");
     }
     node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_authenticate_before_long_is_disconnected() {
+    let office = Office::new();
+    let data = tempfile::tempdir().unwrap();
+    let settings = RawSettings {
+        bootstrap: Some(true),
+        test_idle_time_ms: Some(3_000),
+        ..office.settings(data.path().to_owned())
+    };
+    let node = Node::start(settings.check().unwrap()).await.unwrap();
+    until("it serves", async || node.ready().is_ok()).await;
+    let token = office.token(&node, "reader", &["read"], &[]).await;
+    let connect = async |to: SocketAddr| {
+        let stream = TcpStream::connect(to).await.unwrap();
+        let tls = connects_as(&office, None);
+        tls.connect(to.ip().into(), stream).await.unwrap()
+    };
+    let resp = node.resp_addr().unwrap();
+    let mut known = Redis::over(connect(resp).await);
+    assert_eq!(known.told(&format!("AUTH {token}")).await, "+OK");
+    let mut stranger = Redis::over(connect(resp).await);
+    assert_eq!(stranger.told("PING").await, "+PONG");
+    let mut silent = connect(node.grpc_addr()).await;
+    silent.write_all(PREFACE).await.unwrap();
+    let ended = async {
+        assert!(stranger.try_receive().await.is_none());
+        let mut heard = Vec::new();
+        // Perhaps without the end of TLS.
+        let _ = silent.read_to_end(&mut heard).await;
+        assert!(!heard.is_empty(), "it was greeted");
+    };
+    tokio::time::timeout(TIMEOUT, ended).await.unwrap();
+    assert_eq!(known.told("PING").await, "+PONG");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_tells_that_the_certificate_ends_soon() {
+    let office = Office::new();
+    for (days, told) in [
+        (30, "ready\n"),
+        (5, "ready; the certificate ends in 4 days\n"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let settings = RawSettings {
+            bootstrap: Some(true),
+            ..office.settings(data.path().to_owned())
+        };
+        office.issue_for(days, "node", "torc://any/node/any");
+        let node = Node::start(settings.check().unwrap()).await.unwrap();
+        until("it serves", async || node.ready().is_ok()).await;
+        let browser = browser(&office, None);
+        let close = Some("Connection: close");
+        let (status, mut rest) = http_lines(&node, &browser, "/readyz", close).await;
+        assert!(status.contains(" 200 "), "{status}");
+        let mut answer = String::new();
+        rest.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with(&format!("\r\n\r\n{told}")), "{answer}");
+        node.stop().await.unwrap();
+    }
 }

@@ -93,7 +93,7 @@ function ring() {
   show($("ring-legend"), legend);
 }
 
-function change({ status, pace }) {
+function change({ status, progress }) {
   const it = status.transition;
   const last = status.last_transition;
   const name = (of) => `${of.kind}${of.node ? ` of node ${of.node}` : ""}${of.replaced ? ` for node ${of.replaced}` : ""}`;
@@ -110,8 +110,8 @@ function change({ status, pace }) {
     h("dl", { class: "facts" },
       fact("partitions", `${count(it.partitions_done)} of ${count(it.partitions_total)}, ${count(it.partitions_active)} under way`),
       fact("data", `${bytes(it.bytes_moved)} of ${bytes(Math.max(it.bytes_planned, it.bytes_moved))}, ${count(it.records_moved)} records`, "Keys and values"),
-      fact("rate", `${bytes(pace.bytes_per_s)}/s since the start, ${span(pace.elapsed_s)} ago`),
-      fact("left", pace.left_s === null ? "not known yet" : span(pace.left_s), "At this rate, by the slower of bytes and partitions")),
+      fact("rate", `${bytes(progress.bytes_per_s)}/s since the start, ${span(progress.elapsed_s)} ago`),
+      fact("left", progress.left_s === null ? "not known yet" : span(progress.left_s), "At this rate, by the slower of bytes and partitions")),
     ended);
 }
 

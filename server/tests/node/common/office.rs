@@ -50,10 +50,14 @@ impl Office {
     }
 
     pub(crate) fn issue(&self, name: &str, who: &str) -> Files {
+        self.issue_for(30, name, who)
+    }
+
+    pub(crate) fn issue_for(&self, days: u32, name: &str, who: &str) -> Files {
         let files = self.files(name);
         let names = ["127.0.0.1".to_owned()];
         let who: Identity = who.parse().unwrap();
-        let issued = self.authority.issue(&who, &names, 30).unwrap();
+        let issued = self.authority.issue(&who, &names, days).unwrap();
         std::fs::write(&files.certificate, issued.certificate).unwrap();
         std::fs::write(&files.key, issued.key).unwrap();
         files
