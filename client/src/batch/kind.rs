@@ -13,6 +13,7 @@ use crate::call::traced_request;
 use crate::client::kv;
 use crate::core::Core;
 use crate::naming::Connection;
+use crate::options::Expiry;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
 
@@ -124,8 +125,7 @@ pub(super) struct Record {
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     pub(super) condition: Option<Condition>,
-    /// 0: never expires.
-    pub(super) ttl_ms: u64,
+    pub(super) expiry: Expiry,
 }
 
 /// Writes.
@@ -158,8 +158,8 @@ impl Kind for Puts {
             digest,
             route,
             condition: record.condition.map(Condition::to_wire),
-            ttl_ms: record.ttl_ms,
-            expires_at_ms: 0,
+            ttl_ms: record.expiry.ttl_ms,
+            expires_at_ms: record.expiry.expires_at_ms,
             quorum: self.quorum.into(),
         }
     }
