@@ -321,7 +321,8 @@ pub(crate) mod tests {
             ..done
         };
         assert!(
-            ended(&altered).starts_with("alter of `default`, `urls` to 3 replicas done in 12.5 s")
+            ended(&altered)
+                .starts_with("alteration of `default`, `urls` to 3 replicas done in 12.5 s")
         );
         assert!(figures(&back, &rate).starts_with("rolling back, 100 of 100 partitions"));
     }

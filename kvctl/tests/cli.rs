@@ -422,7 +422,7 @@ fn a_build_of_standard_input_never_continues_another() {
     let other = build(b"key,value\nb,3\n");
     assert!(other.status.success(), "{other:?}");
     let read = |key: &str| run(&["generation", "get", to, key]);
-    assert_eq!(read("b").stdout, b"3");
+    assert_eq!(read("b").stdout.trim_ascii(), b"3");
     assert_eq!(read("a").status.code(), Some(1), "not of this input");
 }
 
