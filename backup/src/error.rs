@@ -21,7 +21,7 @@ pub enum BackupError {
     },
     /// A backup cannot be read, so its packs are not known. Nothing was removed.
     #[error(
-        "backup {name} cannot be read, so it is not known which packs it uses. Give it up by removing the \
+        "backup {name} cannot be read, so it is not known which packs it uses. To discard it, remove the \
          objects below backups/{name}, then prune again ({error})"
     )]
     Unreadable {

@@ -13,8 +13,8 @@
 //!
 //! Invariants:
 //! * A backup is complete once its manifest exists. Reading it needs no other backup's manifest.
-//! * Objects are created, never replaced. Packs are named by their digest, so writing one twice
-//!   is harmless.
+//! * Objects are created, never changed. Packs are named by their digest, so writing one twice is
+//!   harmless; only a damaged one is replaced.
 //! * Every byte read is checked against a digest that the manifest leads to, and the manifest
 //!   against its own.
 //! * The record of a key with the highest ballot wins, as in the store. If a node's slices lack

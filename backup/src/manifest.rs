@@ -410,7 +410,7 @@ pub(crate) async fn write_part(
     let part = format!("{}.ndjson", blake3::hash(&text).to_hex());
     let object = format!("{}/{part}", parts_of(name));
     if !location.create(&object, text.into()).await? {
-        let what = "its name stands for other bytes: remove it";
+        let what = "an object with this name has different content: remove it";
         return Err(BackupError::damaged(&object, what));
     }
     Ok(part)

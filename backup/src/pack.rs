@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use torc_objects::ObjectError;
 use torc_record::{Epoch, Record};
 use torc_ring::{Partition, Partitions};
 use torc_store::bulk::{PackedRecord, Placed, SliceFileWriter, pack};
 use torc_store::{SealedSlice, StoreError};
 
 use crate::manifest::{pack_object, write_part};
-use crate::{Backup, BackupError, Line, Location, PackSlice};
+use crate::verify::check_pack;
+use crate::{Backup, BackupError, Depth, Line, Location, PackSlice};
 
 /// A pack of this length is complete.
 const PACK_LEN: u64 = 256 << 20;
@@ -17,7 +19,7 @@ const PACK_LEN: u64 = 256 << 20;
 const GATE_RATE: f64 = 0.01;
 
 /// Slices that an earlier backup has.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Known(BTreeMap<[u8; 32], PackSlice>);
 
 impl Known {
@@ -164,7 +166,8 @@ impl PackWriter {
             .is_some_and(|pack| pack.len() >= PACK_LEN)
     }
 
-    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece.
+    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece. If the
+    /// pack is there already, it is read back, and replaced if it is damaged.
     ///
     /// # Errors
     /// [`BackupError::Store`], [`BackupError::Location`], [`BackupError::Io`].
@@ -180,10 +183,14 @@ impl PackWriter {
         let info = finished.map_err(|error| {
             BackupError::io("write a pack")(std::io::Error::other(error.to_string()))
         })??;
-        let object = pack_object(&info.digest);
-        // One that is there is the same, if it is as long.
-        if location.len(&object).await? != Some(info.len) {
-            location.hand_over(&object, &self.path(), pace).await?;
+        match check_pack(location, &info.digest, info.len, Depth::Bytes).await {
+            Ok(_) => {}
+            Err(BackupError::Location(ObjectError::Damaged { .. })) => {
+                let object = pack_object(&info.digest);
+                location.remove(&object).await?;
+                location.hand_over(&object, &self.path(), pace).await?;
+            }
+            Err(error) => return Err(error),
         }
         for (partition, placed, records) in std::mem::take(&mut self.placed) {
             let slice = PackSlice {

@@ -78,7 +78,8 @@ pub async fn verify(
     })
 }
 
-async fn check_pack(
+/// Checks a pack that has at least `end` bytes. Returns its length.
+pub(crate) async fn check_pack(
     location: &Location,
     pack: &[u8; 32],
     end: u64,

@@ -295,6 +295,37 @@ async fn without_a_part_or_a_pack_there_is_no_manifest() {
 }
 
 #[tokio::test]
+async fn a_full_backup_replaces_a_damaged_pack() {
+    let at = Fixture::new();
+    at.put(0..KEYS, 1, Some("one")).await;
+    at.back_up("1", None).await;
+    let (pack, _) = at.location.list("packs").await.unwrap().pop().unwrap();
+    let pack = format!("packs/{pack}");
+    let mut bytes = at
+        .location
+        .read(&pack, u64::MAX)
+        .await
+        .unwrap()
+        .unwrap()
+        .to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    at.location.remove(&pack).await.unwrap();
+    assert!(at.location.create(&pack, bytes.into()).await.unwrap());
+    at.back_up("2", Some("1")).await;
+    for name in ["1", "2"] {
+        let damaged = verify(&at.location, name, Depth::Bytes, || ()).await;
+        assert!(damaged.is_err(), "{name} uses the pack");
+    }
+    at.back_up("3", None).await;
+    for name in ["1", "2", "3"] {
+        verify(&at.location, name, Depth::Bytes, || ())
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn pruning_keeps_what_the_newest_use() {
     let node = Fixture::new();
     node.put(0..KEYS, 1, Some("v")).await;

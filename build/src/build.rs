@@ -15,7 +15,7 @@ use crate::plan::{Duplicates, Plan, Target, sync_dir};
 use crate::scatter::{MOST_RUNS, Scatter};
 use crate::shape::Shape;
 use crate::sums::Sums;
-use crate::{BuildError, LOCK_FILE, MANIFEST_FILE, RUNS_DIR};
+use crate::{BuildError, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, RUNS_DIR};
 
 /// Buckets if the amount of data is unknown.
 const BUCKETS_UNKNOWN: u32 = 64;
@@ -26,6 +26,8 @@ pub struct BuildOptions {
     /// A description of the source: a caller that continues a build must pass the same rows in the
     /// same order, and asserts that by passing the same text.
     pub source: String,
+    /// Whether to continue an unfinished build; otherwise its rows are discarded.
+    pub resume: bool,
     /// What to keep of each row.
     pub shape: Shape,
     /// Which of several rows with the same key to keep.
@@ -47,6 +49,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             source: String::new(),
+            resume: true,
             shape: Shape::Values,
             duplicates: Duplicates::Error,
             gate_rate: 0.01,
@@ -125,6 +128,26 @@ fn remove_runs(dir: &Path) -> Result<(), BuildError> {
     }
 }
 
+/// Removes what a build has written besides its plan; the journal first, which names the rest.
+fn discard(dir: &Path) -> Result<(), BuildError> {
+    let mut files = vec![dir.join(JOURNAL_FILE)];
+    for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
+        let path = entry.map_err(BuildError::io("read", dir))?.path();
+        if path.extension().is_some_and(|it| it == "part") {
+            files.push(path);
+        }
+    }
+    for path in files {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(BuildError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    remove_runs(dir)
+}
+
 /// The progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -164,7 +187,8 @@ impl Build {
     }
 
     /// Starts a build in a directory, or continues the build that was started there for the same
-    /// target, source and options: see [`rows_taken`](Self::rows_taken).
+    /// target, source and options, unless [`BuildOptions::resume`] is off: see
+    /// [`rows_taken`](Self::rows_taken).
     ///
     /// # Errors
     /// [`BuildError::BadShape`], [`BuildError::NotEmpty`], [`BuildError::Complete`],
@@ -188,6 +212,9 @@ impl Build {
             return Err(BuildError::Complete { dir });
         }
         let plan = Self::plan(dir, plan)?;
+        if !options.resume {
+            discard(dir)?;
+        }
         let (journal, steps) = Journal::open(dir)?;
         let (mut scattered, mut is_scattered) = ((0, Sums::default(), Vec::new()), false);
         let mut gathered = Vec::new();

@@ -80,8 +80,7 @@ pub enum BuildError {
     },
     /// A task got a row under the wrong bucket: its results are void.
     #[error(
-        "row {row} is of bucket {bucket} and came as one of another: partition the rows by the buckets of \
-         this very plan"
+        "row {row} belongs to bucket {bucket} but arrived in another: partition the rows with this plan"
     )]
     OtherBucket {
         /// Number of the row, from 1.
@@ -145,8 +144,8 @@ pub enum BuildError {
     },
     /// The gathered rows differ from the scattered ones: the disk lost or changed data.
     #[error(
-        "what was written is not what was read ({what}): the disk changed a file of {}; remove the \
-         directory and build again",
+        "the data read back differs from the data written ({what}): the disk changed a file of {}; \
+         remove the directory and build again",
         dir.display()
     )]
     SumsDiffer {

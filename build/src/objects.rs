@@ -256,6 +256,6 @@ async fn write_manifest(location: &Location, manifest: &Manifest) -> Result<Stri
             return Ok(object);
         }
     }
-    let what = "every name for it is taken by something else";
+    let what = "every candidate name is already in use";
     Err(ObjectError::damaged("the manifest", what).into())
 }

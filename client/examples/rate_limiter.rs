@@ -82,6 +82,7 @@ async fn allows(client: &Client, caller: &str, limit: Limit) -> Result<bool, Fai
         let options = PutOptions {
             condition: Some(condition),
             ttl: Some(full_after),
+            ..PutOptions::default()
         };
         match client
             .put_with(key.clone(), format!("{tokens} {at_ms}"), options)

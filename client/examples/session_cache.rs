@@ -30,6 +30,7 @@ impl Sessions {
         PutOptions {
             condition: Some(condition),
             ttl: Some(self.ttl),
+            ..PutOptions::default()
         }
     }
 

@@ -65,7 +65,7 @@ impl Client {
 
     /// Makes a node copy some partitions to a backup: its own records, and those that it lacks but
     /// a quorum knows. Returns the name of the part that it has written; an unused part does no
-    /// harm. The deadline is the longest time without progress. The library does not retry this.
+    /// harm. Nodes report once per second; the deadline is the longest silence. The library does not retry this.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that the node cannot use;

@@ -333,7 +333,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::ConditionNotMet`]; [`ErrorKind::Invalid`] for
-    /// a time to live under a millisecond, and for a condition in an eventual namespace.
+    /// a time to live under a millisecond or besides `expires_at_ms`, and for a condition in an eventual
+    /// namespace.
     pub async fn put_with(
         &self,
         key: impl Into<Bytes>,
@@ -342,7 +343,7 @@ impl Client {
     ) -> Result<Version, Error> {
         let key = checked_key(key)?;
         let value = checked_value(value)?;
-        let ttl_ms = options.ttl_ms()?;
+        let expiry = options.expiry()?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
         let sending = |permit: SessionPermit, budget, route, at: Locator| {
@@ -353,8 +354,8 @@ impl Client {
                 digest: at.digest_to_wire(),
                 route,
                 condition: options.condition.map(Condition::to_wire),
-                ttl_ms,
-                expires_at_ms: 0,
+                ttl_ms: expiry.ttl_ms,
+                expires_at_ms: expiry.expires_at_ms,
                 quorum: self.quorum.into(),
             };
             async move { permit.put(message, budget).await }

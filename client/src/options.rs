@@ -122,21 +122,39 @@ pub struct PutOptions {
     pub condition: Option<Condition>,
     /// Time until the value expires; at least a millisecond. `None`: never.
     pub ttl: Option<Duration>,
+    /// Instead of `ttl`: when the value expires, Unix milliseconds. If this is in the past, the key
+    /// becomes absent.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// When a value expires, as on the wire, where 0 means never. At most one is not 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    pub(crate) ttl_ms: u64,
+    pub(crate) expires_at_ms: u64,
 }
 
 impl PutOptions {
-    /// Milliseconds on the wire, where 0 means never.
-    pub(crate) fn ttl_ms(&self) -> Result<u64, Error> {
-        let Some(ttl) = self.ttl else { return Ok(0) };
-        let refused = || {
-            let message =
-                format!("a time to live of {ttl:?}: use 1 ms or more, or no time to live");
-            Error::new(ErrorKind::Invalid, message)
-        };
-        match u64::try_from(ttl.as_millis()) {
-            Ok(0) | Err(_) => Err(refused()),
-            Ok(ms) => Ok(ms),
+    pub(crate) fn expiry(&self) -> Result<Expiry, Error> {
+        let refused = |message| Error::new(ErrorKind::Invalid, message);
+        let mut ttl_ms = 0;
+        if let Some(ttl) = self.ttl {
+            let ms = u64::try_from(ttl.as_millis()).ok().filter(|ms| *ms > 0);
+            ttl_ms = ms.ok_or_else(|| {
+                refused(format!(
+                    "a time to live of {ttl:?}: use 1 ms or more, or no time to live"
+                ))
+            })?;
+            if self.expires_at_ms.is_some() {
+                let message = "both ttl and expires_at_ms are set: set one";
+                return Err(refused(message.to_owned()));
+            }
         }
+        Ok(Expiry {
+            ttl_ms,
+            // Not 0, which means never.
+            expires_at_ms: self.expires_at_ms.map_or(0, |at_ms| at_ms.max(1)),
+        })
     }
 }
 
@@ -204,19 +222,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_to_live_that_rounds_to_never_is_refused() {
-        let ttl_ms = |ttl| {
-            PutOptions {
+    fn an_expiry_that_would_mean_never_is_refused_or_in_the_past() {
+        let expiry = |ttl, expires_at_ms| {
+            let options = PutOptions {
                 ttl,
+                expires_at_ms,
                 condition: None,
-            }
-            .ttl_ms()
+            };
+            let expiry = options.expiry()?;
+            Ok::<_, Error>((expiry.ttl_ms, expiry.expires_at_ms))
         };
-        assert_eq!(ttl_ms(None), Ok(0));
-        assert_eq!(ttl_ms(Some(Duration::from_millis(1))), Ok(1));
+        let ms = Some(Duration::from_millis(1));
+        assert_eq!(expiry(None, None), Ok((0, 0)));
+        assert_eq!(expiry(ms, None), Ok((1, 0)));
+        assert_eq!(expiry(None, Some(7)), Ok((0, 7)));
+        assert_eq!(expiry(None, Some(0)), Ok((0, 1)));
         for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
-            let refused = ttl_ms(Some(ttl)).unwrap_err();
+            let refused = expiry(Some(ttl), None).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
         }
+        let both = expiry(ms, Some(7)).unwrap_err();
+        assert_eq!(both.kind(), ErrorKind::Invalid);
     }
 }

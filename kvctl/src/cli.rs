@@ -12,7 +12,7 @@ use torc_client::{Client, ClientTls};
 
 use crate::args::{self, Endpoint};
 use crate::cmd;
-use crate::cmd::maintenance::Work;
+use crate::cmd::maintenance::Maintenance;
 use crate::failure::Failure;
 use crate::out::{self, Out};
 use crate::profiles::{Profile, Profiles};
@@ -58,9 +58,9 @@ pub(crate) struct Global {
     /// settings. Default: the current profile, unless you give endpoints or certificates.
     #[arg(long, global = true, value_name = "NAME", env = "TORC_PROFILE")]
     profile: Option<String>,
-    /// Namespace to work in.
-    #[arg(long, global = true, value_name = "NS", default_value = "default")]
-    namespace: String,
+    /// Namespace to work in. [default: default]
+    #[arg(long, global = true, value_name = "NS")]
+    namespace: Option<String>,
     /// Output format.
     #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text)]
     output: Output,
@@ -192,7 +192,25 @@ impl Global {
 
     /// Namespace to work in.
     pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Fails if the user gave a namespace to a command that has another option for it.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`].
+    pub(crate) fn refuse_namespace(&self, instead: &str) -> Result<(), Failure> {
+        match &self.namespace {
+            Some(_) => Err(Failure::Usage(format!(
+                "this command does not use --namespace: use {instead}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The endpoints that the user gave.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
     }
 
     /// A client of the cluster in the chosen namespace. Does not connect yet.
@@ -215,7 +233,7 @@ impl Global {
         }
         let mut builder = Client::builder()
             .endpoints(endpoints)
-            .namespace(self.namespace.as_str())
+            .namespace(self.namespace())
             .first_contact(self.timeout.unwrap_or(FIRST_CONTACT))
             .deadline(self.timeout.unwrap_or(usual));
         let tls = match of_profile.filter(|_| self.tls_ca.is_none()) {
@@ -424,8 +442,10 @@ async fn carry_out(command: Command, global: &Global, out: &mut Out) -> Result<(
         Command::Ring(args) => cmd::ring::run(args, global, out).await,
         Command::Plan(args) => cmd::plan::run(&args, global, out),
         Command::Explain(args) => cmd::explain::run(args, global, out).await,
-        Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, global, out).await,
-        Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, global, out).await,
+        Command::Flush(args) => cmd::maintenance::run(Maintenance::Flush, args, global, out).await,
+        Command::Compact(args) => {
+            cmd::maintenance::run(Maintenance::Compact, args, global, out).await
+        }
         Command::HotKeys(args) => cmd::hot_keys::run(args, global, out).await,
         Command::Bench(args) => cmd::bench::run(args, global, out).await,
         Command::Build(args) => cmd::build::run(&args, global, out).await,

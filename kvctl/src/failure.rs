@@ -93,13 +93,13 @@ pub(crate) enum Failure {
     )]
     NotDeclaredDead { node: NodeId, address: String },
     #[error(
-        "the token {id} is revoked, but without a confirmation by {nodes}: a node may accept the \
-         token until it reaches the topology group. Repeat the command, or stop the node"
+        "the token {id} is revoked, but {nodes} did not confirm; they may accept it until they reach \
+         the topology group. Repeat the command, or stop the nodes"
     )]
     StillAccepted { id: BearerId, nodes: String },
-    #[error("{missing} of {asked} nodes failed or are not done yet")]
+    #[error("{missing} of {asked} nodes failed or have not finished")]
     NotEverywhere {
-        /// Nodes that failed or are not done yet.
+        /// Nodes that failed or have not finished.
         missing: usize,
         /// All nodes that were asked.
         asked: usize,
@@ -152,15 +152,10 @@ impl Failure {
             Self::Input { error, .. } => match error {
                 ReadError::Bad(row) if row.problem.is_of_limits() => Code::Refused,
                 ReadError::Bad(_) | ReadError::Io(_) | ReadError::Aside { .. } => Code::Usage,
+                ReadError::Backup(error) => code_of_backup(error),
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
-            Self::Backup(error) => match error {
-                BackupError::Location(error) => code_of_objects(error),
-                BackupError::Name { .. } | BackupError::Io { .. } => Code::Usage,
-                BackupError::NoBackup { .. } => Code::Refused,
-                BackupError::Unreadable { .. } => Code::ConditionNotMet,
-                _ => Code::Unavailable,
-            },
+            Self::Backup(error) => code_of_backup(error),
             Self::Objects(error) => code_of_objects(error),
             Self::Stopped { what, .. } => what.code(),
             Self::Introduction(error) => match error {
@@ -199,6 +194,16 @@ impl Failure {
             what: Box::new(self),
             done: done.into(),
         }
+    }
+}
+
+fn code_of_backup(error: &BackupError) -> Code {
+    match error {
+        BackupError::Location(error) => code_of_objects(error),
+        BackupError::Name { .. } | BackupError::Io { .. } => Code::Usage,
+        BackupError::NoBackup { .. } => Code::Refused,
+        BackupError::Unreadable { .. } => Code::ConditionNotMet,
+        _ => Code::Unavailable,
     }
 }
 
@@ -285,6 +290,16 @@ mod tests {
         );
         let oversized = input(Problem::OutOfBounds("too long".into()));
         assert_eq!(oversized.code(), Code::Refused);
+    }
+
+    #[test]
+    fn a_damaged_backup_is_not_a_usage_error() {
+        let damaged = BackupError::Location(ObjectError::damaged("packs/1.pack", "it is cut off"));
+        let failure = Failure::Input {
+            path: "file:///backups".into(),
+            error: ReadError::Backup(Box::new(damaged)),
+        };
+        assert_eq!(failure.code(), Code::ConditionNotMet);
     }
 
     #[test]

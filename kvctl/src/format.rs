@@ -85,6 +85,9 @@ pub(crate) enum ReadError {
     /// The file itself failed.
     #[error("reading failed: {0}")]
     Io(#[from] io::Error),
+    /// A record of a backup could not be read.
+    #[error(transparent)]
+    Backup(Box<torc_backup::BackupError>),
     /// A bad row could not be set aside.
     #[error("cannot write to {path}: {source}")]
     Aside {
@@ -156,6 +159,12 @@ pub(crate) enum Problem {
     #[cfg(feature = "parquet")]
     #[error("`{0}` is null: every row needs a value")]
     NullColumn(String),
+    #[cfg(feature = "parquet")]
+    #[error("`{0}` is infinite or not a number")]
+    NotFinite(String),
+    #[cfg(feature = "parquet")]
+    #[error("the column `{0}` is not read from Parquet: choose the columns with --key and --value")]
+    UnreadColumn(&'static str),
     #[cfg(feature = "parquet")]
     #[error("the type of `{0}` is not supported: use text, binary, a number, a boolean or a time")]
     ColumnType(String),

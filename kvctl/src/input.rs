@@ -153,27 +153,39 @@ pub(crate) fn shown(path: &Path) -> String {
     }
 }
 
-/// A progress bar; hidden without a terminal.
+/// A progress bar of bytes, with the number of records as its message; hidden without a terminal.
 pub(crate) fn bar(len: Option<u64>) -> ProgressBar {
+    let template = match len {
+        Some(_) => "{bar:30} {percent:>3} %  {msg} records  {binary_bytes_per_sec}  {eta} left",
+        None => "{spinner} {msg} records  {binary_bytes}  {binary_bytes_per_sec}",
+    };
+    styled(len, template).with_message("0")
+}
+
+/// A progress bar of bytes.
+pub(crate) fn bytes_bar(len: Option<u64>) -> ProgressBar {
+    let template = match len {
+        Some(_) => "{bar:30} {percent:>3} %  {binary_bytes_per_sec}  {eta} left",
+        None => "{spinner} {binary_bytes}  {binary_bytes_per_sec}",
+    };
+    styled(len, template)
+}
+
+/// A message that changes.
+pub(crate) fn spinner() -> ProgressBar {
+    styled(None, "{spinner} {msg}")
+}
+
+fn styled(len: Option<u64>, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let (bar, template) = match len {
-        Some(len) => (
-            ProgressBar::new(len),
-            "{bar:30} {percent:>3} %  {msg} records  {binary_bytes_per_sec}  {eta} left",
-        ),
-        None => (
-            ProgressBar::new_spinner(),
-            "{spinner} {msg} records  {binary_bytes}  {binary_bytes_per_sec}",
-        ),
-    };
+    let bar = len.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message("0")
 }
 
-pub(crate) fn is_stdin(path: &Path) -> bool {
+fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

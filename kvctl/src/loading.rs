@@ -33,7 +33,7 @@ pub(crate) use retry::RetryOptions;
 pub(crate) enum Stored {
     /// Durably stored.
     Yes,
-    /// Already expired, so not sent.
+    /// Stored, but it has expired: the key is absent.
     Expired,
     /// Of a merge: the key has a later write or delete, which stays.
     Superseded,
@@ -63,7 +63,7 @@ pub(crate) struct Report {
     pub(crate) records: u64,
     /// Their keys and values, bytes.
     pub(crate) payload_bytes: u64,
-    /// Rows left out because they had expired.
+    /// Rows that had expired.
     pub(crate) expired: u64,
     /// Rows of a merge whose keys have newer versions.
     pub(crate) superseded: u64,

@@ -26,6 +26,7 @@ mod args;
 mod cli;
 mod cmd;
 mod failure;
+mod files;
 mod format;
 mod input;
 mod loading;

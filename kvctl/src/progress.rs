@@ -101,10 +101,10 @@ fn seconds(left: u64, per_s: f64) -> Option<f64> {
 pub(crate) const fn name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Join => "join",
-        ChangeKind::Leave => "leave",
-        ChangeKind::Replace => "replace",
-        ChangeKind::Reweight => "reweight",
-        ChangeKind::Alter => "alter",
+        ChangeKind::Leave => "removal",
+        ChangeKind::Replace => "replacement",
+        ChangeKind::Reweight => "re-weighting",
+        ChangeKind::Alter => "alteration",
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn figures(transition: &Transition, rate: &ProgressRate) -> String {
     let left = rate.time_left(transition);
     parts.extend(left.map(|left| format!("{} left", text::duration(left))));
     if transition.aborted {
-        parts.insert(0, "going back".to_owned());
+        parts.insert(0, "rolling back".to_owned());
     }
     parts.join(", ")
 }
@@ -310,7 +310,9 @@ pub(crate) mod tests {
             aborted: true,
             ..transition(1, 100, 10 << 20)
         };
-        assert!(ended(&back).starts_with("replace of node 2 by node 4 aborted: 100 partitions"));
+        assert!(
+            ended(&back).starts_with("replacement of node 2 by node 4 aborted: 100 partitions")
+        );
         let altered = Transition {
             kind: ChangeKind::Alter,
             node: None,
@@ -319,8 +321,9 @@ pub(crate) mod tests {
             ..done
         };
         assert!(
-            ended(&altered).starts_with("alter of `default`, `urls` to 3 replicas done in 12.5 s")
+            ended(&altered)
+                .starts_with("alteration of `default`, `urls` to 3 replicas done in 12.5 s")
         );
-        assert!(figures(&back, &rate).starts_with("going back, 100 of 100 partitions"));
+        assert!(figures(&back, &rate).starts_with("rolling back, 100 of 100 partitions"));
     }
 }

@@ -41,6 +41,8 @@ fn a_usage_error_is_one_line_and_exit_code_2() {
         &["--tls-cert", "c.pem", "status"],
         &["--tls-ca", "/nonexistent/ca.pem", "status"],
         &["completions", "cobol"],
+        &["restore", "file:///backups", "--namespace", "n"],
+        &["login", "--endpoint", "http://127.0.0.1:1", "--token", "t"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
@@ -399,6 +401,66 @@ fn a_complete_build_of_standard_input_is_not_taken_for_another() {
     assert_eq!(second.status.code(), Some(2), "{second:?}");
     let line = one_line(&second.stderr);
     assert!(line.contains("holds a complete generation"), "{line}");
+}
+
+#[test]
+fn a_build_of_standard_input_never_continues_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("built");
+    let to = to.to_str().unwrap();
+    let build = |rows: &[u8]| {
+        let mut command = kvctl();
+        command.args(["build", "--from", "-", "--format", "csv", "--out", to]);
+        let command = command.stdin(Stdio::piped());
+        let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(rows).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let duplicate = build(b"key,value\na,1\na,2\n");
+    assert_eq!(duplicate.status.code(), Some(6), "{duplicate:?}");
+    let other = build(b"key,value\nb,3\n");
+    assert!(other.status.success(), "{other:?}");
+    let read = |key: &str| run(&["generation", "get", to, key]);
+    assert_eq!(read("b").stdout.trim_ascii(), b"3");
+    assert_eq!(read("a").status.code(), Some(1), "not of this input");
+}
+
+#[test]
+fn a_build_refuses_what_would_have_no_effect_before_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (good, bad, out) = (path("good.csv"), path("bad.csv"), path("built"));
+    std::fs::write(&good, "key,value\na,1\n").unwrap();
+    std::fs::write(&bad, "url,value\nb,1\n").unwrap();
+    let json = path("rows.ndjson");
+    std::fs::write(&json, "{\"key\":\"a\",\"value\":\"1\"}\n").unwrap();
+    for (args, says) in [
+        (&["--from", &good, "--from", &bad][..], "bad.csv"),
+        (&["--from", &json, "--no-header"], "--no-header"),
+        (
+            &["--from", &good, "--fingerprint-bits", "8"],
+            "--fingerprint-bits",
+        ),
+        (
+            &["--from", &good, "--payload-bytes", "8"],
+            "--payload-bytes",
+        ),
+        (
+            &["--from", &good, "--shape", "set", "--gate-rate", "0.1"],
+            "--gate-rate",
+        ),
+        (
+            &["--from", &good, "--into", "n", "--source", "file:///b"],
+            "--source",
+        ),
+    ] {
+        let refused = run(&[&["build", "--out", &out], args].concat());
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {refused:?}");
+        let line = one_line(&refused.stderr);
+        assert!(line.contains(says), "{args:?}: {line}");
+        assert!(!Path::new(&out).exists(), "{args:?}: nothing was begun");
+    }
 }
 
 #[test]

@@ -173,16 +173,15 @@ impl Scale {
     }
 }
 
-/// A tick's label: short.
+/// A tick's label: as short as possible, with all digits of a round value.
 fn label(value: f64) -> String {
+    // Removes the error of computing the tick.
+    let value = format!("{value:.9e}").parse().unwrap_or(value);
     let size = value.abs();
-    if size == 0.0 {
-        "0".to_owned()
-    } else if !(1e-3..1e5).contains(&size) {
-        format!("{value:.0e}")
+    if size == 0.0 || (1e-3..1e5).contains(&size) {
+        value.to_string()
     } else {
-        let text = format!("{value:.3}");
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        format!("{value:e}")
     }
 }
 
@@ -333,6 +332,31 @@ mod tests {
                 .each_ref()
                 .map(String::as_str)
         );
+    }
+
+    #[test]
+    fn the_labels_of_an_axis_differ() {
+        for (from, until, wanted) in [
+            (
+                90_000.0,
+                210_000.0,
+                ["1e5", "1.2e5", "1.4e5", "1.6e5", "1.8e5", "2e5"],
+            ),
+            (
+                0.0009,
+                0.0021,
+                ["0.001", "0.0012", "0.0014", "0.0016", "0.0018", "0.002"],
+            ),
+        ] {
+            let scale = Scale {
+                log: false,
+                from,
+                until,
+                pixels: (0.0, 100.0),
+            };
+            let labels: Vec<String> = scale.ticks().into_iter().map(label).collect();
+            assert_eq!(labels, wanted);
+        }
     }
 
     #[test]

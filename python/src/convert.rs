@@ -123,7 +123,11 @@ pub(crate) fn put_options(
         return Err(PyValueError::new_err(why));
     }
     let ttl = ttl.map(duration).transpose()?;
-    Ok(PutOptions { condition, ttl })
+    Ok(PutOptions {
+        condition,
+        ttl,
+        expires_at_ms: None,
+    })
 }
 
 /// The arguments of `connect`, as a dictionary.

@@ -218,3 +218,12 @@ def test_rows_that_were_not_partitioned_by_this_plan_are_refused(pages: DataFram
         shuffled.save(str(tmp_path / "shuffled"))
     for name in ("other", "shuffled"):
         assert not (tmp_path / name / "generation.json").exists()
+
+
+def test_a_directory_may_be_a_url() -> None:
+    directory = torc.spark._directory
+    assert directory("/mnt/pages") == "/mnt/pages"
+    assert directory("file:///mnt/my%20pages") == "/mnt/my pages"
+    for url in ("file://nas/pages", "file:///pages?x", "s3://bucket/pages"):
+        with pytest.raises(ValueError, match="not a directory"):
+            directory(url)

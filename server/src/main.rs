@@ -62,21 +62,26 @@ enum Command {
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
         nodes: u16,
         /// gRPC port of the first node; others count up from it
-        #[arg(long, default_value_t = 7401)]
+        #[arg(long, default_value_t = 7401, value_parser = first_port())]
         first_grpc_port: u16,
         /// Peer port of the first node, for other nodes; others count up from it
-        #[arg(long, default_value_t = 7501)]
+        #[arg(long, default_value_t = 7501, value_parser = first_port())]
         first_peer_port: u16,
         /// HTTP port of the first node; others count up from it
-        #[arg(long, default_value_t = 7481)]
+        #[arg(long, default_value_t = 7481, value_parser = first_port())]
         first_http_port: u16,
         /// Port of the first node for Redis clients; others count up from it
-        #[arg(long, default_value_t = 7463)]
+        #[arg(long, default_value_t = 7463, value_parser = first_port())]
         first_resp_port: u16,
         /// Settings of every node. With --data-dir, data survives a restart.
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
+}
+
+/// The ports of 16 nodes count up from it.
+fn first_port() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=65_520)
 }
 
 pub(crate) fn main() -> ExitCode {

@@ -11,6 +11,7 @@ use torc_record::Digest;
 
 use crate::core::Core;
 use crate::naming::{Connection, kv};
+use crate::options::Expiry;
 use crate::peer::attempt::traced_request;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
@@ -123,8 +124,7 @@ pub(super) struct Record {
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     pub(super) condition: Option<Condition>,
-    /// 0: never expires.
-    pub(super) ttl_ms: u64,
+    pub(super) expiry: Expiry,
 }
 
 /// Writes.
@@ -157,8 +157,8 @@ impl Kind for Puts {
             digest,
             route,
             condition: record.condition.map(Condition::to_wire),
-            ttl_ms: record.ttl_ms,
-            expires_at_ms: 0,
+            ttl_ms: record.expiry.ttl_ms,
+            expires_at_ms: record.expiry.expires_at_ms,
             quorum: self.quorum.into(),
         }
     }

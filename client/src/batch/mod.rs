@@ -103,7 +103,7 @@ impl Client {
                 key: checked_key(key)?,
                 value: checked_value(value)?,
                 condition: options.condition,
-                ttl_ms: options.ttl_ms()?,
+                expiry: options.expiry()?,
             })
         };
         let records: Vec<_> = records.into_iter().map(checked).collect();

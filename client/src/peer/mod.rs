@@ -473,7 +473,7 @@ impl Peers {
                 None => match Peer::new(address, &self.config, &self.naming) {
                     Ok(peer) => Arc::new(peer),
                     Err(error) => {
-                        tracing::warn!(%error, "a member is advertised under");
+                        tracing::warn!(%error, "a member advertises an unusable address");
                         continue;
                     }
                 },

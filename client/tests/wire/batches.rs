@@ -133,14 +133,22 @@ async fn records_of_a_batch_may_have_conditions_and_expire() {
     let options = PutOptions {
         condition: Some(Condition::IfAbsent),
         ttl: Some(Duration::from_secs(60)),
+        ..PutOptions::default()
+    };
+    let at = PutOptions {
+        expires_at_ms: Some(u64::MAX / 2),
+        ..PutOptions::default()
     };
     let records = ["taken", "free"].map(|key| (key, "new", options));
+    let records = records.into_iter().chain([("at", "new", at)]);
     let outcomes = client.batch_put_with(records).await.unwrap();
     let error = outcomes[0].as_ref().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConditionNotMet);
     assert!(outcomes[1].is_ok());
     let value = client.get("free").await.unwrap().unwrap();
     assert!(value.expires_at_ms.is_some());
+    let value = client.get("at").await.unwrap().unwrap();
+    assert_eq!(value.expires_at_ms, at.expires_at_ms);
     assert_eq!(client.get("taken").await.unwrap().unwrap().value, "value");
 }
 

@@ -190,6 +190,7 @@ async fn a_condition_that_does_not_hold_changes_nothing() {
         let options = PutOptions {
             condition: Some(condition),
             ttl: Some(Duration::from_secs(5)),
+            ..PutOptions::default()
         };
         client.put_with("key", "value", options)
     };

@@ -257,7 +257,7 @@ async fn look(
 ) -> Result<(), Failure> {
     let location = Location::open(url)?;
     let name = name_of(&location, backup).await?;
-    let bar = input::bar(None);
+    let bar = input::spinner().with_message("verifying the backup");
     let verified = verify(&location, &name, depth, || bar.tick()).await;
     bar.finish_and_clear();
     let verified = verified?;

@@ -144,31 +144,30 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         prepare(&client, &workload).await?;
     }
     let added = Arc::new(Mutex::new(Added::behind(workload.keys)));
-    let (mut runs, mut failure) = (Vec::new(), None);
+    let (mut runs, mut failed) = (Vec::new(), None);
     for rate in args.rates() {
         let (run, first_error) = measure(&client, &workload, &added, &args, rate).await;
         let report = Report::new(&workload, args.concurrency, &run);
         print(&report, !runs.is_empty(), global, out)?;
         runs.push(run);
         if report.nothing_succeeded() {
-            failure = first_error;
+            failed = Some(first_error.map_or_else(
+                || Failure::Usage("no request began within --duration: allow more time".to_owned()),
+                |error| Failure::from(error).after("every operation failed"),
+            ));
             break;
         }
         if let Some(error) = first_error {
             note(format_args!("the first operation that failed: {error}"));
         }
     }
-    if let Some(path) = &args.plot {
-        draw(&runs, path)?;
-    }
+    let drawn = args.plot.as_ref().map_or(Ok(()), |path| draw(&runs, path));
     if args.clean_up {
         let keys = added.lock().taken();
         clean_up(&client, keys).await?;
     }
-    match failure {
-        Some(error) => Err(Failure::from(error).after("every operation failed")),
-        None => Ok(()),
-    }
+    drawn?;
+    failed.map_or(Ok(()), Err)
 }
 
 fn print(report: &Report, is_next: bool, global: &Global, out: &mut Out) -> Result<(), Failure> {

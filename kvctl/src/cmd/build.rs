@@ -32,6 +32,8 @@ const BATCH_ROWS: usize = 1 << 10;
 const BATCH_BYTES: usize = 1 << 20;
 /// Batches that are parsed ahead.
 const BATCHES_AHEAD: usize = 8;
+const GATE_RATE: f64 = 0.01;
+const FINGERPRINT_BITS: u8 = 16;
 /// The digest key of builds without a cluster: the same content makes the same files.
 const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 
@@ -39,8 +41,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 ///
 /// Reads the files once and sorts on disk, in bounded memory. Writes the manifest last.
 /// The same records make the same files on any machine. After a crash or a kill, repeat the
-/// command to continue. With a URL as --out, it sends the files of the build there; a repeated
-/// command sends only those that are missing.
+/// command to continue; only a build of standard input or a pipe starts again. With a URL as --out,
+/// it sends the files of the build there; a repeated command sends only those that are missing.
 ///
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
 /// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
@@ -90,9 +92,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "SHAPE", default_value_t = Kept::Values)]
     shape: Kept,
     /// With --shape keyless or set: bits of a key's fingerprint, 1 to 32. An absent key looks
-    /// present with probability 2^-N.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
-    fingerprint_bits: u8,
+    /// present with probability 2^-N. [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=32))]
+    fingerprint_bits: Option<u8>,
     /// With --shape keyless: length of every value, bytes.
     #[arg(
         long,
@@ -129,9 +131,10 @@ pub(crate) struct Args {
     /// Default: the same path as here.
     #[arg(long, value_name = "URL", requires = "into")]
     source: Option<String>,
-    /// False positive rate of the Bloom gates, 0.0001 to 0.5.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = gate_rate)]
-    gate_rate: f64,
+    /// With --shape values or ids: false positive rate of the Bloom gates, 0.0001 to 0.5.
+    /// [default: 0.01]
+    #[arg(long, value_name = "SHARE", value_parser = gate_rate)]
+    gate_rate: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -165,18 +168,15 @@ fn gate_rate(text: &str) -> Result<f64, String> {
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let Places { work, url } = Places::of(args)?;
-    if url.is_some() && args.source.is_some() {
-        let message = "--source is for builds in a directory: nodes read the URL of --out";
-        return Err(Failure::Usage(message.to_owned()));
-    }
-    // Standard input may differ from that of the earlier build.
-    let is_known = url.is_some() || !args.from.iter().any(|path| input::is_stdin(path));
+    check(args, url.is_some())?;
+    let inputs = Inputs::of(args)?;
+    let is_known = inputs.is_known();
     let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, is_known, target)?;
+    let mut built = build(args, &work, inputs, target)?;
     // The build had it until now.
     let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
-        built.sent = Some(send(&work, url).await?);
+        built.sent = Some(send(&work, url, is_known).await?);
     }
     built.print(&work, global, out)?;
     if args.attach || args.promote {
@@ -198,44 +198,131 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     Ok(())
 }
 
+/// Refuses options that would have no effect.
+fn check(args: &Args, is_sent: bool) -> Result<(), Failure> {
+    let has_fingerprints = matches!(args.shape, Kept::Keyless | Kept::Set);
+    let rules = [
+        (
+            args.source.is_some() && is_sent,
+            "--source is for builds in a directory: nodes read the URL of --out",
+        ),
+        (
+            args.source.is_some() && !args.attach && !args.promote,
+            "--source needs --attach or --promote",
+        ),
+        (
+            args.fingerprint_bits.is_some() && !has_fingerprints,
+            "--fingerprint-bits needs --shape keyless or set",
+        ),
+        (
+            args.payload_bytes.is_some() && args.shape != Kept::Keyless,
+            "--payload-bytes needs --shape keyless",
+        ),
+        (
+            args.gate_rate.is_some() && has_fingerprints,
+            "--gate-rate needs --shape values or ids: slices without keys have no Bloom gate",
+        ),
+    ];
+    match rules.into_iter().find(|(is_broken, _)| *is_broken) {
+        Some((_, message)) => Err(Failure::Usage(message.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The files to read.
+struct Inputs {
+    files: Vec<(PathBuf, Source)>,
+    /// `None` for standard input and pipes.
+    lens: Vec<Option<u64>>,
+}
+
+impl Inputs {
+    /// Fails if a file cannot be opened, or begins with a bad header or row: nothing has been built
+    /// then.
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let (mut files, mut lens) = (Vec::new(), Vec::new());
+        for path in input::files(&args.from)? {
+            let format = Source::of(&path, args.format)?;
+            let len = input::len(&path)?;
+            if len.is_some() {
+                let mut rows = format.rows(&path, naming(args), &ProgressBar::hidden())?;
+                if let Some(Err(error)) = rows.next() {
+                    let path = input::shown(&path);
+                    return Err(Failure::Input { path, error });
+                }
+            }
+            files.push((path, format));
+            lens.push(len);
+        }
+        let has_header = |(_, format): &(_, Source)| matches!(format, Source::Csv | Source::Tsv);
+        if args.no_header && !files.iter().any(has_header) {
+            let message = "--no-header needs a CSV or TSV file";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        Ok(Self { files, lens })
+    }
+
+    /// Whether a repeated command reads the same rows. Standard input and pipes may have others.
+    fn is_known(&self) -> bool {
+        !self.lens.contains(&None)
+    }
+
+    /// Their total length, if it is known.
+    fn len(&self) -> Option<u64> {
+        self.lens.iter().copied().sum()
+    }
+
+    /// Describes the files as they are now: a build continues only with the same files.
+    fn describe(&self, args: &Args) -> String {
+        let one = |((path, _), len): (&(PathBuf, Source), &Option<u64>)| {
+            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+            let modified = modified
+                .ok()
+                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let path = input::shown(path);
+            format!("{path} of {len:?} bytes, changed at {modified:?}")
+        };
+        let files: Vec<String> = self.files.iter().zip(&self.lens).map(one).collect();
+        let (format, naming) = (args.format, naming(args));
+        format!("{}; {format:?}, {naming:?}", files.join("; "))
+    }
+}
+
 /// Sends the files of a build, the manifest last. Returns the manifest's URL.
-async fn send(work: &Path, url: &str) -> Result<String, Failure> {
+async fn send(work: &Path, url: &str, is_known: bool) -> Result<String, Failure> {
     let len = Manifest::read(work).map_err(failure)?.file_bytes();
-    let bar = input::bar(Some(len));
-    bar.set_message("sent;");
+    let bar = input::bytes_bar(Some(len));
     let sent = Published::publish(work, url, |bytes| bar.inc(bytes)).await;
     bar.finish_and_clear();
     let continues = |error| Failure::Stopped {
         what: Box::new(failure(error)),
-        done: format!(
-            "the build is complete in {}: repeat the command to send the rest",
-            work.display()
-        ),
+        done: if is_known {
+            format!(
+                "the build is complete in {}: repeat the command to send the rest",
+                work.display()
+            )
+        } else {
+            format!("remove {} and build again", work.display())
+        },
     };
     Ok(sent.map_err(continues)?.url().to_owned())
 }
 
 /// Builds in a directory, or takes the generation that was built there from the same files, if their
-/// content `is_known`.
-fn build(args: &Args, dir: &Path, is_known: bool, target: Target) -> Result<Built, Failure> {
-    let files = input::files(&args.from)?;
-    let formats: Result<Vec<_>, _> = files
-        .iter()
-        .map(|path| Source::of(path, args.format))
-        .collect();
-    let lens: Result<Vec<_>, _> = files.iter().map(|path| input::len(path)).collect();
-    let lens = lens?;
-    // `None` if the length of any file is unknown.
-    let len: Option<u64> = lens.iter().copied().sum();
+/// content is known.
+fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Built, Failure> {
+    let is_known = inputs.is_known();
+    let len = inputs.len();
     let options = BuildOptions {
-        source: source(&files, &lens, args),
+        source: inputs.describe(args),
+        resume: is_known,
         shape: shape(args),
         duplicates: match args.duplicates {
             Rule::Error => Duplicates::Error,
             Rule::First => Duplicates::First,
             Rule::Last => Duplicates::Last,
         },
-        gate_rate: args.gate_rate,
+        gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
         memory: args.memory,
         workers: usize::from(args.workers),
         // Each row takes 44 bytes besides its key and value.
@@ -253,15 +340,14 @@ fn build(args: &Args, dir: &Path, is_known: bool, target: Target) -> Result<Buil
     };
     let taken = build.rows_taken();
     if !build.has_all_rows() {
-        let inputs = files.into_iter().zip(formats?).collect();
         let keeps_values = matches!(args.shape, Kept::Values | Kept::Keyless);
-        read(&mut build, inputs, len, &naming(args), keeps_values)?;
+        read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
-    let bar = input::bar(None);
+    let bar = input::spinner();
     let manifest = build.finish(|progress| {
         if let Progress::Gathered { done, of } = progress {
-            bar.set_message(format!("{done} of {of} buckets built;"));
+            bar.set_message(format!("{done} of {of} buckets built"));
             bar.tick();
         }
     });
@@ -285,7 +371,7 @@ fn naming(args: &Args) -> Naming {
 
 fn shape(args: &Args) -> Shape {
     let keyless = |payload_bytes| Shape::Keyless {
-        fingerprint_bits: args.fingerprint_bits,
+        fingerprint_bits: args.fingerprint_bits.unwrap_or(FINGERPRINT_BITS),
         payload_bytes,
     };
     match args.shape {
@@ -329,21 +415,6 @@ async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Fai
         partitions,
         ..Target::offline(OFFLINE_KEY)
     })
-}
-
-/// Describes the files as they are now: a build continues only with the same files.
-fn source(files: &[PathBuf], lens: &[Option<u64>], args: &Args) -> String {
-    let one = |(path, len): (&PathBuf, &Option<u64>)| {
-        let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-        let modified = modified
-            .ok()
-            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let path = input::shown(path);
-        format!("{path} of {len:?} bytes, changed at {modified:?}")
-    };
-    let files: Vec<String> = files.iter().zip(lens).map(one).collect();
-    let (format, naming) = (args.format, naming(args));
-    format!("{}; {format:?}, {naming:?}", files.join("; "))
 }
 
 /// Rows of one file, or why there are no more.

@@ -1,8 +1,6 @@
 //! `kvctl ca` and `kvctl cert`: create and show certificates on this machine. Only `kvctl ca show`
 //! contacts nodes.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -12,6 +10,7 @@ use torc_tls::{Authority, CertificateFacts, Identity, Issued, Role};
 use super::rotate;
 use crate::cli::Global;
 use crate::failure::Failure;
+use crate::files;
 use crate::out::{Out, note};
 
 /// File names of an authority.
@@ -266,7 +265,7 @@ pub(crate) fn certificate(
         let text = std::fs::read_to_string(&path);
         text.map_err(|error| Failure::file("read", &path, error))
     };
-    let [certificate, key] = files(&args.ca.join(AUTHORITY));
+    let [certificate, key] = paths(&args.ca.join(AUTHORITY));
     let authority = Authority::open(&read(certificate)?, &read(key)?).map_err(refused)?;
     let (identity, names) = if let Some(name) = &args.client {
         let client = Identity::client(name, args.roles.iter().copied().collect());
@@ -285,7 +284,7 @@ pub(crate) fn certificate(
 }
 
 /// The certificate's file and the key's.
-fn files(prefix: &Path) -> [PathBuf; 2] {
+fn paths(prefix: &Path) -> [PathBuf; 2] {
     ["", "-key"].map(|kind| {
         let mut name = prefix.as_os_str().to_owned();
         name.push(format!("{kind}.pem"));
@@ -301,7 +300,7 @@ fn write(
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let [certificate, key] = files(prefix);
+    let [certificate, key] = paths(prefix);
     write_new(&key, &issued.key, 0o600)?;
     if let Err(failure) = write_new(&certificate, &issued.certificate, 0o644) {
         // A key without its certificate is useless.
@@ -325,14 +324,12 @@ fn write(
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(mode).open(path);
-    let mut file = file.map_err(|error| Failure::file("write", path, error))?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
-    written.map_err(|error| Failure::file("write", path, error))
+    let mut file = files::create(path, mode)?;
+    files::write(&mut file, text.as_bytes()).map_err(|error| {
+        // A part of it would stop the next attempt.
+        let _ = std::fs::remove_file(path);
+        Failure::file("write", path, error)
+    })
 }
 
 fn refused(error: impl std::fmt::Display) -> Failure {
@@ -363,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_prefix_may_hold_dots() {
-        let files = files(Path::new("certs/db.example"));
+        let files = paths(Path::new("certs/db.example"));
         let names = files.map(|file| file.display().to_string());
         assert_eq!(names, ["certs/db.example.pem", "certs/db.example-key.pem"]);
     }

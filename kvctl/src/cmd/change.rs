@@ -470,7 +470,7 @@ transition 9 must end before this change can be planned
             ..plan()
         };
         assert!(
-            describe(&plan).starts_with("leave of node 3 (127.0.0.1:7404), planned on epoch 12")
+            describe(&plan).starts_with("removal of node 3 (127.0.0.1:7404), planned on epoch 12")
         );
     }
 
@@ -482,7 +482,7 @@ transition 9 must end before this change can be planned
             replaced: Some(NodeId(3)),
             ..plan()
         };
-        assert!(describe(&plan).starts_with("replace of node 3 by 127.0.0.1:7404, planned"));
+        assert!(describe(&plan).starts_with("replacement of node 3 by 127.0.0.1:7404, planned"));
     }
 
     #[test]
@@ -496,7 +496,7 @@ transition 9 must end before this change can be planned
             ..plan()
         };
         let expected = "\
-alter of `default`, `urls` to 3 replicas, planned on epoch 12
+alteration of `default`, `urls` to 3 replicas, planned on epoch 12
 changes 1,024 partitions from 1 replica, moves 32.0 MiB in 250,000 records
 load of the busiest node over the mean: 1.001, then 1.000
 ";

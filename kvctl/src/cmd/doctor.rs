@@ -13,7 +13,7 @@ use examine::{Finding, Level, examine};
 /// Times to compare the clocks: one slow answer can look like a wrong clock, three rarely do.
 const LOOKS: usize = 3;
 
-/// Find present and coming problems of the cluster and how to solve them.
+/// Diagnose the cluster: current and imminent problems, with fixes.
 ///
 /// Checks clocks, zones, disks, certificates, releases, nodes, links, replicas and ports open to
 /// other machines. Changes nothing. Exit code 4 if there is a problem.

@@ -15,7 +15,7 @@ use crate::text;
 
 /// Show where a key lives and why: digest, token, partition, nodes, and what each node holds.
 ///
-/// A key without a value has a place too, so exit code 1 never occurs.
+/// Works for absent keys too: never exits with 1.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

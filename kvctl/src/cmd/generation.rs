@@ -58,7 +58,7 @@ enum Command {
     /// Make the nodes fetch a generation that was built for a reservation, and wait until they hold
     /// it.
     Attach {
-        /// Directory of the build, or URL of a manifest or of a location. Of a location, kvctl takes the
+        /// Directory of the build, or URL of a manifest or of a location. Given a location, kvctl uses its
         /// newest manifest.
         #[arg(value_name = "DIR|URL")]
         dir: PathBuf,
@@ -128,7 +128,7 @@ enum Command {
     },
     /// Check a generation and name the first damaged file.
     Verify {
-        /// Directory of the build, or URL of a manifest or of a location. Of a location, kvctl takes the
+        /// Directory of the build, or URL of a manifest or of a location. Given a location, kvctl uses its
         /// newest manifest.
         #[arg(value_name = "DIR|URL")]
         dir: PathBuf,

@@ -28,8 +28,8 @@ const DRAWN: usize = 6;
 ///
 /// An access is a get, a put or a delete. A key is hot if it has a thousandth of the accesses to
 /// its namespace (`kvd serve --hot-keys-k`). An estimate is never too low, and in 31 of 32 cases
-/// too high by at most the bound. A key is `new` if it was not hot in the previous window; `-`
-/// means that nodes have not counted for so long. Nodes that did not answer are named on stderr.
+/// too high by at most the bound. A key is `new` if it was not hot in the previous window; `-`:
+/// the counts do not go back that far. Nodes that did not answer are named on stderr.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Length of the window, for example 60s; at most 24h.
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if global.json() {
         out.json(&hot)?;
     } else {
-        out.line(describe(&hot))?;
+        out.line(describe(&hot, args.top))?;
     }
     out.flush()?;
     missing(&hot.nodes).for_each(note);
@@ -107,7 +107,16 @@ fn missing(nodes: &[HotNode]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-fn describe(hot: &HotKeys) -> String {
+/// A count that every key with as many accesses reached: those that `top` cut off have at most as many
+/// as the last one that is shown.
+fn complete_from(hot: &HotKeys, top: u32) -> u64 {
+    let last = hot.keys.last().filter(|_| hot.keys.len() >= top as usize);
+    last.map_or(hot.complete_from, |last| {
+        hot.complete_from.max(last.estimate.saturating_add(1))
+    })
+}
+
+fn describe(hot: &HotKeys, top: u32) -> String {
     let answered = hot.nodes.iter().filter(|node| node.problem.is_none());
     let nodes = match answered.count() {
         1 => "1 node".to_owned(),
@@ -121,7 +130,7 @@ fn describe(hot: &HotKeys) -> String {
         text::count(hot.accesses),
         text::timestamp(hot.from_ms),
         text::timestamp(hot.to_ms),
-        text::count(hot.complete_from),
+        text::count(complete_from(hot, top)),
     )];
     lines.push(keys(hot).to_string());
     if let Some(line) = majority(hot) {
@@ -270,7 +279,9 @@ a\\tb                                 6,000          5  60.0 %  2
 \\xff                                   300          5   3.0 %  2                   -
 
 a\\tb has more than half of all accesses";
-        assert_eq!(describe(&hot()), expected);
+        assert_eq!(describe(&hot(), 20), expected);
+        let cut = describe(&hot(), 3);
+        assert!(cut.contains("every key with 301 accesses or more"), "{cut}");
         let missing: Vec<_> = missing(&hot().nodes).collect();
         assert_eq!(missing, ["without node 4: connection refused"]);
     }
@@ -282,9 +293,9 @@ a\\tb has more than half of all accesses";
             digest: Digest([2; 16]),
             certain: false,
         });
-        assert!(describe(&hot).ends_with("02 seems to have more than half of all accesses"));
+        assert!(describe(&hot, 20).ends_with("02 seems to have more than half of all accesses"));
         hot.accesses = 0;
-        assert_eq!(describe(&hot), "no accesses at 1 node");
+        assert_eq!(describe(&hot, 20), "no accesses at 1 node");
     }
 
     #[test]

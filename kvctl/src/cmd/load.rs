@@ -31,10 +31,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// stored and none after it. `--skip-bad` continues instead. You can repeat the load,
 /// in whole or with `--from-line`, as long as no other client writes its keys.
 ///
-/// When a node fails, kvctl sends the rows again that were not stored. After --timeout,
+/// When a node fails, kvctl resends the rows that were not stored. After --timeout,
 /// when nodes have dropped the earlier attempt, it also sends rows of unknown outcome
 /// again. So a row may take effect twice and overwrite another client's write to its
-/// key in between. `--patience 0s` sends no row twice.
+/// key in between. `--retry-for 0s` sends no row twice.
 ///
 /// With --merge, rows replace what was there before the reservation, and no write or delete that
 /// came after it. Then the first row of a key wins. Repeating the load is harmless: rows that
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// Formats:
 ///
-///   ndjson  {"key":"a","value":"text"} per line. A value that is no string, such as
+///   ndjson  {"key":"a","value":"text"} per line. A value that is not a string, such as
 ///           {"status":200}, is stored as the bytes of its JSON, as they are in the
 ///           file. Bytes that are not UTF-8 come as "key_base64" or "value_base64".
 ///           "expires_at_ms" (Unix milliseconds) is optional.
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// The CSV or TSV file has no header, and two columns: key and value.
     #[arg(long)]
     no_header: bool,
-    /// Skip the lines before this one, from which an earlier load said to continue.
+    /// Start at this line, which an interrupted load printed.
     #[arg(long, value_name = "LINE", default_value_t = 1)]
     from_line: u64,
     /// Load into the open merge with this number, which `kvctl generation reserve --merge` printed.
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     /// How long to retry rows, from their first failure. Then the load ends and prints the line
     /// to continue from: exit code 5, or 3 if every outcome is known.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
-    patience: Duration,
+    retry_for: Duration,
     /// Rows per request.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
@@ -149,14 +149,14 @@ fn options(args: &Args, global: &Global) -> LoadOptions {
             payload_bytes: BATCH_PAYLOAD_BYTES,
         },
         concurrency: usize::from(args.concurrency),
-        retry: retry(args.patience, global),
+        retry: retry(args.retry_for, global),
     }
 }
 
 /// Retries rows that were not stored for this long, and prints the first failure.
-pub(super) fn retry(patience: Duration, global: &Global) -> RetryOptions {
+pub(super) fn retry(retry_for: Duration, global: &Global) -> RetryOptions {
     RetryOptions {
-        patience,
+        retry_for,
         attempt: global.timeout(),
         pause: PAUSE,
         on_wait: |failure| note(format_args!("{failure}; retrying")),
@@ -169,39 +169,31 @@ pub(super) async fn store(
     rows: Vec<Row>,
     condition: Option<Condition>,
 ) -> Vec<Stored> {
-    let now = Duration::from_millis(text::now_ms());
-    // `None`: the row has expired.
-    let ttl = |row: &Row| match row.expires_at_ms {
-        None => Some(None),
-        Some(at) => {
-            let left = Duration::from_millis(at).checked_sub(now);
-            left.filter(|left| !left.is_zero()).map(Some)
-        }
-    };
-    let ttls: Vec<_> = rows.iter().map(ttl).collect();
-    let live = rows.into_iter().zip(&ttls);
-    let live: Vec<_> = live
-        .filter_map(|(row, ttl)| {
-            let ttl = (*ttl)?;
-            let options = PutOptions { condition, ttl };
-            Some((row.key, row.value, options))
-        })
-        .collect();
-    let sent = live.len();
-    let results = match client.batch_put_with(live).await {
-        Ok(results) => results,
-        Err(error) => vec![Err(error); sent],
-    };
-    let mut results = results.into_iter();
-    let outcomes = ttls.into_iter().map(|ttl| match ttl {
-        None => Some(Stored::Expired),
-        Some(_) => results.next().map(stored),
+    let expiries: Vec<_> = rows.iter().map(|row| row.expires_at_ms).collect();
+    let rows = rows.into_iter().map(|row| {
+        let options = PutOptions {
+            condition,
+            expires_at_ms: row.expires_at_ms,
+            ..PutOptions::default()
+        };
+        (row.key, row.value, options)
     });
-    outcomes.flatten().collect()
+    let results = match client.batch_put_with(rows).await {
+        Ok(results) => results,
+        Err(error) => vec![Err(error); expiries.len()],
+    };
+    let results = results.into_iter().zip(expiries);
+    results
+        .map(|(result, expires_at_ms)| stored(result, expires_at_ms))
+        .collect()
 }
 
-fn stored(result: Result<Version, Error>) -> Stored {
+/// Whether the row has expired is judged by the time of its version, not by the clock of this machine.
+fn stored(result: Result<Version, Error>, expires_at_ms: Option<u64>) -> Stored {
     match result {
+        Ok(version) if expires_at_ms.is_some_and(|at| at <= version.time.unix_ms()) => {
+            Stored::Expired
+        }
         Ok(_) => Stored::Yes,
         Err(error) if error.kind() == ErrorKind::ConditionNotMet => Stored::Superseded,
         Err(error) if error.maybe_applied() => Stored::Unknown(error.into()),
@@ -287,7 +279,7 @@ impl Done {
         );
         let expired = (self.report.expired > 0).then(|| {
             let expired = text::count(self.report.expired);
-            format!("{expired} had expired and were not stored")
+            format!("{expired} had expired")
         });
         let superseded = (self.report.superseded > 0).then(|| {
             let superseded = text::count(self.report.superseded);
@@ -385,7 +377,7 @@ mod tests {
     fn the_summary_says_how_much_how_fast_and_what_was_left_out() {
         assert_eq!(
             done(REPORT, 0).text(),
-            "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were not stored"
+            "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired"
         );
         let text = done(REPORT, 1).text();
         assert!(text.ends_with("; skipped 1 bad row: see bad.csv"), "{text}");

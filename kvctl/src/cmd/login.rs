@@ -1,6 +1,6 @@
 //! `kvctl login`: makes a cluster the default of all commands.
 
-use std::io::BufRead as _;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use torc_client::{Client, ClientTls};
 use torc_tls::{AuthorityDigest, CertificateFacts, Introduction, PinnedToken, Trust};
 
 use super::profile::Row;
-use crate::args::Address;
+use crate::args::{Address, Endpoint};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::BASE64;
@@ -27,9 +27,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// ~/.config.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// gRPC address of a node, host:port.
-    #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
-    address: Address,
+    /// gRPC address of a node, host:port. Default: the first --endpoint, or 127.0.0.1:7400.
+    #[arg(value_name = "HOST:PORT")]
+    address: Option<Address>,
     /// Name of the profile. Default: the address.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -43,6 +43,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let address = address(args, global)?;
     let given = match global.revealed_token()? {
         Some(token) => token,
         None => read_token()?,
@@ -55,11 +56,10 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         Some(file) => {
             std::fs::read_to_string(file).map_err(|source| Failure::file("read", file, source))?
         }
-        None => meet(args, trust(args, pinned)?).await?,
+        None => meet(&address, trust(args, pinned)?).await?,
     };
-    let profile = verified(args, global, authority, token).await?;
-    let name = args.name.clone();
-    let name = name.unwrap_or_else(|| args.address.0.clone());
+    let profile = verified(&address, global, authority, token).await?;
+    let name = args.name.clone().unwrap_or(address);
     let mut profiles = Profiles::read()?;
     profiles.put(name.clone(), profile.clone());
     profiles.write()?;
@@ -73,7 +73,23 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     ))
 }
 
-/// Reads a token; on a terminal, without echo.
+/// The node to log in at.
+fn address(args: &Args, global: &Global) -> Result<String, Failure> {
+    if let Some(address) = &args.address {
+        return Ok(address.0.clone());
+    }
+    let Some(endpoint) = global.endpoints().first().map(Endpoint::as_str) else {
+        return Ok("127.0.0.1:7400".to_owned());
+    };
+    if endpoint.starts_with("http://") {
+        let message = format!("{endpoint} would not be encrypted: remove `http://`");
+        return Err(Failure::Usage(message));
+    }
+    let address = endpoint.strip_prefix("https://").unwrap_or(endpoint);
+    Ok(address.to_owned())
+}
+
+/// Reads a token from standard input; on a terminal, without echo.
 fn read_token() -> Result<String, Failure> {
     let failed = |source| Failure::File {
         action: "read the token from",
@@ -81,7 +97,7 @@ fn read_token() -> Result<String, Failure> {
         source,
     };
     let terminal = console::Term::stderr();
-    let line = if terminal.is_term() {
+    let line = if std::io::stdin().is_terminal() && terminal.is_term() {
         note("token:");
         terminal.read_secure_line().map_err(failed)?
     } else {
@@ -116,8 +132,7 @@ fn trust(args: &Args, pinned: Option<AuthorityDigest>) -> Result<Trust, Failure>
 }
 
 /// The authority that a node presents, if `trust` accepts it.
-async fn meet(args: &Args, trust: Trust) -> Result<String, Failure> {
-    let address = &args.address.0;
+async fn meet(address: &str, trust: Trust) -> Result<String, Failure> {
     let (_, authority) = Introduction::meet(address, trust, CONNECT_TIME).await?;
     if trust == Trust::FirstUse {
         let digest = AuthorityDigest::of(&authority);
@@ -140,7 +155,7 @@ fn pem(certificate: &[u8]) -> String {
 
 /// The profile, once the cluster has accepted the token on an ordinary connection.
 async fn verified(
-    args: &Args,
+    address: &str,
     global: &Global,
     authority: String,
     token: String,
@@ -156,7 +171,6 @@ async fn verified(
             "{label} holds a certificate that is not an authority's"
         )));
     }
-    let address = &args.address.0;
     let client = Client::builder()
         .endpoints([address])
         .deadline(global.timeout())
@@ -164,7 +178,7 @@ async fn verified(
         .token(token.as_str())
         .connect_lazy()?;
     let table = client.topology().await?;
-    let mut endpoints = vec![address.clone()];
+    let mut endpoints = vec![address.to_owned()];
     let members = table
         .members
         .values()
@@ -183,7 +197,7 @@ mod tests {
 
     fn args(ca_digest: Option<u8>, trust_on_first_use: bool) -> Args {
         Args {
-            address: "h:1".parse().unwrap(),
+            address: None,
             name: None,
             ca_digest: ca_digest.map(|byte| [byte; 32].into()),
             trust_on_first_use,

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 /// Flush or compaction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
+pub(crate) enum Maintenance {
     Flush,
     Compact,
 }
@@ -33,15 +33,15 @@ struct Outcome {
 }
 
 pub(crate) async fn run(
-    work: Work,
+    work: Maintenance,
     args: Args,
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
     let client = global.client_within(TIMEOUT)?;
     let nodes = match work {
-        Work::Flush => client.flush(args.node).await?,
-        Work::Compact => client.compact(args.node).await?,
+        Maintenance::Flush => client.flush(args.node).await?,
+        Maintenance::Compact => client.compact(args.node).await?,
     };
     let missing = nodes.iter().filter(|node| node.problem.is_some()).count();
     if global.json() {
@@ -65,10 +65,10 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn line(work: Work, node: &NodeMaintenance) -> String {
+fn line(work: Maintenance, node: &NodeMaintenance) -> String {
     let verb = match work {
-        Work::Flush => "flushed",
-        Work::Compact => "compacted",
+        Maintenance::Flush => "flushed",
+        Maintenance::Compact => "compacted",
     };
     if node.records == 0 {
         return format!("node {}: nothing to be {verb}", node.node);
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn a_line_says_what_was_written() {
         let expected = "node 2: flushed 1,234 records into 1 slice (163 KiB) in 0.2 s";
-        assert_eq!(line(Work::Flush, &DONE), expected);
+        assert_eq!(line(Maintenance::Flush, &DONE), expected);
         let nothing = NodeMaintenance { records: 0, ..DONE };
         assert_eq!(
-            line(Work::Compact, &nothing),
+            line(Maintenance::Compact, &nothing),
             "node 2: nothing to be compacted"
         );
     }

@@ -29,8 +29,8 @@ const LEAST_RECORDS: u64 = 16;
 /// Estimate the memory and disk that a cluster needs; works offline.
 ///
 /// Builds one slice of sample records as nodes do, measures it, and grows a ring to --nodes. All
-/// figures are for the busiest node, after compaction, with default settings. A second column has
-/// one node less, if the replicas still fit. Plan for that column: when a node leaves, or dies
+/// figures are for the busiest node, after compaction, with default settings. A second column
+/// shows one node fewer, if the replicas still fit. Plan for that column: when a node leaves, or dies
 /// without a replacement, the other nodes take over its share.
 ///
 /// Memory covers indexes and a full memtable. The process needs some more, for connections and

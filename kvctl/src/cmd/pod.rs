@@ -133,22 +133,27 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
         } => Some(place),
     };
     let leaves = place == Some(Place::Leaving) || is_scaled_down(&args, &api).await;
+    let mut marked = Ok(());
     if leaves {
-        data.mark_as_leaving()?;
+        marked = data.mark_as_leaving();
+    }
+    if leaves && marked.is_ok() {
         tokio::select! {
             ended = node.wait() => return how_it_ended(ended),
             // The user does not want to wait any longer.
             _ = terminated.recv() => note("stopped before the node had left: it keeps its data and continues leaving when it starts again"),
             left = membership.leave() => match left {
-                Ok(()) => data.mark_as_left()?,
+                Ok(()) => marked = data.mark_as_left(),
                 Err(refused) => {
-                    data.unmark()?;
                     note(format_args!("{refused}; the node stops and keeps its data and its place"));
+                    marked = data.unmark();
                 }
             },
         }
     }
-    stop(&mut node).await
+    // Also if the disk is full: a node that is killed takes longer to start again.
+    stop(&mut node).await?;
+    marked
 }
 
 /// Starts the node, as a founder if it should be one.

@@ -67,6 +67,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         condition: condition(args.if_absent, args.if_version)
             .or(args.if_older_than.map(Condition::IfOlderThan)),
         ttl: args.ttl,
+        ..PutOptions::default()
     };
     let client = args.quorum.of(global.client()?);
     let version = client.put_with(key, value, options).await?;

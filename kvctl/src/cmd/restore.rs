@@ -28,15 +28,15 @@ const LIMITS: BatchLimits = BatchLimits {
 const CONCURRENCY: usize = 8;
 /// How long to retry records that were not stored.
 const RETRY_TIME: Duration = Duration::from_secs(300);
-/// Records that are read ahead.
-const AHEAD: usize = 4_096;
+/// Records that are read ahead, of up to a MiB each.
+const AHEAD: usize = 64;
 
 /// Restore a backup into a cluster of any size
 ///
 /// Checks the whole backup before it stores anything. Creates namespaces with their old settings,
 /// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
 /// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
-/// write to a namespace while you restore it. Leaves out expired records. After an interruption,
+/// write to a namespace while you restore it. Values keep their expiry. After an interruption,
 /// repeat the restore with `--overwrite`. Records get new versions, above all of the backup: if the
 /// cluster's epochs are lower, the restore first raises them, which it cannot while partitions move.
 ///
@@ -73,6 +73,7 @@ struct Restored {
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    global.refuse_namespace("--only NAME, and --into for another name")?;
     let location = Location::open(&args.url)?;
     let backup = Backup::read(&location, &name_of(&location, args.backup).await?).await?;
     if let Some(only) = &args.only {
@@ -98,7 +99,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let into = args.into.as_ref().unwrap_or(&namespace.name);
         targets.push((namespace, into.clone()));
     }
-    let bar = input::bar(None);
+    let bar = input::spinner().with_message("verifying the backup");
     let checked = verify(&location, &backup.plan.name, Depth::Bytes, || bar.tick()).await;
     bar.finish_and_clear();
     checked?;
@@ -229,7 +230,7 @@ async fn send(
     namespace: NamespaceId,
     rows: &mpsc::Sender<Result<Numbered, ReadError>>,
 ) -> Result<(), ReadError> {
-    let failed = |error| ReadError::Io(std::io::Error::other(error));
+    let failed = |error| ReadError::Backup(Box::new(error));
     let partitions = backup.partitions().map_err(failed)?;
     let mut line = 0;
     for at in backup.lines() {

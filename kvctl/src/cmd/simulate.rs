@@ -19,8 +19,8 @@ use crate::text;
 /// weights, load is relative to a node's fair share.
 ///
 /// With --compare: compare Torc's planned positions with other ways to place keys on --nodes nodes,
-/// one replica each. Shows the keys of the busiest node over the mean, the share of keys that move
-/// in a join and in a leave beside the minimum, the time of a lookup on this machine, and memory.
+/// one replica each. Shows four figures: balance, keys moved per join and leave against the minimum,
+/// lookup time, memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Grow the ring to this many nodes.

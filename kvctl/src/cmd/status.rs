@@ -413,7 +413,7 @@ node  address         zone     weight  release  state        topology  partition
 
 node 2: connection refused
 2,048 of 4,096 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, so their keys cannot be read or written now
-leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
+removal of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &ProgressRate::default()), expected);
     }
 

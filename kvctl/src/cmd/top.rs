@@ -3,10 +3,13 @@
 mod frame;
 mod screen;
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 use torc_client::{Client, Error, HotKeysOptions};
 
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     /// Reverse the order.
     #[arg(long)]
     reverse: bool,
-    /// Print one frame as text and exit. Default if the output is no terminal.
+    /// Print one frame as text and exit. Default if standard output is not a terminal.
     #[arg(long)]
     once: bool,
 }
@@ -72,12 +75,23 @@ async fn look(client: &Client) -> Result<Frame, Error> {
     };
     let (status, hot) = tokio::join!(client.status_with_load(PAST), client.hot_keys(options));
     // Show the rest even if nodes do not count accesses.
-    Ok(Frame::of(status?, hot.ok(), text::now_ms()))
+    Ok(Frame::of(status?, hot, text::now_ms()))
 }
 
 async fn watch(args: &Args, client: &Client) -> Result<(), Failure> {
-    let mut terminal = ratatui::try_init().map_err(Failure::Stdout)?;
-    let watched = watch_on(&mut terminal, args, client).await;
+    // Installed before the terminal changes, so that it is always restored.
+    let signal = |kind| unix::signal(kind).map_err(Failure::Runtime);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let watched = match ratatui::try_init() {
+        Ok(mut terminal) => tokio::select! {
+            watched = watch_on(&mut terminal, args, client) => watched,
+            _ = terminate.recv() => Err(Failure::Interrupted),
+            _ = hang_up.recv() => Err(Failure::Interrupted),
+        },
+        // It may have changed already.
+        Err(error) => Err(Failure::Stdout(error)),
+    };
     ratatui::restore();
     watched
 }
@@ -100,10 +114,13 @@ async fn watch_on(
         let drawing = terminal.draw(|canvas| screen::draw(canvas, frame.as_ref(), &view));
         drawing.map_err(Failure::Stdout)?;
         tokio::select! {
-            event = keys.recv() => match event {
-                Some(Event::Key(key)) if !obey(key, &mut view) => return Ok(()),
-                Some(_) => {}
-                None => return Ok(()),
+            Some(event) = keys.recv() => match event {
+                Ok(Event::Key(key)) if !obey(key, &mut view) => return Ok(()),
+                Ok(_) => {}
+                Err(source) => {
+                    let path = Path::new("the terminal");
+                    return Err(Failure::file("read keys from", path, source));
+                }
             },
             Some(looked) = looks.recv() => match looked {
                 Ok(seen) => {
@@ -150,18 +167,20 @@ fn obey(key: KeyEvent, view: &mut View) -> bool {
     true
 }
 
-/// Keyboard events. A thread reads the terminal and ends when the receiver is gone.
-fn keyboard() -> UnboundedReceiver<Event> {
+/// Keyboard events. A thread reads the terminal and ends after an error, or when the receiver is
+/// gone.
+fn keyboard() -> UnboundedReceiver<io::Result<Event>> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
         while !sender.is_closed() {
-            match event::poll(LOOK_EVERY) {
-                Ok(false) => {}
-                Ok(true) => match event::read() {
-                    Ok(event) => drop(sender.send(event)),
-                    Err(_) => return,
-                },
-                Err(_) => return,
+            let read = match event::poll(LOOK_EVERY) {
+                Ok(false) => continue,
+                Ok(true) => event::read(),
+                Err(error) => Err(error),
+            };
+            let is_over = read.is_err();
+            if sender.send(read).is_err() || is_over {
+                return;
             }
         }
     });

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::ndjson::{json_problem, raw_value};
@@ -57,6 +59,37 @@ impl Naming {
     }
 }
 
+/// The fields of a JSON object, each at most once.
+struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OfObject;
+
+        impl<'de> Visitor<'de> for OfObject {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, _>()? {
+                    if fields.contains_key(&name) {
+                        let message = format!("duplicate field `{name}`");
+                        return Err(serde::de::Error::custom(message));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        from.deserialize_map(OfObject)
+    }
+}
+
 /// Where the chosen columns are in a line.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
@@ -106,8 +139,7 @@ impl Chosen {
 
     /// The row in a line of JSON.
     pub(super) fn row_of_json(&self, line: &str) -> Result<Row, Problem> {
-        let fields: BTreeMap<Cow<'_, str>, &RawValue> =
-            serde_json::from_str(line).map_err(|error| json_problem(&error))?;
+        let Fields(fields) = serde_json::from_str(line).map_err(|error| json_problem(&error))?;
         let field = |name: &String| {
             let field = fields.get(name.as_str());
             field.ok_or_else(|| Problem::NoColumn(name.clone()))
@@ -245,6 +277,12 @@ mod tests {
             ChosenValue::Column("v".to_owned()),
         );
         assert!(twice.unwrap_err().contains("`v` twice"));
+        let twice = read(
+            Format::Ndjson,
+            "{\"url\":\"a\",\"v\":1,\"v\":2}\n",
+            ChosenValue::Column("v".to_owned()),
+        );
+        assert!(twice.unwrap_err().contains("duplicate field `v`"));
         let empty = read(
             Format::Csv,
             "url,v\n,2\n",

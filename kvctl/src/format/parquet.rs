@@ -22,19 +22,25 @@ use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 use super::naming::object;
 use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
 
+/// Columns of other formats that are not read here.
+const UNREAD: [&str; 3] = ["key_base64", "value_base64", "expires_at_ms"];
+
 /// Reads the rows of a file.
 ///
 /// # Errors
-/// The file is not Parquet, or lacks the chosen columns.
+/// The file is not Parquet, has a column of [`UNREAD`] without a choice of columns, or lacks the chosen columns.
 pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
-    let chosen = match naming {
-        Naming::Chosen(chosen) => Arc::clone(chosen),
-        Naming::Ours | Naming::None => Arc::new(Chosen {
-            key: "key".to_owned(),
-            value: ChosenValue::Column("value".to_owned()),
-        }),
+    let (chosen, refused) = match naming {
+        Naming::Chosen(chosen) => (Arc::clone(chosen), &[][..]),
+        Naming::Ours | Naming::None => {
+            let chosen = Arc::new(Chosen {
+                key: "key".to_owned(),
+                value: ChosenValue::Column("value".to_owned()),
+            });
+            (chosen, &UNREAD[..])
+        }
     };
-    let mut rows = calmly(|| open(file, &chosen))??;
+    let mut rows = calmly(|| open(file, &chosen, refused))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
         // The rest of the file is not trusted.
@@ -47,9 +53,17 @@ pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
     })))
 }
 
-fn open(file: File, chosen: &Chosen) -> Result<RowIter<'static>, ReadError> {
+fn open(
+    file: File,
+    chosen: &Chosen,
+    refused: &[&'static str],
+) -> Result<RowIter<'static>, ReadError> {
     let reader = SerializedFileReader::new(file).map_err(failed)?;
     let metadata = reader.metadata().file_metadata();
+    let mut fields = metadata.schema().get_fields().iter();
+    if let Some(name) = fields.find_map(|field| refused.iter().find(|it| **it == field.name())) {
+        return Err(bad(1, Problem::UnreadColumn(name)));
+    }
     let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
     let rows = RowIter::from_file_into(Box::new(reader));
     rows.project(Some(columns)).map_err(failed)
@@ -155,12 +169,21 @@ fn json(column: &str, field: &Field) -> Result<Value, Problem> {
         Field::UShort(value) => Value::from(*value),
         Field::UInt(value) => Value::from(*value),
         Field::ULong(value) => Value::from(*value),
-        Field::Float(value) => Value::from(*value),
-        Field::Double(value) => Value::from(*value),
+        // The shortest digits that stand for it, not those of the nearest double.
+        Field::Float(value) => number(column, value.to_string().parse().unwrap_or(f64::NAN))?,
+        Field::Double(value) => number(column, *value)?,
         Field::Str(text) => Value::from(text.as_str()),
         Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
         _ => return Err(Problem::ColumnType(column.to_owned())),
     })
+}
+
+/// A number; JSON has no infinity.
+fn number(column: &str, value: f64) -> Result<Value, Problem> {
+    if value.is_finite() {
+        return Ok(Value::from(value));
+    }
+    Err(Problem::NotFinite(column.to_owned()))
 }
 
 fn failed(error: parquet::errors::ParquetError) -> ReadError {

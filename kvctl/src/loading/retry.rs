@@ -5,7 +5,7 @@
 //!   So that attempt cannot take effect after the next one, nor after a later row of the same key.
 //! * A row stays in doubt until it is stored: a failed attempt says nothing about an earlier one.
 //! * There are no retries before a node has accepted a row, after the load has ended, or once
-//!   `patience` is over.
+//!   `retry_for` is over.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::format::Row;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryOptions {
     /// How long to retry, from the first failure of a batch; zero: never.
-    pub(crate) patience: Duration,
+    pub(crate) retry_for: Duration,
     /// Time limit of one attempt, on nodes and on our side.
     pub(crate) attempt: Duration,
     /// Pause before a retry. Longer than nodes' clocks may differ (500 ms), so nodes also order the
@@ -68,10 +68,11 @@ impl Retries {
     {
         let mut sent_at = Instant::now();
         let mut results = store(rows.clone()).await;
-        let until = Instant::now() + self.options.patience;
+        // `None`: later than the clock can tell.
+        let until = Instant::now().checked_add(self.options.retry_for);
         let mut resume_at = self.resume_at(&results, sent_at);
         let mut retried = 0;
-        while let Some(at) = resume_at.filter(|at| *at < until) {
+        while let Some(at) = resume_at.filter(|at| until.is_none_or(|until| *at < until)) {
             self.tell(&results);
             if !self.wait(at).await {
                 break;
@@ -97,7 +98,7 @@ impl Retries {
             is(Stored::is_open),
             is(|it| matches!(it, Stored::Unknown(_))),
         );
-        if in_doubt || is(|it| matches!(it, Stored::Yes | Stored::Superseded)) {
+        if in_doubt || is(|it| matches!(it, Stored::Yes | Stored::Expired | Stored::Superseded)) {
             self.reached.store(true, Ordering::Relaxed);
         }
         if !is_open {

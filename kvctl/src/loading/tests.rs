@@ -105,9 +105,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const ATTEMPT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(10);
 
-fn patient(patience: Duration) -> RetryOptions {
+fn patient(retry_for: Duration) -> RetryOptions {
     RetryOptions {
-        patience,
+        retry_for,
         attempt: ATTEMPT,
         pause: PAUSE,
         on_wait: |_| {},
@@ -262,7 +262,7 @@ fn a_row_in_doubt_waits_until_nodes_have_dropped_it_and_others_do_not() {
 }
 
 #[test]
-fn patience_ends_and_the_row_stays_in_doubt() {
+fn retries_end_and_the_row_stays_in_doubt() {
     let memory = Memory::failing(&[("b", "U")]);
     let options = LoadOptions {
         retry: patient(5 * ATTEMPT),

@@ -76,7 +76,7 @@ async fn a_cluster_of_one_replica_grows_to_three_under_load_and_survives_a_kille
     assert!(altered.status.success(), "{altered:?}");
     let text = String::from_utf8(altered.stdout).unwrap();
     assert!(
-        text.contains("alter of `default` to 3 replicas done"),
+        text.contains("alteration of `default` to 3 replicas done"),
         "{text}"
     );
     some_traffic(&traffic).await;
@@ -121,7 +121,7 @@ async fn three_replicas_become_one_under_load_for_all_namespaces_that_share_part
     let plan = cluster.kvctl(&[&alter[..], &["--plan"]].concat());
     let text = String::from_utf8(plan.stdout).unwrap();
     assert!(
-        text.starts_with("alter of `default`, `urls` to 1 replica"),
+        text.starts_with("alteration of `default`, `urls` to 1 replica"),
         "{text}"
     );
     let text = String::from_utf8(plan.stderr).unwrap();

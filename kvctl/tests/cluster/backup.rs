@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::StreamExt as _;
 use torc_client::{Client, Epoch, ScanOptions};
+use torc_record::Digest;
 
 use crate::processes::{Cluster, kvctl_path, ready, until};
 
@@ -369,4 +371,177 @@ async fn restored_records_have_versions_above_all_of_the_backup() {
     ready(&young.nodes[1]).await;
     let version = restored.put(key(7), "new").await.unwrap();
     assert!(version > before);
+}
+
+/// Builds and promotes a generation of `pages`, whose keys begin with its name.
+fn promote(cluster: &Cluster, name: &str) {
+    let dir = cluster.dir.path();
+    let (from, out) = (dir.join(format!("{name}.csv")), dir.join(name));
+    let row = |number| format!("{name}-{number},{number}\n");
+    let rows: String = (0..100).map(row).collect();
+    std::fs::write(&from, format!("key,value\n{rows}")).unwrap();
+    let (from, out) = (from.to_str().unwrap(), out.to_str().unwrap());
+    ok(&cluster.kvctl(&[
+        "build",
+        "--from",
+        from,
+        "--into",
+        "pages",
+        "--out",
+        out,
+        "--promote",
+    ]));
+}
+
+/// A backup that has a plan and no parts: a file is where the packs should be. Returns its name.
+async fn only_planned(cluster: &Cluster, backups: &Path, url: &str) -> String {
+    std::fs::create_dir_all(backups).unwrap();
+    std::fs::write(backups.join("packs"), "no directory").unwrap();
+    let mut tool = begin(cluster, url);
+    let mut name = String::new();
+    until("the plan is there", async || {
+        let planned = below(backups, "backups").pop();
+        let planned = planned.filter(|it| it.join("plan.json").exists());
+        name = planned.map_or_else(String::new, |it| {
+            it.file_name().unwrap().to_str().unwrap().to_owned()
+        });
+        !name.is_empty()
+    })
+    .await;
+    tool.kill().unwrap();
+    tool.wait().unwrap();
+    name
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_has_the_generations_of_its_plan_or_is_refused() {
+    let cluster = Cluster::start_with(1, &["--partitions=64"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    ok(&cluster.kvctl(&["namespace", "create", "pages", "--mode", "static"]));
+    promote(&cluster, "first");
+    let name = only_planned(&cluster, &backups, &url).await;
+    promote(&cluster, "second");
+    std::fs::remove_file(backups.join("packs")).unwrap();
+    ok(&cluster.kvctl(&["backup", "create", &url, "--resume", &name]));
+    ok(&cluster.kvctl(&["restore", &url, "--only", "pages", "--into", "copy"]));
+    let copied = contents(&cluster.client().await.namespace("copy")).await;
+    assert_eq!(copied.len(), 100);
+    assert_eq!(copied.get("first-7").map(String::as_str), Some("7"));
+
+    let backups = cluster.dir.path().join("others");
+    let url = format!("file://{}", backups.display());
+    let name = only_planned(&cluster, &backups, &url).await;
+    promote(&cluster, "third");
+    ok(&cluster.kvctl(&["generation", "drop", "2"]));
+    std::fs::remove_file(backups.join("packs")).unwrap();
+    let refused = cluster.kvctl(&["backup", "create", &url, "--resume", &name]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(6), "{told}");
+    assert!(told.contains("generation 2 is gone"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_does_not_build_on_one_whose_packs_are_missing() {
+    let cluster = Cluster::start_with(1, &["--partitions=64"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    put_all(
+        &cluster.client().await,
+        (0..100).map(|it| (key(it), "v".into())),
+    )
+    .await;
+    ok(&cluster.kvctl(&["backup", "create", &url]));
+    std::fs::remove_dir_all(backups.join("packs")).unwrap();
+    let made = cluster.kvctl(&["backup", "create", &url]);
+    ok(&made);
+    let told = String::from_utf8_lossy(&made.stderr);
+    assert!(told.contains("does not build on it"), "{told}");
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+
+    for command in [
+        &["backup", "create", &url][..],
+        &["restore", &url, "--overwrite"],
+    ] {
+        let refused = cluster.kvctl(&[&["--namespace", "default"], command].concat());
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{told}");
+        assert!(told.contains("--only"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_partition_is_several_slices_and_a_slow_backup_is_not_silent() {
+    const MIB: usize = 1 << 20;
+    const LARGE: u64 = 20;
+    let cluster = Cluster::start_with(1, &["--partitions=1"]).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    let client = cluster.client().await;
+    for number in 0..LARGE {
+        client.put(key(number), vec![b'v'; MIB]).await.unwrap();
+    }
+    let create = ["--output", "json", "backup", "create", &url];
+    let only = json(&ok(
+        &cluster.kvctl(&[&create[..], &["--only", "default"]].concat())
+    ));
+    assert_eq!(only["records"], LARGE);
+    assert_eq!(only["slices"], 2, "of 16 MiB and the rest");
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+
+    // The node sends 8 MiB at a time, which takes longer than kvctl waits for a message.
+    let slow = ["--timeout", "4s", "--rate", "1536KiB"];
+    let slow = json(&ok(&cluster.kvctl(&[&create[..], &slow].concat())));
+    assert_eq!(slow["records"], LARGE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_a_damaged_slice_come_from_other_replicas() {
+    let cluster = Cluster::start_with(3, &["--replicas=3", "--partitions=64"]).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    let client = cluster.client().await;
+    let long = |number| format!("the key {number:08}");
+    put_all(&client, (0..KEYS).map(|it| (long(it), "v".into()))).await;
+    ok(&cluster.kvctl(&["flush"]));
+    let table = client.topology().await.unwrap();
+    let lead = table.states[0].lead;
+    let address = &table.members[&lead].identity.address;
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|it| it.endpoint().ends_with(address)).unwrap();
+    let (mut hurt, namespace) = (None, table.namespace_id("default").unwrap());
+    for path in below(node.data(), "store") {
+        let bytes = std::fs::read(&path).unwrap();
+        let is_led = |number: &u64| {
+            let digest = Digest::of(&table.digest_key, namespace, long(*number).as_bytes());
+            let partition = table.partition_of(namespace, &digest);
+            table.state(partition).unwrap().lead == lead
+        };
+        let place = |number: u64| {
+            let wanted = long(number);
+            let found = bytes
+                .windows(wanted.len())
+                .position(|it| it == wanted.as_bytes());
+            found.map(|at| (number, at))
+        };
+        if !path
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("segment-")
+        {
+            continue;
+        }
+        if let Some((number, at)) = (0..KEYS).filter(is_led).find_map(place) {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_at(b"X", at as u64).unwrap();
+            hurt = Some(number);
+            break;
+        }
+    }
+    let hurt = hurt.unwrap();
+    ok(&cluster.kvctl(&["backup", "create", &url]));
+    assert!(node.log().contains("a slice is damaged"), "{}", node.log());
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+    let got = cluster.kvctl(&["backup", "get", &url, &long(hurt)]);
+    assert_eq!(ok(&got), "v");
 }

@@ -46,7 +46,7 @@ async fn growing_can_be_pasted() {
     };
     assert!(plan.contains("partitions"), "{plan}");
     assert!(joined.contains(&spare.grpc.to_string()), "{joined}");
-    assert!(left.contains("leave of node 4 done"), "{left}");
+    assert!(left.contains("removal of node 4 done"), "{left}");
 }
 
 /// Whether a text has these lines, in which `…` matches anything.

@@ -146,7 +146,7 @@ async fn a_load_goes_on_by_itself_when_a_node_dies_in_the_middle() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
     let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
-    let brief = ["--timeout", "3s", "--patience", "6s", "--output", "json"];
+    let brief = ["--timeout", "3s", "--retry-for", "6s", "--output", "json"];
     let (load, end) = load_under_way(&cluster, &brief).await;
     cluster.nodes[1].kill_9();
     cluster.nodes[2].kill_9();
@@ -169,4 +169,36 @@ async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
     let rest = rest.wait_with_output().unwrap();
     assert!(rest.status.success(), "{rest:?}");
     assert_all_there(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_that_is_loaded_expires_when_the_original_does() {
+    let cluster = Cluster::start(1).await;
+    let ok = |args: &[&str]| {
+        let done = cluster.kvctl(args);
+        assert!(done.status.success(), "{done:?}");
+        done.stdout
+    };
+    ok(&["put", "short", "v", "--ttl", "1h"]);
+    ok(&["put", "long", "v"]);
+    ok(&["namespace", "create", "copy"]);
+    ok(&["--namespace", "copy", "put", "gone", "earlier"]);
+    let dumped = ok(&["dump"]);
+    assert!(String::from_utf8_lossy(&dumped).contains("expires_at_ms"));
+    let file = cluster.dir.path().join("rows.ndjson");
+    let gone = br#"{"key":"gone","value":"v","expires_at_ms":1}"#;
+    std::fs::write(&file, [&dumped[..], gone].concat()).unwrap();
+    let file = file.to_str().unwrap();
+    let loaded = ok(&["--namespace", "copy", "--output", "json", "load", file]);
+    let loaded: serde_json::Value = serde_json::from_slice(&loaded).unwrap();
+    assert_eq!(
+        (&loaded["records"], &loaded["expired"]),
+        (&2.into(), &1.into())
+    );
+    let lines = |bytes: &[u8]| {
+        let mut lines: Vec<_> = bytes.split(|it| *it == b'\n').map(<[u8]>::to_vec).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&ok(&["--namespace", "copy", "dump"])), lines(&dumped));
 }

@@ -40,9 +40,11 @@ fn key(kind: &str, number: usize) -> String {
 }
 
 async fn put(client: &Client, kind: &str, value: &str, ttl: Option<Duration>) {
-    let condition = None;
     let pairs = (0..KEYS).map(|number| {
-        let options = PutOptions { condition, ttl };
+        let options = PutOptions {
+            ttl,
+            ..PutOptions::default()
+        };
         (key(kind, number), value.to_owned(), options)
     });
     for stored in client.batch_put_with(pairs).await.unwrap() {

@@ -1,5 +1,5 @@
-//! Generations that are sent to a directory, or to an object store if `TORC_TEST_S3` names one, and
-//! fetched from there, while the tool and nodes are killed. The object store is behind a proxy that
+//! Generations and backups that are sent to a directory, or to an object store if `TORC_TEST_S3` names
+//! one, and fetched from there, while the tool and nodes are killed. The object store is behind a proxy that
 //! fails, is slow, and lets requests be carried out twice.
 
 use std::collections::BTreeSet;
@@ -275,6 +275,28 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     fixture.all_there(2).await;
     if let Some(proxy) = &fixture.proxy {
         assert!(proxy.troubles() > 10, "the store has not failed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_sent_and_restored_although_the_store_fails() {
+    let fixture = Fixture::start().await;
+    let client = fixture.cluster.client().await;
+    let pairs = (0..KEYS).map(|number| (key(number), number.to_string()));
+    for stored in client.batch_put(pairs).await.unwrap() {
+        stored.unwrap();
+    }
+    let url = format!("{}-backups", fixture.url);
+    fixture.repeated(&["backup", "create", &url]);
+    fixture.repeated(&["backup", "verify", &url, "--depth", "restore"]);
+    fixture.ok(&["namespace", "create", "copy"]);
+    let restore = ["restore", &url, "--only", "default", "--into", "copy"];
+    fixture.repeated(&[&restore[..], &["--overwrite"]].concat());
+    let copy = client.namespace("copy");
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    let values = copy.batch_get(keys).await.unwrap();
+    for (number, value) in values.into_iter().enumerate() {
+        assert_eq!(value.unwrap().unwrap().value, number.to_string());
     }
 }
 

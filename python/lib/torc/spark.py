@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
+from urllib.parse import unquote, urlsplit
 
 import pyarrow
 from pyspark.sql import DataFrame
@@ -148,7 +149,10 @@ def _check_columns(
 
 def _directory(url: str) -> str:
     if url.startswith("file:"):
-        url = "/" + url[len("file:") :].lstrip("/")
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+            raise ValueError(f"{url} is not a directory: write file:///PATH, with `?` as %3F and `#` as %23")
+        return unquote(parts.path)
     if "://" in url:
         raise ValueError(f"{url} is not a directory: use one that all machines share, as a path or file:///PATH")
     return url

@@ -15,6 +15,9 @@
 //! A backup of selected namespaces uses listings alone, because slices mix the records of all
 //! namespaces.
 //!
+//! Of static namespaces it copies the generations that the plan names, which stay the same ones if
+//! another is promoted meanwhile.
+//!
 //! A node writes one backup at a time, at the rate limit of transfers, on threads that serve no
 //! requests. It streams its progress to the caller and stops when the caller disconnects; a later
 //! request reuses the packs sent so far.
@@ -32,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _, stream};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
@@ -41,7 +45,7 @@ use torc_driver::NoQuorum;
 use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
 use torc_proto::{Fault, Reason};
 use torc_record::{Epoch, NamespaceId, Record};
-use torc_ring::topology::{Generation, GenerationShape, RoutingTable};
+use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 use torc_store::{SealedSlice, StoreError};
 
@@ -56,14 +60,16 @@ pub(crate) type BackupStream =
 
 const LONGEST_URL: usize = 4096;
 /// Interval of progress messages to the caller.
-const HEARD_EVERY: Duration = Duration::from_secs(1);
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A page of a listing that takes longer has no quorum.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts per partition that moves meanwhile.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
-/// Partitions listed at a time.
-const LISTED_TOGETHER: usize = 16;
+/// Partitions compared with the other replicas at a time.
+const COMPARED_TOGETHER: usize = 16;
+/// Keys and values of a slice of listed records, bytes. Twice as much is in memory.
+const LISTED_SLICE_BYTES: usize = 16 << 20;
 
 /// # Errors
 /// The fault of the request. Later faults end the stream.
@@ -107,14 +113,19 @@ pub(crate) async fn start(
         name: request.name,
         rate: rate.map(|rate| Throttle::new(rate, Instant::now())),
         only: None,
+        generations: BTreeSet::new(),
         messages,
-        done: 0,
+        progress: Arc::default(),
     };
     tokio::spawn(async move {
         let cancel = writing.shared.closing.clone();
         let messages = writing.messages.clone();
+        let telling = tell(messages.clone(), Arc::clone(&writing.progress));
         let running = Box::pin(writing.run(partitions));
-        let ended = cancel.run_until_cancelled(running).await;
+        let ended = tokio::select! {
+            ended = cancel.run_until_cancelled(running) => ended,
+            () = telling => None,
+        };
         let stopping = || Err(Fault::new(Reason::NotServing, "the node is stopping"));
         let ended = ended.unwrap_or_else(stopping);
         // Released first, because the caller may send its next request immediately.
@@ -183,6 +194,19 @@ fn checked_partitions(
     Ok(partitions)
 }
 
+/// Sends the progress every second, even while a large pack is sent slowly. Never ends: `Writing`
+/// notices when the caller has disconnected.
+async fn tell(
+    messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
+    progress: Arc<Mutex<WriteBackupResponse>>,
+) {
+    loop {
+        tokio::time::sleep(TOLD_EVERY).await;
+        let now = progress.lock().clone();
+        let _ = messages.send(Ok(now)).await;
+    }
+}
+
 /// A request under way.
 struct Writing {
     shared: Arc<Shared>,
@@ -192,15 +216,16 @@ struct Writing {
     rate: Option<Throttle>,
     /// The wanted namespaces; `None` for all.
     only: Option<BTreeSet<NamespaceId>>,
+    /// The generations that the plan names.
+    generations: BTreeSet<NamespaceId>,
     messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
-    /// Partitions whose slices are in packs.
-    done: u32,
+    progress: Arc<Mutex<WriteBackupResponse>>,
 }
 
 /// What this node has of a partition.
 #[derive(Default)]
 struct Held {
-    /// Its slices, and those of current generations.
+    /// Its slices, and those of the generations.
     slices: Vec<SealedSlice>,
     /// No ballot of the generations is above it.
     epoch: Epoch,
@@ -208,45 +233,65 @@ struct Held {
     is_damaged: bool,
 }
 
-/// The records of a partition that this replica lacks, and the epoch in which the node was a
-/// reader.
-struct Listed {
-    partition: Partition,
-    epoch: Epoch,
-    lacking: Vec<Record>,
+/// Why the part cannot be written.
+enum Stopped {
+    Fault(Fault),
+    /// A slice turned out to be damaged. From now on it is marked, so the next attempt does without.
+    Damaged(Fault),
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
 }
 
 impl Writing {
     async fn run(mut self, partitions: BTreeSet<Partition>) -> Result<WriteBackupResponse, Fault> {
         let known = self.known(&partitions).await?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match Box::pin(self.write(&partitions, known.clone())).await {
+                Ok(last) => return Ok(last),
+                Err(Stopped::Damaged(_)) if attempt < ATTEMPTS => {}
+                Err(Stopped::Fault(fault) | Stopped::Damaged(fault)) => return Err(fault),
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        partitions: &BTreeSet<Partition>,
+        known: Known,
+    ) -> Result<WriteBackupResponse, Stopped> {
         let dir = self.empty_dir().await?;
         let mut writer = PackWriter::new(&dir, self.shared.settings.partitions, known);
         let mut since: Vec<(Partition, Epoch)> = Vec::with_capacity(partitions.len());
         {
-            let this = &self;
-            let listing = partitions.into_iter().map(|it| this.list(it));
-            let mut listing = stream::iter(listing).buffered(LISTED_TOGETHER);
-            let mut heard = Instant::now();
-            while let Some(listed) = listing.next().await {
-                let listed = listed?;
-                since.push((listed.partition, listed.epoch));
-                writer = this.add(listed, writer).await?;
-                this.tell(&writer, &mut heard).await?;
+            let comparing = partitions.clone().into_iter().map(|it| self.compare(it));
+            let mut comparing = stream::iter(comparing).buffered(COMPARED_TOGETHER);
+            while let Some(compared) = comparing.next().await {
+                let (partition, epoch, is_same) = compared?;
+                since.push((partition, epoch));
+                writer.begin(partition, epoch);
+                if !is_same {
+                    writer = self.add_lacking(partition, writer).await?;
+                }
+                self.note(0, &writer)?;
             }
         }
         self.flush().await?;
-        let mut heard = Instant::now();
-        for (partition, epoch) in since {
+        for (done, (partition, epoch)) in (1..).zip(since) {
             writer = Box::pin(self.copy(partition, epoch, writer)).await?;
-            self.done += 1;
-            self.tell(&writer, &mut heard).await?;
+            self.note(done, &writer)?;
         }
-        let mut last = self.progress(&writer);
         let part = writer.finish(&self.location, &self.name, self.pace());
-        last.part = part.await.map_err(|error| fault_of(&error))?;
+        let part = part.await.map_err(|error| fault_of(&error))?;
         // Failure costs only disk space.
         let _ = tokio::fs::remove_dir_all(&dir).await;
-        Ok(last)
+        let progress = self.progress.lock().clone();
+        Ok(WriteBackupResponse { part, ..progress })
     }
 
     /// Slices that an earlier backup of this cluster already has.
@@ -262,10 +307,9 @@ impl Writing {
             let message = format!("backup {} belongs to cluster {}", plan.name, plan.cluster);
             return Err(Fault::new(Reason::Refused, message));
         }
-        if plan.only {
-            let ids = plan.namespaces.iter().map(|it| NamespaceId(it.id));
-            self.only = Some(ids.collect());
-        }
+        let ids = plan.namespaces.iter().map(|it| NamespaceId(it.id));
+        self.generations = ids.clone().filter(|it| it.is_generation()).collect();
+        self.only = plan.only.then(|| ids.collect());
         let Some(base) = plan.base else {
             return Ok(Known::default());
         };
@@ -293,28 +337,13 @@ impl Writing {
         Ok(dir)
     }
 
-    /// The records of a partition that a quorum knows and this replica lacks.
-    async fn list(&self, partition: Partition) -> Result<Listed, Fault> {
+    /// The epoch in which this node is a reader of a partition; and whether its slices are all that
+    /// the backup needs of it.
+    async fn compare(&self, partition: Partition) -> Result<(Partition, Epoch, bool), Fault> {
         let epoch = self.epoch(partition)?;
-        let mut lacking = Vec::new();
-        if self.only.is_some() {
-            lacking = self.lacking(partition, Ours::default()).await?;
-        } else if !self.is_alone(partition)? && !self.holds_the_same(partition).await? {
-            let store = self.shared.store.clone();
-            let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
-            let ours = match reading.map_err(|_| failed("reading a partition"))? {
-                Ok(ours) => ours,
-                // The slices are unusable, so the listing supplies all records.
-                Err(StoreError::Damaged { .. }) => Ours::default(),
-                Err(error) => return Err(store_fault(&error)),
-            };
-            lacking = self.lacking(partition, ours).await?;
-        }
-        Ok(Listed {
-            partition,
-            epoch,
-            lacking,
-        })
+        let is_same = self.only.is_none()
+            && (self.is_alone(partition)? || self.holds_the_same(partition).await?);
+        Ok((partition, epoch, is_same))
     }
 
     /// Whether this replica holds exactly what a quorum knows, which makes a listing unnecessary.
@@ -330,16 +359,70 @@ impl Writing {
         only.is_none_or(|only| only.contains(&namespace))
     }
 
-    async fn add(&self, listed: Listed, mut writer: PackWriter) -> Result<PackWriter, Fault> {
-        let Listed {
-            partition, lacking, ..
-        } = listed;
-        writer.begin(partition, listed.epoch);
-        if lacking.is_empty() {
-            return Ok(writer);
+    /// Adds the records of a partition that a quorum knows and this replica lacks.
+    async fn add_lacking(
+        &self,
+        partition: Partition,
+        writer: PackWriter,
+    ) -> Result<PackWriter, Fault> {
+        let mut ours = Ours::default();
+        if self.only.is_none() {
+            let store = self.shared.store.clone();
+            let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
+            match reading.map_err(|_| failed("reading a partition"))? {
+                Ok(read) => ours = read,
+                // The slices are unusable, so the listing supplies all records.
+                Err(StoreError::Damaged { .. }) => {}
+                Err(error) => return Err(store_fault(&error)),
+            }
         }
+        Box::pin(self.add_listed(partition, ours, writer)).await
+    }
+
+    /// Adds the listed records that are newer than `ours`, in slices of bounded length.
+    async fn add_listed(
+        &self,
+        partition: Partition,
+        mut ours: Ours,
+        mut writer: PackWriter,
+    ) -> Result<PackWriter, Fault> {
+        let registers = Arc::clone(self.shared.registers()?);
+        let (mut records, mut bytes, mut after) = (Vec::new(), 0, None);
+        loop {
+            let until = Instant::now() + PAGE_TIMEOUT;
+            let page = registers.list(partition, after, until).await;
+            let page = page.map_err(|NoQuorum| unreachable(partition))?;
+            let listed = page.records.into_iter();
+            let listed = listed.filter(|record| self.is_wanted(record.namespace));
+            for record in listed.filter(|record| ours.lack(record)) {
+                bytes += record.payload_len();
+                records.push(record);
+            }
+            self.listen()?;
+            if bytes >= LISTED_SLICE_BYTES {
+                writer = self
+                    .push(partition, std::mem::take(&mut records), writer)
+                    .await?;
+                bytes = 0;
+            }
+            match page.next {
+                Some(at) => after = Some(at.id()),
+                None => break,
+            }
+        }
+        records.extend(ours.gone());
+        self.push(partition, records, writer).await
+    }
+
+    /// Adds a slice of records.
+    async fn push(
+        &self,
+        partition: Partition,
+        records: Vec<Record>,
+        mut writer: PackWriter,
+    ) -> Result<PackWriter, Fault> {
         let pushing = spawn_blocking(move || {
-            let pushed = writer.push_records(partition, &lacking);
+            let pushed = writer.push_records(partition, &records);
             pushed.map(|()| writer)
         });
         let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
@@ -347,38 +430,18 @@ impl Writing {
             .await
     }
 
-    async fn lacking(&self, partition: Partition, mut ours: Ours) -> Result<Vec<Record>, Fault> {
-        let registers = Arc::clone(self.shared.registers()?);
-        let (mut lacking, mut after) = (Vec::new(), None);
-        loop {
-            let until = Instant::now() + PAGE_TIMEOUT;
-            let page = registers.list(partition, after, until).await;
-            let page = page.map_err(|NoQuorum| unreachable(partition))?;
-            let pages = page.records.into_iter();
-            let pages = pages.filter(|record| self.is_wanted(record.namespace));
-            lacking.extend(pages.filter(|record| ours.lack(record)));
-            self.listen()?;
-            match page.next {
-                Some(at) => after = Some(at.id()),
-                None => break,
-            }
-        }
-        lacking.extend(ours.gone());
-        Ok(lacking)
-    }
-
     async fn flush(&self) -> Result<(), Fault> {
         let flushed = self.shared.store.flush().await;
         flushed.map(drop).map_err(|error| store_fault(&error))
     }
 
-    /// Adds the slices of a partition, including those of current generations.
+    /// Adds the slices of a partition, including those of the generations.
     async fn copy(
         &self,
         partition: Partition,
         mut epoch: Epoch,
         mut writer: PackWriter,
-    ) -> Result<PackWriter, Fault> {
+    ) -> Result<PackWriter, Stopped> {
         let mut attempt = 0;
         let held = loop {
             let held = self.held(partition);
@@ -388,22 +451,21 @@ impl Writing {
             // The partition has moved meanwhile: start again with what is here now.
             attempt += 1;
             if attempt == ATTEMPTS {
-                return Err(stale(partition, epoch));
+                return Err(stale(partition, epoch).into());
             }
             tokio::time::sleep(PAUSE).await;
-            let listed = self.list(partition).await?;
-            epoch = listed.epoch;
-            writer = self.add(listed, writer).await?;
+            let (_, now, is_same) = self.compare(partition).await?;
+            epoch = now;
+            writer.begin(partition, epoch);
+            if !is_same {
+                writer = self.add_lacking(partition, writer).await?;
+            }
             self.flush().await?;
         };
         if held.is_damaged {
             // The listing of the other replicas replaces the slices.
-            let listed = Listed {
-                partition,
-                epoch,
-                lacking: self.lacking(partition, Ours::default()).await?,
-            };
-            writer = self.add(listed, writer).await?;
+            let listing = self.add_listed(partition, Ours::default(), writer);
+            writer = Box::pin(listing).await?;
         }
         // A generation may be reserved in a later epoch than the partition's.
         writer.begin(partition, held.epoch);
@@ -413,7 +475,12 @@ impl Writing {
                 pushed.map(|()| writer)
             });
             let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
-            writer = pushed.map_err(|error| fault_of(&error))?;
+            writer = pushed.map_err(|error| match error {
+                BackupError::Store(StoreError::Damaged { .. }) => {
+                    Stopped::Damaged(fault_of(&error))
+                }
+                error => fault_of(&error).into(),
+            })?;
             writer = self.send_if_full(writer).await?;
         }
         Ok(writer)
@@ -428,19 +495,24 @@ impl Writing {
             Err(error) => return Err(store_fault(&error)),
         }
         let table = self.shared.routing()?;
-        let current = table.namespaces.values().map(|it| it.id);
-        let current: BTreeSet<_> = current.filter(|id| self.is_wanted(*id)).collect();
-        let generations = table.generations_in(partition);
-        // A restore writes records with values, which other shapes do not have.
-        let has_values = |it: &&Arc<Generation>| it.shape() == Some(&GenerationShape::Values);
-        let generations = generations.filter(has_values);
-        for generation in generations.filter(|it| current.contains(&it.id)) {
-            let slice = self.shared.store.generation(partition, generation.id);
+        for id in &self.generations {
+            let generation = table.generations.get(id).ok_or_else(|| {
+                let message = format!(
+                    "generation {} is gone, which backup {} was to hold: begin a new backup",
+                    id.number(),
+                    self.name
+                );
+                Fault::new(Reason::Refused, message)
+            })?;
+            if !generation.has_keys_in(table.partitions, partition) {
+                continue;
+            }
+            let slice = self.shared.store.generation(partition, *id);
             held.epoch = held.epoch.max(generation.ballot.epoch);
             held.slices.push(slice.ok_or_else(|| {
                 let message = format!(
                     "this node does not have the slice of generation {} in partition {partition} yet: retry",
-                    generation.id.number()
+                    id.number()
                 );
                 Fault::new(Reason::NotServing, message)
             })?);
@@ -489,26 +561,17 @@ impl Writing {
         }
     }
 
-    /// Sends progress from time to time.
-    async fn tell(&self, writer: &PackWriter, heard: &mut Instant) -> Result<(), Fault> {
-        self.listen()?;
-        if heard.elapsed() < HEARD_EVERY {
-            return Ok(());
-        }
-        *heard = Instant::now();
-        let sent = self.messages.send(Ok(self.progress(writer))).await;
-        sent.map_err(|_| gone())
-    }
-
-    fn progress(&self, writer: &PackWriter) -> WriteBackupResponse {
+    /// Notes the progress, of which `tell` informs the caller. Fails if it has disconnected.
+    fn note(&self, partitions: u32, writer: &PackWriter) -> Result<(), Fault> {
         let counts = writer.counts();
-        WriteBackupResponse {
-            partitions: self.done,
+        *self.progress.lock() = WriteBackupResponse {
+            partitions,
             records: counts.records,
             copied_bytes: counts.copied,
             known_bytes: counts.known,
             part: String::new(),
-        }
+        };
+        self.listen()
     }
 
     /// Fails if the caller has disconnected.

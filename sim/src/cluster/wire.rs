@@ -94,6 +94,7 @@ impl Wire {
                 let options = PutOptions {
                     condition: ask.condition(),
                     ttl: ttl_of(value),
+                    ..PutOptions::default()
                 };
                 let put = self.library.put_with(name, bytes(value), options);
                 put.await.map(Answer::Written)

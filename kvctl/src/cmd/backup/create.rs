@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde::Serialize;
-use torc_backup::{Location, Namespace, Plan, Writing};
+use torc_backup::{BackupError, Depth, Listed, Location, Namespace, Plan, Writing, verify};
 use torc_client::{
-    BackupProgress, BackupRequest, Client, GenerationShape, GenerationState, NodeId, Partition,
-    RoutingTable,
+    BackupProgress, BackupRequest, Client, GenerationShape, NodeId, Partition, RoutingTable,
 };
+use torc_objects::ObjectError;
 use torc_record::DigestKey;
 use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
@@ -41,7 +41,8 @@ pub(super) struct Args {
     /// of their records.
     #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["resume", "full"])]
     only: Vec<String>,
-    /// Copy every slice, even if an earlier backup has it.
+    /// Copy every slice, even if an earlier backup has it. Do this after a verification has failed:
+    /// it also replaces damaged packs, if nodes still have the same slices.
     #[arg(long)]
     full: bool,
     /// Bytes per second that each node may copy, for example 50MiB. Default: the node's transfer
@@ -63,6 +64,7 @@ struct Outcome {
 }
 
 pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    global.refuse_namespace("--only NAMESPACE")?;
     let began = Instant::now();
     let location = Location::open(&args.url)?;
     let client = global.client_within(SILENCE)?;
@@ -82,7 +84,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         }
         writing
     } else {
-        let valueless = valueless(&client, &args).await?;
+        let valueless = valueless(&client, &table, &args).await?;
         // Before the plan is there: a node that refuses would end the backup later.
         let checks = table
             .members
@@ -141,10 +143,15 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 }
 
 /// The static namespaces whose generation keeps no values, which a restore could put.
-async fn valueless(client: &Client, args: &Args) -> Result<BTreeSet<String>, Failure> {
+async fn valueless(
+    client: &Client,
+    table: &RoutingTable,
+    args: &Args,
+) -> Result<BTreeSet<String>, Failure> {
     let all = client.generations(None).await?.into_iter();
-    let current = all.filter(|it| it.state == GenerationState::Current);
-    let valueless = current.filter(|it| it.shape != Some(GenerationShape::Values));
+    // Not the current ones: another may have been promoted since.
+    let planned = all.filter(|it| table.namespace_id(&it.namespace) == Some(it.id));
+    let valueless = planned.filter(|it| it.shape != Some(GenerationShape::Values));
     let names: BTreeSet<String> = valueless.map(|it| it.namespace).collect();
     if let Some(name) = args.only.iter().find(|name| names.contains(*name)) {
         return Err(Failure::Usage(format!(
@@ -176,12 +183,11 @@ async fn begin(
         )));
     }
     let cluster = table.cluster.to_string();
-    let earlier = super::readable(location).await?;
-    let of_this = |it: &&torc_backup::Listed| {
-        it.plan.cluster == cluster && it.sums.is_some() && !it.plan.only
+    let base = if args.full {
+        None
+    } else {
+        base(location, &cluster).await?
     };
-    let base = earlier.iter().rfind(of_this).filter(|_| !args.full);
-    let base = base.map(|listed| listed.plan.name.clone());
     let namespaces = table.namespaces.iter();
     let is_wanted = |name: &String| {
         !is_dropped_name(name)
@@ -228,6 +234,23 @@ async fn begin(
     Ok(Writing::begin(location, plan).await?)
 }
 
+/// The newest backup of a cluster, unless one of its packs is missing or cut off.
+async fn base(location: &Location, cluster: &str) -> Result<Option<String>, Failure> {
+    let earlier = super::readable(location).await?;
+    let of_this = |it: &&Listed| it.plan.cluster == cluster && it.sums.is_some() && !it.plan.only;
+    for listed in earlier.iter().rev().filter(of_this) {
+        let name = &listed.plan.name;
+        match verify(location, name, Depth::Names, || ()).await {
+            Ok(_) => return Ok(Some(name.clone())),
+            Err(error @ BackupError::Location(ObjectError::Damaged { .. })) => note(format_args!(
+                "backup {name} is damaged, so this one does not build on it: {error}"
+            )),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
 struct Directing<'a> {
     client: &'a Client,
     url: &'a str,
@@ -245,7 +268,7 @@ struct Asked {
 impl Directing<'_> {
     /// Asks until no partition is missing, or until there was no progress for [`PROGRESS_TIMEOUT`].
     async fn run(&mut self) -> Result<(), Failure> {
-        let bar = input::bar(None);
+        let bar = input::bytes_bar(None);
         let mut progressed = Instant::now();
         let mut failed = BTreeSet::new();
         loop {

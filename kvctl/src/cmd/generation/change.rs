@@ -1,16 +1,17 @@
 //! Attaches and promotes generations in a cluster.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use torc_build::{Manifest, Shape, Target};
 use torc_client::{
-    Client, ErrorKind, Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
+    Client, Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
 };
 
 use crate::cli::Global;
 use crate::cmd::build::{failure, hex};
 use crate::failure::Failure;
+use crate::files;
 use crate::input;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
@@ -18,6 +19,8 @@ use crate::text;
 
 /// How often to ask which nodes hold a generation.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long to ask if no node answers.
+const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// After this many rounds, half a minute, say what keeps us waiting.
 const SAYS_WHY_AFTER: u32 = 150;
 
@@ -67,16 +70,24 @@ pub(super) async fn reserve(
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let reserved = global.client()?.reserve_generation(namespace).await?;
-    let file = |action| {
-        move |source| Failure::File {
-            action,
-            path: to.display().to_string(),
-            source,
+    // The file holds the digest key. It is created first: a reservation that is lost stays reserved.
+    let mut file = files::create(to, 0o600)?;
+    let reserved = match global.client()?.reserve_generation(namespace).await {
+        Ok(reserved) => reserved,
+        Err(error) => {
+            // It is empty.
+            let _ = std::fs::remove_file(to);
+            return Err(error.into());
         }
     };
     let text = serde_json::to_vec_pretty(&target_of(&reserved)).map_err(std::io::Error::from);
-    std::fs::write(to, text.map_err(file("write"))?).map_err(file("write"))?;
+    let written = text.and_then(|text| files::write(&mut file, &text));
+    written.map_err(|source| {
+        let number = reserved.generation.number;
+        Failure::file("write", to, source).after(format!(
+            "drop the reservation with `kvctl generation drop {number}`"
+        ))
+    })?;
     show(&reserved.generation, global, out)
 }
 
@@ -155,7 +166,7 @@ pub(crate) async fn attach(
         },
     };
     let mut attached = client.attach_generation(id.number(), &content).await?;
-    let bar = input::bar(None);
+    let bar = input::spinner();
     let mut looks = 0_u32;
     while !attached.not_ready.is_empty() {
         looks += 1;
@@ -166,10 +177,9 @@ pub(crate) async fn attach(
                 content.source
             ));
         }
-        bar.set_message(format!("waiting for {};", text::nodes(&attached.not_ready)));
+        bar.set_message(format!("waiting for {}", text::nodes(&attached.not_ready)));
         bar.tick();
-        tokio::time::sleep(LOOK).await;
-        attached = find(client, id.number()).await?;
+        attached = look_again(client, &attached).await?;
     }
     bar.finish_and_clear();
     Ok(attached)
@@ -213,14 +223,30 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
             }
             named.clone_from(&current.unheard);
         }
-        tokio::time::sleep(LOOK).await;
-        match find(client, current.number).await {
-            Ok(now) => current = now,
-            Err(Failure::Cluster(error)) if error.kind() == ErrorKind::Unavailable => {}
-            Err(other) => return Err(other),
-        }
+        current = look_again(client, &current).await?;
     }
     Ok(current)
+}
+
+/// Looks at a generation that was changed. The change is made, so it asks until a node answers.
+async fn look_again(client: &Client, changed: &Generation) -> Result<Generation, Failure> {
+    let began = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match find(client, changed.number).await {
+            Err(Failure::Cluster(error))
+                if error.is_retryable() && began.elapsed() < LONGEST_SILENCE => {}
+            found => {
+                return found.map_err(|failure| {
+                    failure.after(format!(
+                        "{} is {}: repeat the command to wait",
+                        changed.number,
+                        state(changed.state)
+                    ))
+                });
+            }
+        }
+    }
 }
 
 async fn find(client: &Client, number: u32) -> Result<Generation, Failure> {

@@ -74,6 +74,9 @@ pub(super) struct Frame {
     faults_per_s: f64,
     nodes: Vec<NodeLoad>,
     pub(super) hot: Option<HotKeys>,
+    /// Why there are no hot keys.
+    #[serde(skip)]
+    pub(super) hot_problem: Option<String>,
     pub(super) status: ClusterStatus,
     /// Requests per second of the cluster, oldest first.
     #[serde(skip)]
@@ -220,7 +223,11 @@ const fn state(node: &NodeStatus) -> &'static str {
 }
 
 impl Frame {
-    pub(super) fn of(status: ClusterStatus, hot: Option<HotKeys>, at_ms: u64) -> Self {
+    pub(super) fn of(
+        status: ClusterStatus,
+        hot: Result<HotKeys, torc_client::Error>,
+        at_ms: u64,
+    ) -> Self {
         let load = |node: &NodeStatus| NodeLoad {
             node: node.member.id,
             load: node.load.last().map(Load::of),
@@ -233,7 +240,11 @@ impl Frame {
             faults_per_s: loads().map(|load| load.faults_per_s).sum(),
             past: past(&status),
             nodes,
-            hot,
+            hot_problem: hot
+                .as_ref()
+                .err()
+                .map(|error| text::one_line(&error.to_string())),
+            hot: hot.ok(),
             status,
         }
     }
@@ -288,6 +299,9 @@ impl Frame {
             let mut keys = Table::new(&HOT_COLUMNS);
             hot_rows(hot).for_each(|row| keys.row(row));
             parts.extend([String::new(), keys.to_string()]);
+        }
+        if let Some(problem) = &self.hot_problem {
+            parts.extend([String::new(), format!("no hot keys: {problem}")]);
         }
         parts.join("\n")
     }
@@ -371,7 +385,7 @@ pub(super) mod tests {
             nodes: Vec::new(),
             history: None,
         };
-        Frame::of(status, Some(hot), 12_000)
+        Frame::of(status, Ok(hot), 12_000)
     }
 
     #[test]
@@ -382,7 +396,7 @@ pub(super) mod tests {
             lines[0],
             "cluster abababab, epoch 7: 2 of 3 nodes ready, 1,024 requests/s, 0.0 errors/s"
         );
-        assert!(lines[1].starts_with("leave of node 2: 1,024 of 2,048 partitions"));
+        assert!(lines[1].starts_with("removal of node 2: 1,024 of 2,048 partitions"));
         let words = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>();
         assert_eq!(
             words(4)[..6],

@@ -117,7 +117,8 @@ fn draw_nodes(canvas: &mut Canvas<'_>, area: Rect, frame: &Frame, view: &View) {
 fn draw_hot(canvas: &mut Canvas<'_>, area: Rect, frame: &Frame) {
     let block = Block::new().borders(Borders::TOP);
     let Some(hot) = &frame.hot else {
-        canvas.render_widget(block.title(" hot keys are not counted "), area);
+        let problem = frame.hot_problem.as_deref().unwrap_or_default();
+        canvas.render_widget(block.title(format!(" no hot keys: {problem} ")), area);
         return;
     };
     let rows: Vec<Vec<String>> = hot_rows(hot).map(Vec::from).collect();
@@ -158,7 +159,7 @@ mod tests {
         let screen = drawn(160, 24, Some(&frame()), None);
         for part in [
             "1,024 requests/s",
-            "leave of node 2: 1,024 of 2,048 partitions",
+            "removal of node 2: 1,024 of 2,048 partitions",
             "requests/s▾",
             "unreachable",
             "1,002",
