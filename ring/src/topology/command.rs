@@ -95,6 +95,8 @@ pub enum Command {
         node: NodeId,
         /// The namespace.
         namespace: NamespaceId,
+        /// The topology that named the leads. Void if the leads have changed since.
+        epoch: Epoch,
     },
     /// Reserves a generation of a static namespace, or a merge into a linearizable one. Repeating it
     /// reserves another, unless it is applied [once](Self::Once).
