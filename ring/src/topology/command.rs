@@ -214,8 +214,8 @@ pub enum Command {
         /// The step.
         step: RotationStep,
     },
-    /// A command that must be applied only once, however often the group's log has it: a repetition has
-    /// the outcome of the first.
+    /// A command that must be applied only once, however often the group's log has it: once it has been
+    /// applied, a repetition has the same outcome. A refused command may be applied later.
     Once {
         /// Drawn at random.
         request: u64,
