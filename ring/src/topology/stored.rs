@@ -301,6 +301,7 @@ impl Stored {
         if let TransitionKind::Alter { layer, replicas } = transition.kind {
             self.layers = self.layers.with(layer, replicas);
             for namespace in self.namespaces.values_mut() {
+            self.stop_waiting_for(node, self.epoch);
                 if namespace.id.layer() == layer {
                     namespace.replicas = replicas;
                 }
