@@ -11,7 +11,7 @@ use torc_store::fs::{Fs as _, FsLock, RealFs};
 use crate::gather::{Gathered, Places, gather};
 use crate::journal::{Journal, Step};
 use crate::manifest::Manifest;
-use crate::plan::{Duplicates, Plan, Target, sync_dir};
+use crate::plan::{Duplicates, Plan, Target, check_rate, sync_dir};
 use crate::scatter::{MOST_RUNS, Scatter};
 use crate::shape::Shape;
 use crate::sums::Sums;
@@ -64,6 +64,12 @@ impl Default for BuildOptions {
 impl BuildOptions {
     const LEAST_MEMORY: u64 = 64 << 20;
 
+    /// Checks what no build can do.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let checked = self.shape.check().and_then(|()| check_rate(self.gate_rate));
+        checked.map_err(|what| BuildError::BadShape { what })
+    }
+
     pub(crate) fn memory(&self) -> u64 {
         self.memory.max(Self::LEAST_MEMORY)
     }
@@ -72,8 +78,7 @@ impl BuildOptions {
         self.workers.max(1) as u64
     }
 
-    /// Bytes of records that a worker holds at a time: sorting them and the output take the same
-    /// amount again.
+    /// Bytes of rows that a worker holds and sorts at a time: the output takes about the same again.
     fn file_bytes(&self) -> u64 {
         self.memory() / self.workers() / 2
     }
@@ -194,8 +199,7 @@ impl Build {
     /// [`BuildError::BadShape`], [`BuildError::NotEmpty`], [`BuildError::Complete`],
     /// [`BuildError::OtherPlan`], [`BuildError::Io`].
     pub fn create(dir: &Path, target: Target, options: BuildOptions) -> Result<Self, BuildError> {
-        let checked = options.shape.check();
-        checked.map_err(|what| BuildError::BadShape { what })?;
+        options.check()?;
         let lock = lock(dir)?;
         let plan = options.plan(target);
         if dir.join(MANIFEST_FILE).exists() {
@@ -208,7 +212,7 @@ impl Build {
                 return Err(BuildError::OtherPlan { dir, what });
             }
             // The end of a build that was cut short.
-            remove_runs(&dir)?;
+            let _ = remove_runs(&dir);
             return Err(BuildError::Complete { dir });
         }
         let plan = Self::plan(dir, plan)?;
@@ -271,7 +275,8 @@ impl Build {
         }
     }
 
-    /// Rows that the build already has; a caller that continues the build skips them.
+    /// Rows that the build already has, without refused ones; a caller that continues the build skips
+    /// them. One that goes on after a [`BuildError::BadRow`] must not count that row either.
     #[must_use]
     pub const fn rows_taken(&self) -> u64 {
         self.rows
@@ -287,7 +292,7 @@ impl Build {
     ///
     /// # Errors
     /// [`BuildError::BadRow`]: the row was not taken, and the build can continue without it.
-    /// [`BuildError::Io`].
+    /// [`BuildError::Io`], after which it takes nothing more; [`BuildError::Stopped`].
     pub fn push(&mut self, key: Bytes, value: Bytes) -> Result<(), BuildError> {
         let bytes = (key.len() + value.len()) as u64;
         let Some(scatter) = &mut self.scatter else {
@@ -308,16 +313,17 @@ impl Build {
     /// Makes all rows so far durable.
     ///
     /// # Errors
-    /// [`BuildError::Io`].
+    /// [`BuildError::Io`], after which it takes nothing more; [`BuildError::Stopped`].
     pub fn checkpoint(&mut self) -> Result<(), BuildError> {
         if let Some(scatter) = &mut self.scatter {
             let runs = scatter.sync()?;
             self.total = scatter.sums;
-            self.journal.add(&Step::Scattered {
+            let added = self.journal.add(&Step::Scattered {
                 rows: scatter.rows,
                 sums: scatter.sums,
                 runs,
-            })?;
+            });
+            scatter.noting(added)?;
         }
         self.unsynced_bytes = 0;
         Ok(())
@@ -327,8 +333,9 @@ impl Build {
     ///
     /// # Errors
     /// [`BuildError::Duplicate`], [`BuildError::SameDigest`], [`BuildError::PartitionTooLarge`],
-    /// [`BuildError::SumsDiffer`], [`BuildError::Io`], [`BuildError::Store`]: there is then no
-    /// manifest.
+    /// [`BuildError::SumsDiffer`], [`BuildError::Io`], [`BuildError::Store`],
+    /// [`BuildError::Stopped`]: there is then no manifest, except if the action "make durable" failed.
+    /// [`Build::create`] tells.
     pub fn finish(mut self, mut progress: impl FnMut(Progress)) -> Result<Manifest, BuildError> {
         if self.scatter.is_some() {
             self.checkpoint()?;
@@ -340,7 +347,8 @@ impl Build {
         let gathered = gathered.into_iter().map(|(_, gathered)| gathered);
         let manifest = Manifest::of(&self.plan, &self.dir, &self.total, gathered)?;
         manifest.write(&self.dir)?;
-        remove_runs(&self.dir)?;
+        // They only cost space.
+        let _ = remove_runs(&self.dir);
         Ok(manifest)
     }
 
@@ -399,5 +407,34 @@ impl Build {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_that_could_not_note_its_progress_stops_and_is_continued_by_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let begin = || {
+            let target = Target::offline([7; 32]);
+            Build::create(dir.path(), target, BuildOptions::default()).unwrap()
+        };
+        let mut build = begin();
+        build.push("one".into(), "1".into()).unwrap();
+        build.checkpoint().unwrap();
+        build.push("two".into(), "2".into()).unwrap();
+        build.journal.fill_disk();
+        let full = build.checkpoint().unwrap_err();
+        assert!(matches!(full, BuildError::Io { .. }), "{full}");
+        let pushed = build.push("three".into(), "3".into());
+        for again in [pushed, build.checkpoint(), build.finish(|_| ()).map(drop)] {
+            assert!(matches!(again, Err(BuildError::Stopped)), "{again:?}");
+        }
+        let mut build = begin();
+        assert_eq!(build.rows_taken(), 1);
+        build.push("two".into(), "2".into()).unwrap();
+        assert_eq!(build.finish(|_| ()).unwrap().records, 2);
     }
 }

@@ -20,6 +20,10 @@ pub enum BuildError {
         /// The system's error.
         source: io::Error,
     },
+    /// An earlier error left files that end at unknown places. Nothing more was written. Drop the
+    /// build, and create it again: it continues from its last durable rows.
+    #[error("the build stopped at an earlier error: run it again, and it continues")]
+    Stopped,
     /// The directory holds a build of another target, or with other options.
     #[error(
         "{} holds a build with another {what}: choose another directory, or remove it",
@@ -109,7 +113,7 @@ pub enum BuildError {
     /// A key that no cluster accepts.
     #[error("row {row}: {what}")]
     BadRow {
-        /// Number of the row, from 1.
+        /// Number of the row, from 1, without rows refused before.
         row: u64,
         /// What is wrong with it.
         what: String,
@@ -133,13 +137,13 @@ pub enum BuildError {
     },
     /// A single partition does not fit into the memory limit of the build.
     #[error(
-        "partition {partition} has {bytes} bytes, which do not fit into the memory of a worker: allow more \
-         memory, fewer workers, or build for more partitions"
+        "partition {partition} needs {bytes} bytes, more than the memory of a worker: allow more memory, fewer \
+         workers, or build for more partitions"
     )]
     PartitionTooLarge {
         /// Its number.
         partition: u32,
-        /// Total size of its rows.
+        /// The memory that its rows take.
         bytes: u64,
     },
     /// The gathered rows differ from the scattered ones: the disk lost or changed data.

@@ -20,6 +20,8 @@ use crate::sums::Sums;
 
 /// Bytes read at a time.
 const BUFFER_LEN: usize = 1 << 20;
+/// Memory for a row beside its own bytes: its place in the order, and its parsed form.
+const ROW_BYTES: u64 = (size_of::<(Digest, usize)>() + size_of::<PackedRow<'_>>()) as u64;
 
 /// Paths of a bucket's run and of its files.
 #[derive(Debug)]
@@ -51,54 +53,64 @@ pub(crate) fn gather(
         left_out: Sums::default(),
     };
     let run = run_path(places.runs, bucket);
-    for range in ranges(&run, plan)? {
-        let rows = load(&run, plan, &range)?;
+    for (range, bytes) in ranges(&run, plan)? {
+        let rows = load(&run, plan, &range, bytes)?;
         let file = write(places, plan, &rows, &mut gathered.left_out)?;
         gathered.files.extend(file);
     }
     Ok(gathered)
 }
 
+/// Partitions of a run, and the length of their rows.
+type Range = (RangeInclusive<Partition>, u64);
+
 /// Ranges of a run's partitions that fit into one file each, in order. Empty for a bucket without
 /// rows, which has no run; the sums reveal the loss of a run.
-fn ranges(run: &Path, plan: &Plan) -> Result<Vec<RangeInclusive<Partition>>, BuildError> {
+fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     let len = match std::fs::metadata(run) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(BuildError::io("read", run)(error)),
     };
-    if len <= plan.file_bytes {
-        return Ok(vec![Partition(0)..=Partition(u32::MAX)]);
+    let most_rows = len / plan.shape.head_len() as u64;
+    if len + most_rows * ROW_BYTES <= plan.file_bytes {
+        return Ok(vec![(Partition(0)..=Partition(u32::MAX), len)]);
     }
-    let mut lens = BTreeMap::<Partition, u64>::new();
+    let mut sizes = BTreeMap::<Partition, (u64, u64)>::new();
     each(run, plan.shape, |row, _| {
         let partition = plan.target.partition(&row.digest());
-        *lens.entry(partition).or_default() += row.len() as u64;
+        let (len, needed) = sizes.entry(partition).or_default();
+        *len += row.len() as u64;
+        *needed += row.len() as u64 + ROW_BYTES;
     })?;
-    let mut ranges: Vec<(RangeInclusive<Partition>, u64)> = Vec::new();
-    for (partition, bytes) in lens {
-        if bytes > plan.file_bytes {
+    let mut ranges: Vec<(Range, u64)> = Vec::new();
+    for (partition, (len, needed)) in sizes {
+        if needed > plan.file_bytes {
             return Err(BuildError::PartitionTooLarge {
                 partition: partition.0,
-                bytes,
+                bytes: needed,
             });
         }
         match ranges.last_mut() {
-            Some((range, held)) if *held + bytes <= plan.file_bytes => {
+            Some(((range, held), total)) if *total + needed <= plan.file_bytes => {
                 *range = *range.start()..=partition;
-                *held += bytes;
+                *held += len;
+                *total += needed;
             }
-            _ => ranges.push((partition..=partition, bytes)),
+            _ => ranges.push(((partition..=partition, len), needed)),
         }
     }
     Ok(ranges.into_iter().map(|(range, _)| range).collect())
 }
 
-/// The rows of some partitions of a run, concatenated.
-fn load(run: &Path, plan: &Plan, range: &RangeInclusive<Partition>) -> Result<Vec<u8>, BuildError> {
-    let len = std::fs::metadata(run).map_err(BuildError::io("read", run))?;
-    // At most the amount for which the ranges were chosen.
-    let mut rows = Vec::with_capacity(to_usize(len.len().min(plan.file_bytes)));
+/// The rows of some partitions of a run, concatenated; `len` bytes.
+fn load(
+    run: &Path,
+    plan: &Plan,
+    range: &RangeInclusive<Partition>,
+    len: u64,
+) -> Result<Vec<u8>, BuildError> {
+    let mut rows = Vec::with_capacity(to_usize(len));
     each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
             rows.extend_from_slice(bytes);
@@ -236,19 +248,23 @@ fn sorted<'a>(
     sums: &mut Sums,
     left_out: &mut Sums,
 ) -> Result<Vec<PackedRow<'a>>, BuildError> {
-    let mut rows: Vec<(Digest, usize)> = Vec::new();
-    let mut at = 0;
     // All rows were validated when they were read.
-    while let Some(row) = bytes.get(at..).and_then(|rest| plan.shape.row(rest).ok()) {
+    let row_at = |at: usize| plan.shape.row(bytes.get(at..)?).ok();
+    let starts = || {
+        std::iter::successors(Some(0), |at| Some(at + row_at(*at)?.len()))
+            .filter_map(|at| Some((at, row_at(at)?)))
+    };
+    // Counted first: a growing list takes up to three times its length.
+    let mut rows: Vec<(Digest, usize)> = Vec::with_capacity(starts().count());
+    for (at, row) in starts() {
         sums.merge(&row.sums());
         rows.push((row.digest(), at));
-        at += row.len();
     }
     // Rows of one key stay in the order of their positions.
     rows.sort_unstable();
     let mut kept: Vec<PackedRow<'a>> = Vec::with_capacity(rows.len());
     for (digest, at) in rows {
-        let Some(row) = bytes.get(at..).and_then(|rest| plan.shape.row(rest).ok()) else {
+        let Some(row) = row_at(at) else {
             continue;
         };
         let Some(before) = kept.last_mut().filter(|it| it.digest() == digest) else {
@@ -278,5 +294,46 @@ fn text(row: PackedRow<'_>) -> String {
     match row.key() {
         Some(key) => String::from_utf8_lossy(key).into_owned(),
         None => format!("of the digest {}", row.digest()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BuildOptions;
+    use crate::plan::Target;
+
+    #[test]
+    fn ranges_leave_room_for_more_than_the_bytes_of_short_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let shape = Shape::Keyless {
+            fingerprint_bits: 8,
+            payload_bytes: 0,
+        };
+        let options = BuildOptions {
+            shape,
+            ..BuildOptions::default()
+        };
+        let mut plan = options.plan_of(Target::offline([7; 32]), 1);
+        let mut rows = Vec::new();
+        for key in 0..10_000_u32 {
+            let key = key.to_le_bytes().to_vec().into();
+            let packed = shape.pack(&plan.target, key, "".into(), &mut rows);
+            packed.unwrap();
+        }
+        std::fs::write(&run, &rows).unwrap();
+        plan.file_bytes = rows.len() as u64;
+        let ranges = ranges(&run, &plan).unwrap();
+        assert!(ranges.len() > 3, "16 bytes a row are the least of it");
+        let mut read = 0;
+        for (range, len) in ranges {
+            let rows = load(&run, &plan, &range, len).unwrap();
+            assert_eq!(rows.len() as u64, len);
+            assert_eq!(rows.capacity(), rows.len(), "reserved exactly");
+            assert!(len + len / 16 * ROW_BYTES <= plan.file_bytes);
+            read += rows.len();
+        }
+        assert_eq!(read, rows.len());
     }
 }

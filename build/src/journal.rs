@@ -64,7 +64,7 @@ impl Journal {
         Ok((Self { path, file }, steps))
     }
 
-    /// Adds a step.
+    /// Adds a step. After an error the last line may be incomplete: nothing may be added.
     pub(crate) fn add(&mut self, step: &Step) -> Result<(), BuildError> {
         let line = serde_json::to_string(step).map_err(std::io::Error::from);
         let written = line.and_then(|mut line| {
@@ -73,6 +73,14 @@ impl Journal {
             self.file.sync_data()
         });
         written.map_err(BuildError::io("write", &self.path))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+impl Journal {
+    /// From now on, its disk is full.
+    pub(crate) fn fill_disk(&mut self) {
+        self.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     }
 }
 

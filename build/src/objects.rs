@@ -127,8 +127,11 @@ impl Published {
 
     /// Sends a file, unless it is there and intact.
     async fn send(&self, dir: &Path, entry: &FileEntry) -> Result<(), BuildError> {
-        check_file(dir, entry, Depth::Names)?;
         let name = entry.name();
+        // What was damaged since it was built must not be sent.
+        let is_there = self.location.len(&name).await? == Some(entry.len);
+        let depth = if is_there { Depth::Names } else { Depth::Bytes };
+        check_file(dir, entry, depth)?;
         let path = dir.join(&name);
         let upload = || self.location.upload(&name, &path, |_| ready(()));
         if upload().await? {

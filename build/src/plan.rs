@@ -91,7 +91,26 @@ pub struct Plan {
 
 const FORMAT: u32 = 1;
 
+/// Checks a false positive rate of gates. Written so that it refuses NaN.
+pub(crate) fn check_rate(rate: f64) -> Result<(), &'static str> {
+    if (0.0001..=0.5).contains(&rate) {
+        return Ok(());
+    }
+    Err("the false positive rate of the gates must be 0.0001 to 0.5")
+}
+
 impl Plan {
+    /// Checks a plan that was read.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        self.shape.check()?;
+        check_rate(self.gate_rate)?;
+        let (buckets, most) = (self.buckets, self.target.partitions.count());
+        if !buckets.is_power_of_two() || buckets > most || self.file_bytes == 0 {
+            return Err("the plan has an impossible number of buckets, or no memory");
+        }
+        Ok(())
+    }
+
     pub(crate) fn new(
         target: Target,
         source: String,
@@ -147,18 +166,19 @@ impl Plan {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(BuildError::io("read", &path)(error)),
         };
-        let plan: Self = serde_json::from_slice(&bytes).map_err(|error| {
+        let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             BuildError::io("read", &path)(error)
-        })?;
-        if plan.format == FORMAT {
-            Ok(Some(plan))
-        } else {
-            Err(BuildError::OtherPlan {
+        };
+        let plan: Self = serde_json::from_slice(&bytes).map_err(|error| invalid(error.into()))?;
+        if plan.format != FORMAT {
+            return Err(BuildError::OtherPlan {
                 dir: dir.to_owned(),
                 what: "format, of another release",
-            })
+            });
         }
+        plan.check().map_err(|what| invalid(what.into()))?;
+        Ok(Some(plan))
     }
 
     pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
@@ -186,17 +206,19 @@ impl Plan {
     }
 }
 
-/// Writes a file atomically.
+/// Writes a file atomically. If the action "make durable" failed, it was written and may be lost
+/// again.
 pub(crate) fn write_durably(path: &Path, text: &[u8]) -> Result<(), BuildError> {
     let temporary = path.with_extension("tmp");
     let created = std::fs::File::create(&temporary);
     let written = created.and_then(|mut file| {
         std::io::Write::write_all(&mut file, text)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        sync_dir(path.parent().unwrap_or(Path::new(".")))
+        std::fs::rename(&temporary, path)
     });
-    written.map_err(BuildError::io("write", path))
+    written.map_err(BuildError::io("write", path))?;
+    let synced = sync_dir(path.parent().unwrap_or(Path::new(".")));
+    synced.map_err(BuildError::io("make durable", path))
 }
 
 /// Makes the names in a directory durable.

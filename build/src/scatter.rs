@@ -42,6 +42,8 @@ pub(crate) struct Scatter {
     packed: Vec<u8>,
     pub(crate) rows: u64,
     pub(crate) sums: Sums,
+    /// Whether a write failed, so that a run or the journal may end with part of it.
+    is_stopped: bool,
 }
 
 impl Scatter {
@@ -69,7 +71,22 @@ impl Scatter {
             packed: Vec::new(),
             rows,
             sums,
+            is_stopped: false,
         })
+    }
+
+    /// The result of a write, after which nothing is written if it failed.
+    pub(crate) fn noting<T>(&mut self, written: Result<T, BuildError>) -> Result<T, BuildError> {
+        self.is_stopped |= written.is_err();
+        written
+    }
+
+    const fn check(&self) -> Result<(), BuildError> {
+        if self.is_stopped {
+            Err(BuildError::Stopped)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a row. `placed`: the bucket to which it must belong, if known.
@@ -79,6 +96,7 @@ impl Scatter {
         (key, value): (Bytes, Bytes),
         placed: Option<u32>,
     ) -> Result<(), BuildError> {
+        self.check()?;
         let row = self.rows + 1;
         let bad = |what: String| BuildError::BadRow { row, what };
         self.packed.clear();
@@ -100,21 +118,29 @@ impl Scatter {
                 return Err(BuildError::NotPartitioned { most: MOST_RUNS });
             }
             None => {
+                let opened = Run::open(run_path(&self.dir, bucket), 0)?;
                 self.open += 1;
-                run.insert(Run::open(run_path(&self.dir, bucket), 0)?)
+                run.insert(opened)
             }
         };
         self.sums.merge(&packed.sums());
         self.rows = row;
         run.buffer.extend_from_slice(&self.packed);
-        if run.buffer.len() >= self.most_buffered {
-            run.write_out()?;
+        if run.buffer.len() < self.most_buffered {
+            return Ok(());
         }
-        Ok(())
+        let written = run.write_out();
+        self.noting(written)
     }
 
     /// Makes all rows so far durable. Returns the lengths of the runs.
     pub(crate) fn sync(&mut self) -> Result<Vec<u64>, BuildError> {
+        self.check()?;
+        let synced = self.sync_runs();
+        self.noting(synced)
+    }
+
+    fn sync_runs(&mut self) -> Result<Vec<u64>, BuildError> {
         for run in self.runs.iter_mut().flatten() {
             run.write_out()?;
             let synced = run.file.sync_data();
@@ -127,6 +153,7 @@ impl Scatter {
 
     /// Writes all rows so far to the runs. Returns the buckets with rows.
     pub(crate) fn write_out(mut self) -> Result<Vec<u32>, BuildError> {
+        self.check()?;
         let mut buckets = Vec::new();
         for (bucket, run) in (0..).zip(&mut self.runs) {
             if let Some(run) = run {
@@ -171,4 +198,34 @@ impl Run {
 /// The path of a bucket's run.
 pub(crate) fn run_path(dir: &Path, bucket: u32) -> PathBuf {
     dir.join(format!("{bucket:05}.run"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::BuildOptions;
+    use crate::plan::Target;
+
+    #[test]
+    fn after_a_failed_write_nothing_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = BuildOptions::default();
+        let plan = options.plan_of(Target::offline([7; 32]), 1);
+        let nothing = (0, Sums::default(), Vec::new());
+        let mut scatter = Scatter::open(dir.path(), &plan, nothing, 64 << 20).unwrap();
+        let mut push = |scatter: &mut Scatter| {
+            let row = ("key".into(), "value".into());
+            scatter.push(&plan, row, None)
+        };
+        push(&mut scatter).unwrap();
+        let run = scatter.runs[0].as_mut().unwrap();
+        run.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = scatter.sync().unwrap_err();
+        assert!(matches!(full, BuildError::Io { .. }), "{full}");
+        for again in [push(&mut scatter), scatter.sync().map(drop)] {
+            assert!(matches!(again, Err(BuildError::Stopped)), "{again:?}");
+        }
+        let last = scatter.write_out();
+        assert!(matches!(last, Err(BuildError::Stopped)), "{last:?}");
+    }
 }

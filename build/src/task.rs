@@ -60,8 +60,9 @@ impl Task {
     /// `scratch` is the place for temporary rows.
     ///
     /// # Errors
-    /// [`BuildError::Io`].
+    /// [`BuildError::BadShape`]: no [`Plan::for_tasks`] made this plan. [`BuildError::Io`].
     pub fn begin(plan: Plan, dir: &Path, scratch: &Path) -> Result<Self, BuildError> {
+        plan.check().map_err(|what| BuildError::BadShape { what })?;
         let runs = dir.join(RUNS_DIR);
         std::fs::create_dir_all(&runs).map_err(BuildError::io("create", &runs))?;
         let own = |below: &Path| {
@@ -138,8 +139,7 @@ impl Plan {
         options: &BuildOptions,
         buckets: u32,
     ) -> Result<Self, BuildError> {
-        let checked = options.shape.check();
-        checked.map_err(|what| BuildError::BadShape { what })?;
+        options.check()?;
         Ok(options.plan_of(target, buckets))
     }
 
@@ -192,7 +192,7 @@ impl Plan {
     /// # Errors
     /// [`BuildError::OtherReceipt`], [`BuildError::BucketTwice`], [`BuildError::NoGeneration`] where a file of a
     /// receipt is missing, [`BuildError::Complete`], [`BuildError::SumsDiffer`], [`BuildError::Io`]: no manifest was
-    /// written.
+    /// written, except if the action "make durable" failed. The same commit may be repeated.
     pub fn commit(
         &self,
         dir: &Path,

@@ -12,7 +12,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use torc_build::{
-    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Shape, Target,
+    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Plan, Shape,
+    Target,
 };
 use torc_ring::Partitions;
 
@@ -466,4 +467,31 @@ proptest! {
         build(again.path(), &shuffled, options()).unwrap();
         prop_assert_eq!(files(dir.path()), files(again.path()));
     }
+}
+
+#[test]
+fn impossible_gate_rates_and_plans_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    for gate_rate in [0.9, 0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let options = || BuildOptions {
+            gate_rate,
+            ..options()
+        };
+        let refused = Build::create(dir.path(), target(), options()).unwrap_err();
+        assert!(matches!(refused, BuildError::BadShape { .. }), "{refused}");
+        let refused = Plan::for_tasks(target(), &options(), 4).unwrap_err();
+        assert!(matches!(refused, BuildError::BadShape { .. }), "{refused}");
+    }
+    drop(Build::create(dir.path(), target(), options()).unwrap());
+    let path = dir.path().join("plan.json");
+    let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for buckets in [0, 3, 1 << 31] {
+        let mut bad = plan.clone();
+        bad["buckets"] = buckets.into();
+        std::fs::write(&path, bad.to_string()).unwrap();
+        let refused = Build::create(dir.path(), target(), options()).unwrap_err();
+        assert!(matches!(refused, BuildError::Io { .. }), "{refused}");
+    }
+    std::fs::write(&path, plan.to_string()).unwrap();
+    Build::create(dir.path(), target(), options()).unwrap();
 }

@@ -325,3 +325,22 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
         check().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_file_that_rotted_since_it_was_built_is_not_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, built) = (url(dir.path()), dir.path().join("built"));
+    let manifest = build(&built, 500, Shape::Values);
+    let path = built.join(manifest.files[0].name());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let refused = Published::publish(&built, &url, |_| ()).await.unwrap_err();
+    assert!(
+        matches!(&refused, BuildError::NoGeneration { what, .. } if what.contains("damaged")),
+        "{refused}"
+    );
+    let none = Published::open(&url).await.unwrap_err();
+    assert!(matches!(none, BuildError::NoGeneration { .. }), "{none}");
+}

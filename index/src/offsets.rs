@@ -226,7 +226,9 @@ impl<'a> Offsets<'a> {
 fn low_bits(len: usize, end: u64) -> usize {
     match end.checked_div(len as u64) {
         Some(mean) if mean > 0 => (mean.ilog2() as usize).min(MAX_LOW_BITS),
-        _ => 0,
+        Some(_) => 0,
+        // No upper bits either, as nothing has them.
+        None => (u64::BITS - end.leading_zeros()).min(MAX_LOW_BITS as u32) as usize,
     }
 }
 
@@ -414,6 +416,12 @@ mod tests {
         ];
         assert_eq!(bytes, golden);
         assert_eq!(Offsets::build(&[], 0).unwrap(), [0; 8]);
+        for end in [1, 1 << 40, u64::MAX] {
+            let none = Offsets::build(&[], end).unwrap();
+            assert!(none.len() < 64, "{} bytes for nothing", none.len());
+            assert_eq!(Offsets::body(&none).len(), Offsets::body_len(0, end).0);
+            assert_eq!(Offsets::view(&none).unwrap().get(0), None);
+        }
         assert_eq!(Offsets::view(&[0; 8]).unwrap().get(0), None);
     }
 

@@ -24,8 +24,7 @@ impl PreferenceList {
     }
 
     /// Whether both lists have the same nodes, in any order.
-    #[must_use]
-    pub fn same_nodes(&self, other: &Self) -> bool {
+    pub(crate) fn same_nodes(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().all(|node| other.contains(node))
     }
 

@@ -86,6 +86,7 @@ impl Sweeper {
                 let command = Command::Swept {
                     node: me,
                     namespace: *id,
+                    epoch: table.epoch,
                 };
                 let deadline = Instant::now() + DEFAULT_DEADLINE;
                 self.shared.group.propose(command, deadline).await?;

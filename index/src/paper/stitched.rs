@@ -40,8 +40,7 @@ pub enum StitchError {
 
 /// One function of the partitions of a node, over borrowed parts.
 /// Keeps 32 bytes per partition, which is all that a lookup needs beside the seeds, and another 64
-/// for bumped keys, so that no header is read.
-/// 64 for the few keys that were bumped, so that no header is read.
+/// for the few keys that were bumped, so that no header is read.
 #[derive(Debug, Clone)]
 pub struct Stitched<'a> {
     /// The data of each part that most lookups need, contiguous.

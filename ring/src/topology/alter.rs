@@ -20,10 +20,7 @@ impl Topology {
     /// # Errors
     /// [`TopologyError::UnknownNamespace`].
     pub fn alteration(&self, name: &str, replicas: u8) -> Result<TransitionKind, TopologyError> {
-        let namespace = self.stored.namespaces.get(name);
-        let namespace = namespace.filter(|_| !is_dropped_name(name));
-        let unknown = || TopologyError::UnknownNamespace { name: name.into() };
-        let layer = namespace.ok_or_else(unknown)?.id.layer();
+        let layer = self.known_namespace(name)?.id.layer();
         Ok(TransitionKind::Alter { layer, replicas })
     }
 

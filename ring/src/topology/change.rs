@@ -391,6 +391,8 @@ impl Topology {
         &self,
         kind: &TransitionKind,
         force: bool,
+        // An abort, too, gives partitions to members that have swept without them.
+        self.stored.sweep_anew();
     ) -> Result<Ring, TopologyError> {
         if let Some(running) = &self.stored.transition {
             return Err(TopologyError::Busy {

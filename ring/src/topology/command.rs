@@ -95,6 +95,8 @@ pub enum Command {
         node: NodeId,
         /// The namespace.
         namespace: NamespaceId,
+        /// The topology that named the leads. Void if the leads have changed since.
+        epoch: Epoch,
     },
     /// Reserves a generation of a static namespace, or a merge into a linearizable one. Repeating it
     /// reserves another, unless it is applied [once](Self::Once).
@@ -212,8 +214,8 @@ pub enum Command {
         /// The step.
         step: RotationStep,
     },
-    /// A command that must be applied only once, however often the group's log has it: a repetition has
-    /// the outcome of the first.
+    /// A command that must be applied only once, however often the group's log has it: once it has been
+    /// applied, a repetition has the same outcome. A refused command may be applied later.
     Once {
         /// Drawn at random.
         request: u64,

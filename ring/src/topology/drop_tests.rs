@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use torc_record::NamespaceId;
 
-use super::replica_tests::{enrol, founded};
+use super::replica_tests::{begin, enrol, founded, report_all, run_to_end};
 use super::*;
 
 fn create(topology: &mut Topology, name: &str, mode: NamespaceMode, replicas: Option<u8>) {
@@ -23,8 +23,18 @@ fn drop_it(topology: &mut Topology, name: &str) -> Result<Outcome, TopologyError
 
 fn swept(topology: &mut Topology, nodes: &[u64], namespace: NamespaceId) {
     for node in nodes.iter().copied().map(NodeId) {
-        topology.apply(Command::Swept { node, namespace }).unwrap();
+        let epoch = topology.epoch();
+        swept_in(topology, node, namespace, epoch);
     }
+}
+
+fn swept_in(topology: &mut Topology, node: NodeId, namespace: NamespaceId, epoch: Epoch) {
+    let command = Command::Swept {
+        node,
+        namespace,
+        epoch,
+    };
+    topology.apply(command).unwrap();
 }
 
 fn with_urls() -> (Topology, NamespaceId) {
@@ -136,19 +146,31 @@ fn a_change_of_who_leads_makes_all_sweep_anew() {
 #[test]
 fn nothing_is_forgotten_while_partitions_move() {
     let (mut topology, id) = with_urls();
-    let node = enrol(&mut topology, 4);
+    let (node, at_ms) = (enrol(&mut topology, 4), 5);
     drop_it(&mut topology, "urls").unwrap();
-    let proposal = Proposal {
-        kind: TransitionKind::Join(node),
-        based_on: topology.epoch(),
-        parallel: 8,
-        planned: Sizes::default(),
-        at_ms: 5,
-        force: false,
-    };
-    topology.apply(Command::Begin(proposal)).unwrap();
+    begin(&mut topology, TransitionKind::Join(node), 8);
+    report_all(&mut topology, &[]);
     swept(&mut topology, &[1, 2, 3, node.0], id);
     assert!(topology.sweeps().contains_key(&id));
+    let during = topology.epoch();
+    let transition = topology.transition().unwrap().id;
+    let abort = Command::Abort { transition, at_ms };
+    topology.apply(abort).unwrap();
+    run_to_end(&mut topology, &[]);
+    assert_eq!(
+        topology.sweeps()[&id],
+        BTreeSet::new(),
+        "a member may lead partitions again that it has swept without"
+    );
+    for node in [NodeId(1), NodeId(2), NodeId(3), node] {
+        swept_in(&mut topology, node, id, during);
+    }
+    assert!(
+        topology.sweeps().contains_key(&id),
+        "reports of before the abort ended"
+    );
+    swept(&mut topology, &[1, 2, 3, node.0], id);
+    assert!(topology.sweeps().is_empty());
 }
 
 #[test]

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
 
+use super::stored::Stored;
 use super::{
     MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name,
 };
@@ -562,19 +563,25 @@ impl Topology {
 
     /// Records that a member has adopted a topology and acts on no older one.
     pub(super) fn told_of_switches(&mut self, node: NodeId, adopted: Epoch) -> Outcome {
-        for switch in self.stored.switches.values_mut() {
-            if switch.epoch <= adopted {
-                switch.waiting.remove(&node);
-            }
-        }
-        let done = |switch: &Switch| switch.waiting.is_empty();
-        self.stored.switches.retain(|_, switch| !done(switch));
+        self.stored.stop_waiting_for(node, adopted);
         Outcome::Done
     }
 
     pub(super) fn stop_waiting(&mut self, namespace: &str) -> Outcome {
         self.stored.switches.remove(namespace);
         Outcome::Done
+    }
+}
+
+impl Stored {
+    /// Switches up to this epoch no longer wait for a member.
+    pub(super) fn stop_waiting_for(&mut self, node: NodeId, upto: Epoch) {
+        self.switches.retain(|_, switch| {
+            if switch.epoch <= upto {
+                switch.waiting.remove(&node);
+            }
+            !switch.waiting.is_empty()
+        });
     }
 }
 

@@ -343,6 +343,7 @@ impl Topology {
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
+            swept_since: Epoch::default(),
             reordered: BTreeMap::new(),
             dead: BTreeSet::new(),
             transition: None,
@@ -388,7 +389,11 @@ impl Topology {
             Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
             Command::CreateNamespace(new) => self.create_namespace(new),
             Command::DropNamespace { name } => self.drop_namespace(&name),
-            Command::Swept { node, namespace } => Ok(self.swept(node, namespace)),
+            Command::Swept {
+                node,
+                namespace,
+                epoch,
+            } => Ok(self.swept(node, namespace, epoch)),
             Command::ReserveGeneration {
                 namespace,
                 merge,

@@ -84,8 +84,12 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Records that a member has deleted a dropped namespace in all partitions that it leads.
-    pub(super) fn swept(&mut self, node: NodeId, namespace: NamespaceId) -> Outcome {
+    /// Records that a member has deleted a dropped namespace in all partitions that it led in the
+    /// topology of `epoch`.
+    pub(super) fn swept(&mut self, node: NodeId, namespace: NamespaceId, epoch: Epoch) -> Outcome {
+        if epoch < self.stored.swept_since {
+            return Outcome::Done;
+        }
         if let Some(swept) = self.stored.sweeps.get_mut(&namespace) {
             swept.insert(node);
         }
@@ -187,8 +191,9 @@ impl Stored {
     }
 
     /// After a change of leads: all members must report again that they have deleted dropped
-    /// namespaces.
+    /// namespaces, by this topology or a later one.
     pub(super) fn sweep_anew(&mut self) {
+        self.swept_since = self.epoch;
         self.sweeps.values_mut().for_each(BTreeSet::clear);
     }
 }

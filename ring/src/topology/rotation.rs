@@ -54,15 +54,16 @@ impl Topology {
         self.stored.authorities.as_ref()
     }
 
-    /// Members that have not finished the present step of a rotation.
+    /// Members that have not finished the present step of a rotation, without those written off.
     #[must_use]
     pub fn rotation_waits_for(&self) -> Vec<NodeId> {
         let Some(authorities) = self.authorities() else {
             return Vec::new();
         };
         let members = self.stored.members.keys();
-        let late = members.filter(|node| !authorities.done.contains(node));
-        late.copied().collect()
+        let counts =
+            |node: &&NodeId| !authorities.done.contains(node) && !self.stored.dead.contains(node);
+        members.filter(counts).copied().collect()
     }
 
     pub(super) fn begin_rotation(

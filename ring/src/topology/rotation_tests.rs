@@ -138,3 +138,12 @@ fn a_rotation_is_stored_and_what_was_stored_before_there_were_any_is_read() {
     let before: Topology = serde_json::from_value(stored).unwrap();
     assert_eq!(before.authorities(), None);
 }
+
+#[test]
+fn a_written_off_member_is_not_waited_for() {
+    let mut topology = rotating();
+    done(&mut topology, &THREE[..2], 1, RotationStep::Trust);
+    topology.apply(replica_tests::write_off(THREE[2])).unwrap();
+    assert_eq!(topology.rotation_waits_for(), []);
+    rotate(&mut topology, 1, RotationStep::Issue).unwrap();
+}

@@ -52,6 +52,9 @@ pub(super) struct Stored {
     /// their part.
     #[serde(default)]
     pub(super) sweeps: BTreeMap<NamespaceId, BTreeSet<NodeId>>,
+    /// The epoch in which leads last changed: deletions by an earlier topology do not count.
+    #[serde(default)]
+    pub(super) swept_since: Epoch,
     /// Switches by the namespaces whose current generation changed, or that were dropped.
     pub(super) switches: BTreeMap<String, Switch>,
     pub(super) bearer_tokens: BTreeMap<BearerId, BearerToken>,
@@ -282,7 +285,6 @@ impl Stored {
     /// Makes the target of a finished transition the present state.
     pub(super) fn adopt_target(&mut self, transition: &Transition) {
         self.ring = transition.target.clone();
-        self.sweep_anew();
         if let Some(node) = transition.kind.admits() {
             self.set_state(node, MemberState::Active);
         }
@@ -299,6 +301,7 @@ impl Stored {
         if let TransitionKind::Alter { layer, replicas } = transition.kind {
             self.layers = self.layers.with(layer, replicas);
             for namespace in self.namespaces.values_mut() {
+            self.stop_waiting_for(node, self.epoch);
                 if namespace.id.layer() == layer {
                     namespace.replicas = replicas;
                 }

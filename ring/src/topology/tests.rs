@@ -557,3 +557,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn reported_sizes_never_overflow() {
+    let mut sum = Sizes::default();
+    for _ in 0..2 {
+        sum += Sizes {
+            records: u64::MAX,
+            bytes: u64::MAX,
+        };
+    }
+    assert_eq!((sum.records, sum.bytes), (u64::MAX, u64::MAX));
+}

@@ -28,8 +28,9 @@ pub struct Sizes {
 
 impl std::ops::AddAssign for Sizes {
     fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
+        // Nodes report these: a wrong figure must not stop the group.
+        self.records = self.records.saturating_add(other.records);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 

@@ -130,10 +130,11 @@ impl NamespaceIntervals {
         self.to_ms
     }
 
-    /// Accesses to all namespaces.
+    /// Accesses to all namespaces, at most 2^64 - 1.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.streams.values().map(Interval::total).sum()
+        let totals = self.streams.values().map(Interval::total);
+        totals.fold(0, u64::saturating_add)
     }
 
     /// The streams.
@@ -150,10 +151,12 @@ impl NamespaceIntervals {
     /// the lightest become shared.
     ///
     /// # Errors
-    /// [`CombineError`]; nothing was added.
+    /// [`CombineError::Shape`] or [`CombineError::Seed`]: nothing was added.
+    /// [`CombineError::Overflow`]: some streams may have been added; drop it.
     pub fn merge(&mut self, other: Self) -> Result<(), CombineError> {
-        if let (Some(mine), Some(theirs)) = (self.streams().next(), other.streams().next()) {
-            mine.counts.check_combines_with(&theirs.counts)?;
+        let all = || self.streams.values().chain(other.streams.values());
+        if let Some(first) = all().next() {
+            all().try_for_each(|stream| first.counts.check_combines_with(&stream.counts))?;
         }
         self.from_ms = self.from_ms.min(other.from_ms);
         self.to_ms = self.to_ms.max(other.to_ms);
@@ -376,6 +379,12 @@ mod tests {
         other.record(NamespaceId(1), &digest(1), || None);
         let before = mine.clone();
         assert!(mine.merge(other.snapshot(1)).is_err());
+        assert_eq!(mine, before);
+        // One that differs only in a later stream, as a peer might send.
+        let mut mixed = counted(&[(1, 1, 5)]);
+        other.record(NamespaceId(2), &digest(1), || None);
+        mixed.streams.extend(other.snapshot(1).streams);
+        assert!(mine.merge(mixed).is_err());
         assert_eq!(mine, before);
     }
 }

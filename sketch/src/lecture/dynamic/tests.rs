@@ -126,3 +126,19 @@ fn places_beyond_the_end_are_named_and_change_nothing() {
     assert!(empty.is_empty() && empty.bytes().is_empty());
     assert_eq!(empty.compare(&string), Ok(Ordering::Less));
 }
+
+#[test]
+fn strings_of_one_seed_make_no_chain() {
+    let modulus = Modulus::random(1);
+    let mut string = DynamicString::new(&modulus, 7);
+    let nodes = 3_000;
+    for i in 0..nodes {
+        let piece = [i as u8; tree::PIECE];
+        string
+            .append(DynamicString::of(&modulus, 7, &piece))
+            .unwrap();
+    }
+    let depth = string.treap.check(&string.root, &mut Vec::new());
+    let most = 5.0 * f64::from(nodes).ln();
+    assert!((depth as f64) < most, "{depth} levels");
+}

@@ -3,6 +3,8 @@
 //! Invariants: no node is empty or has more than [`PIECE`] bytes; after [`Treap::join`], two
 //! neighbours have more than that together; `all` is the fingerprint of the whole subtree.
 
+use std::cmp::Ordering;
+
 use torc_record::to_usize;
 
 use super::{Fingerprint, Modulus, SeedStream};
@@ -128,12 +130,21 @@ impl Treap {
         })
     }
 
-    /// The concatenation of both trees.
-    fn merge(&self, first: Link, second: Link) -> Link {
+    /// The concatenation of both trees. Nodes of strings with one seed have equal priorities: there,
+    /// chance decides by the lengths, as in a randomized search tree (Martínez and Roura 1998).
+    fn merge(&mut self, first: Link, second: Link) -> Link {
         match (first, second) {
             (tree, None) | (None, tree) => tree,
             (Some(mut first), Some(mut second)) => {
-                if first.priority >= second.priority {
+                let is_first = match first.priority.cmp(&second.priority) {
+                    Ordering::Greater => true,
+                    Ordering::Less => false,
+                    Ordering::Equal => {
+                        let (before, after) = (first.all.len(), second.all.len());
+                        self.seeds.below(before.saturating_add(after)) < before
+                    }
+                };
+                if is_first {
                     first.right = self.merge(first.right.take(), Some(second));
                     self.update(&mut first);
                     Some(first)
