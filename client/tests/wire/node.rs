@@ -302,7 +302,7 @@ impl Node {
         let stored = Stored {
             value: request.value.clone(),
             version,
-            expires_at_ms: request.ttl_ms,
+            expires_at_ms: request.ttl_ms.max(request.expires_at_ms),
         };
         records.insert(place, stored);
         let version = Some(version_to_wire(version));

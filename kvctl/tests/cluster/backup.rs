@@ -490,8 +490,10 @@ async fn a_large_partition_is_several_slices_and_a_slow_backup_is_not_silent() {
 
     // The node sends 8 MiB at a time, which takes longer than kvctl waits for a message.
     let slow = ["--timeout", "4s", "--rate", "1536KiB"];
-    let slow = json(&ok(&cluster.kvctl(&[&create[..], &slow].concat())));
-    assert_eq!(slow["records"], LARGE);
+    let slow = cluster.kvctl(&[&create[..], &slow].concat());
+    let told = String::from_utf8_lossy(&slow.stderr);
+    assert!(!told.contains("retrying"), "{told}");
+    assert_eq!(json(&ok(&slow))["records"], LARGE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
