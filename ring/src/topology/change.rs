@@ -369,6 +369,8 @@ impl Topology {
             self.current = target;
             self.stored.adopt_target(&transition);
         }
+        // An abort, too, gives partitions to members that have swept without them.
+        self.stored.sweep_anew();
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
         self.note_reordered(&before);
@@ -391,8 +393,6 @@ impl Topology {
         &self,
         kind: &TransitionKind,
         force: bool,
-        // An abort, too, gives partitions to members that have swept without them.
-        self.stored.sweep_anew();
     ) -> Result<Ring, TopologyError> {
         if let Some(running) = &self.stored.transition {
             return Err(TopologyError::Busy {

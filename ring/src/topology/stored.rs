@@ -292,6 +292,7 @@ impl Stored {
             self.members.remove(&node);
             self.boots.remove(&node);
             self.dead.remove(&node);
+            self.stop_waiting_for(node, self.epoch);
         }
         if let TransitionKind::Reweight { node, weight } = transition.kind
             && let Some(member) = self.members.get_mut(&node)
@@ -301,7 +302,6 @@ impl Stored {
         if let TransitionKind::Alter { layer, replicas } = transition.kind {
             self.layers = self.layers.with(layer, replicas);
             for namespace in self.namespaces.values_mut() {
-            self.stop_waiting_for(node, self.epoch);
                 if namespace.id.layer() == layer {
                     namespace.replicas = replicas;
                 }
