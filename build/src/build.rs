@@ -425,7 +425,8 @@ mod tests {
         build.push("one".into(), "1".into()).unwrap();
         build.checkpoint().unwrap();
         build.push("two".into(), "2".into()).unwrap();
-        build.journal.fill_disk();
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        build.journal.write_to(full.unwrap());
         let full = build.checkpoint().unwrap_err();
         assert!(matches!(full, BuildError::Io { .. }), "{full}");
         let pushed = build.push("three".into(), "3".into());

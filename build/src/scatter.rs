@@ -213,7 +213,7 @@ mod tests {
         let plan = options.plan_of(Target::offline([7; 32]), 1);
         let nothing = (0, Sums::default(), Vec::new());
         let mut scatter = Scatter::open(dir.path(), &plan, nothing, 64 << 20).unwrap();
-        let mut push = |scatter: &mut Scatter| {
+        let push = |scatter: &mut Scatter| {
             let row = ("key".into(), "value".into());
             scatter.push(&plan, row, None)
         };

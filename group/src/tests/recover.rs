@@ -5,7 +5,7 @@ use std::path::Path;
 
 use openraft::{CommittedLeaderId, Membership};
 use torc_ring::NodeId;
-use torc_ring::topology::Topology;
+use torc_ring::topology::{Command, Epoch, Topology};
 
 use super::cluster::Cluster;
 use super::fixture::founding;
@@ -57,7 +57,7 @@ Node 4 founds the topology group of cluster 09090909090909090909090909090909 aga
   voters before:    1, 2, 3, 4, 5
   kept:             4, 5
   written off:      1, 2, 3
-  epoch:            1 now, 1048583 afterwards
+  epoch:            1 now, 1048581 afterwards
   log of this node: ends with term 4, entry 57
 
 What may be lost:
@@ -127,6 +127,17 @@ async fn a_kept_node_follows_the_recovered_one_even_if_its_log_has_more() {
     cluster
         .all_have("the member that was enrolled", enrolled)
         .await;
+    // A change of every partition, which node 4 misses.
+    let (namespace, above) = ("default".to_owned(), Epoch(100));
+    let raise = Command::RaiseEpoch { namespace, above };
+    cluster.propose(5, raise).await;
+    let lowest = |t: &Topology| {
+        let configs = t.partitions_in_use().map(|it| t.config(it).unwrap().epoch);
+        configs.min().unwrap()
+    };
+    let raised = |t: &Topology| lowest(t) > Epoch(100);
+    cluster.all_have("the raised epochs", raised).await;
+    let lost = cluster.group(5).topology().unwrap().epoch();
     for number in [1, 2, 3, 6] {
         cluster.stop(number).await;
     }
@@ -140,6 +151,11 @@ async fn a_kept_node_follows_the_recovered_one_even_if_its_log_has_more() {
     assert_eq!(cluster.group(4).topology(), cluster.group(5).topology());
     let members = cluster.group(5).topology().unwrap().members().len();
     assert_eq!(members, 5, "what only the lost and node 5 knew is lost");
+    let lowest = lowest(&cluster.group(5).topology().unwrap());
+    assert!(
+        lowest > lost,
+        "replicas of node 5 are in {lost} and ignore {lowest}"
+    );
     cluster.enrol(5, 6).await;
     cluster.all_have("a change since", enrolled).await;
 }

@@ -254,24 +254,51 @@ impl Config {
     /// The replicas with which the partition can continue without these nodes; `None` if
     /// its quorums do not need them.
     ///
-    /// This is the whole reading set, if it still has a majority; else its surviving
-    /// members, possibly none. Then only data that the dead nodes alone held is lost,
-    /// because every later quorum consists of survivors.
+    /// A set is complete if every majority of it knows every acknowledged write: the old one is, and
+    /// the new one from when it first reads. If a complete set keeps its majority, this is that
+    /// whole set, and nothing is lost. Else it is survivors, possibly none:
+    ///
+    /// * of both sets, if both are complete and at most two members survive;
+    /// * else of the reading set, of which at most two survive.
+    ///
+    /// Every later quorum is then all of them. A newcomer that still copies is never among them:
+    /// its missing records would look collected. So a write that only dead nodes and such newcomers
+    /// acknowledged is lost.
     #[must_use]
     pub fn left_without(&self, dead: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
-        let indexes = dead.iter().filter_map(|node| self.index(*node));
-        let gone = indexes.fold(self.excluded, |set, index| set.union(Votes::one(index)));
+        let gone = self.gone(dead);
         let has_majority = |set: Votes| set.is_majority_of(set, gone);
         if has_majority(self.old) && (!self.writes_both() || has_majority(self.new)) {
             return None;
         }
-        let readers = self.readers();
-        let left = if has_majority(readers) {
-            readers
-        } else {
-            readers.without(gone)
-        };
+        let left = self.complete_sets().find(|set| has_majority(*set));
+        let left = left.unwrap_or_else(|| {
+            let all = self.complete_sets().fold(Votes::NONE, Votes::union);
+            let all = all.without(gone);
+            let readers = self.readers().without(gone);
+            if all.count() <= 2 { all } else { readers }
+        });
         Some(self.nodes(left).collect())
+    }
+
+    /// Whether no acknowledged write is lost without these nodes: a complete set keeps its majority.
+    #[must_use]
+    pub fn loses_nothing_without(&self, dead: &BTreeSet<NodeId>) -> bool {
+        let gone = self.gone(dead);
+        self.complete_sets()
+            .any(|set| set.is_majority_of(set, gone))
+    }
+
+    /// The sets of which every majority knows every acknowledged write.
+    fn complete_sets(&self) -> impl Iterator<Item = Votes> {
+        let has_read = self.stage == Stage::WriteBothReadNew || self.returning;
+        std::iter::once(self.old).chain(has_read.then_some(self.new))
+    }
+
+    /// The excluded members and these.
+    fn gone(&self, dead: &BTreeSet<NodeId>) -> Votes {
+        let indexes = dead.iter().filter_map(|node| self.index(*node));
+        indexes.fold(self.excluded, |set, index| set.union(Votes::one(index)))
     }
 
     /// Makes the partition stable on the nodes `to` at once, on
@@ -307,6 +334,21 @@ impl Config {
         let mut next = self.clone();
         next.epoch = epoch;
         next.merging = merging;
+        Ok(next)
+    }
+
+    /// The same replicas in the same stage, in an epoch above some that were lost. Those may have
+    /// written to two sets.
+    ///
+    /// # Errors
+    /// [`MoveError::EpochNotLater`].
+    pub fn recover(&self, epoch: Epoch) -> Result<Self, MoveError> {
+        self.check_later(epoch)?;
+        let mut next = self.enter(epoch, self.stage);
+        let (first, last) = (Epoch(self.epoch.0 + 1), Epoch(epoch.0 - 1));
+        if !self.writes_both() && first <= last {
+            next.settled.add_transitional(first, last);
+        }
         Ok(next)
     }
 

@@ -269,3 +269,55 @@ fn changes_that_no_stage_makes_safe_are_refused() {
         Err(MoveError::EpochNotLater { .. })
     ));
 }
+
+#[test]
+fn a_set_that_has_all_writes_and_keeps_its_majority_goes_on_whole() {
+    let [copying, read_old, read_new] = replacing(&[]);
+    let returning = read_new.abort(Epoch(5), HOLD).unwrap();
+    let left = |config: &Config, dead: &[NodeId]| {
+        let dead = dead.iter().copied().collect();
+        let nodes = config.left_without(&dead);
+        (nodes, config.loses_nothing_without(&dead))
+    };
+    let (old, new) = (Some(vec![A, B, C]), Some(vec![B, C, D]));
+    assert_eq!(left(&read_new, &[D, B]), (old.clone(), true));
+    assert_eq!(left(&returning, &[D, B]), (old.clone(), true));
+    assert_eq!(left(&read_old, &[D, B]), (old, true));
+    assert_eq!(left(&read_new, &[A, B]), (new.clone(), true));
+    assert_eq!(left(&returning, &[A, B]), (new, true), "it has read");
+    assert_eq!(
+        left(&read_old, &[A, B]),
+        (Some(vec![C]), false),
+        "what D has not copied would look collected"
+    );
+    assert_eq!(left(&copying, &[D, B]), (None, true));
+    for both in [&read_new, &returning] {
+        let survivors = Some(vec![A, D]);
+        assert_eq!(
+            left(both, &[B, C]),
+            (survivors, false),
+            "each may know more"
+        );
+    }
+    assert_eq!(left(&read_old, &[B, C]), (Some(vec![A]), false));
+    assert_eq!(left(&read_old, &[A, B, C]), (Some(vec![]), false));
+}
+
+#[test]
+fn versions_of_lost_epochs_prove_nothing() {
+    let recovered = Epoch(100);
+    for config in replacing(&[]) {
+        let next = config.recover(recovered).unwrap();
+        assert_eq!((next.epoch, next.stage), (recovered, config.stage));
+        assert_eq!(next.members, config.members);
+        assert_eq!(next.check(), Ok(()));
+        let all = votes(&next, &[A, B, C, D]);
+        for lost in [config.epoch.0 + 1, 99] {
+            assert!(!next.settled.contains(Epoch(lost)));
+        }
+        assert!(next.is_chosen(ballot(1), all, HOLD));
+        assert_eq!(next.settled.contains(config.epoch), !config.writes_both());
+    }
+    let next = stable().recover(Epoch(2)).unwrap();
+    assert_eq!(next, stable().renew(Epoch(2), false).unwrap(), "no gap");
+}

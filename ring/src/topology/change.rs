@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use torc_record::{Epoch, Layer};
 
-use super::stored::lacks_only;
+use super::stored::{is_in, lacks_only};
 use super::{
     MemberState, Move, Outcome, PartitionState, Proposal, Report, Sizes, Topology, TopologyError,
     Transition, TransitionKind,
@@ -265,7 +265,29 @@ impl Topology {
         self.mark(partition, at);
         let at = self.stored.layers.index(self.stored.partitions, partition);
         if let Some(config) = at.and_then(|at| self.stored.configs.get_mut(at)) {
-            *config = Arc::new(next);
+            let before = std::mem::replace(config, Arc::new(next));
+            self.note_uncopied(&before);
+        }
+    }
+
+    /// Replicas that serve a partition without having copied it lack its slices of generations.
+    fn note_uncopied(&mut self, before: &Config) {
+        let partition = before.partition;
+        let copied = !matches!(before.stage, Stage::Stable | Stage::Copying);
+        let Some(now) = self.config(partition).cloned() else {
+            return;
+        };
+        if copied || now.stage != Stage::Stable {
+            return;
+        }
+        let partitions = self.stored.partitions;
+        for generation in self.stored.generations.values_mut() {
+            if generation.has_keys_in(partitions, partition) {
+                let is_new = |node: &NodeId| {
+                    is_in(&now, now.old, *node) && !is_in(before, before.old, *node)
+                };
+                generation.ready.retain(|node| !is_new(node));
+            }
         }
     }
 

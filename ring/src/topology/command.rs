@@ -64,7 +64,7 @@ pub enum Command {
         /// The dead node.
         node: NodeId,
     },
-    /// A node is dead for good, even if this loses data: it is excluded from every partition,
+    /// A node is dead for good, even if this loses data: it leads no partition, no move waits for it,
     /// and partitions without a majority continue with their survivors. Repeating it is
     /// harmless.
     WriteOff {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use torc_record::{Epoch, NamespaceId};
 
-use super::replica_tests::{enrol, founded};
+use super::replica_tests::{begin, enrol, founded, proposal, run_to_end, write_off};
 use super::*;
 
 const NAME: &str = "pages";
@@ -71,7 +71,11 @@ fn ids_are_dense_over_the_arcs_and_impossible_shapes_are_refused() {
 }
 
 fn static_cluster() -> Topology {
-    let mut topology = founded(3, 3, 1);
+    static_cluster_of(3, 3)
+}
+
+fn static_cluster_of(replicas: u8, nodes: u8) -> Topology {
+    let mut topology = founded(replicas, nodes, 1);
     let new = NewNamespace {
         name: NAME.into(),
         mode: NamespaceMode::Static,
@@ -366,4 +370,52 @@ fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
         serde_json::from_slice::<Topology>(&bytes).unwrap(),
         topology
     );
+}
+
+#[test]
+fn a_member_that_takes_over_a_lost_partition_is_not_ready_until_it_says_so() {
+    let mut topology = static_cluster_of(1, 2);
+    let number = reserve(&mut topology);
+    let content = GenerationContent {
+        arcs: Arcs::of(topology.partitions(), topology.partitions().iter()),
+        ..content(&topology, 1)
+    };
+    let attach = Command::AttachGeneration { number, content };
+    topology.apply(attach).unwrap();
+    let (lost, left) = (NodeId(1), NodeId(2));
+    for node in [lost, left] {
+        let holds = Command::HoldsGeneration { node, number };
+        topology.apply(holds).unwrap();
+    }
+    topology.apply(write_off(lost)).unwrap();
+    let ready = |topology: &Topology| topology.generation(number).unwrap().ready.clone();
+    assert!(ready(&topology).contains(&left), "it has lost nothing");
+    begin(&mut topology, TransitionKind::Leave(lost), 100);
+    assert!(topology.transition().is_none(), "nothing is left to copy");
+    assert!(!ready(&topology).contains(&left));
+    let waiting = vec![left];
+    assert_eq!(
+        promote(&mut topology, number),
+        Err(TopologyError::NotReady { number, waiting })
+    );
+}
+
+#[test]
+fn a_switch_does_not_wait_for_a_member_that_was_removed() {
+    let mut topology = static_cluster();
+    let number = reserve(&mut topology);
+    attach(&mut topology, number).unwrap();
+    hold(&mut topology, number);
+    promote(&mut topology, number).unwrap();
+    let epoch = topology.epoch();
+    for node in [1, 2].map(NodeId) {
+        topology.apply(Command::Adopted { node, epoch }).unwrap();
+    }
+    let leave = Proposal {
+        force: true,
+        ..proposal(&topology, TransitionKind::Leave(NodeId(3)), 100)
+    };
+    topology.apply(Command::Begin(leave)).unwrap();
+    run_to_end(&mut topology, &[]);
+    assert!(topology.stored.switches.is_empty());
 }

@@ -280,26 +280,32 @@ impl Topology {
     /// Whether a set equals the ring's nodes for a partition, except nodes declared dead or
     /// excluded: a partition continues without the former and keeps the latter.
     fn gives(&self, placement: &Placements, config: &Config, set: Votes) -> bool {
-        let excluded = self.stored.transition.as_ref().map(|t| &t.dead);
-        let may_lack = |node: &NodeId| {
-            self.stored.dead.contains(node) || excluded.is_some_and(|it| it.contains(node))
-        };
-        lacks_only(placement.nodes(config.partition), config, set, may_lack)
+        let nodes = placement.nodes(config.partition);
+        lacks_only(nodes, config, set, |node| self.may_lack(*node))
     }
 
-    /// The ring's lead, if it counts; else the first node that does.
+    /// Whether a node was declared dead or excluded.
+    fn may_lack(&self, node: NodeId) -> bool {
+        let excluded = self.stored.transition.as_ref().map(|t| &t.dead);
+        self.stored.dead.contains(&node) || excluded.is_some_and(|it| it.contains(&node))
+    }
+
+    /// The ring's lead, if it counts and was not written off; else the first such node.
     fn lead(&self, config: &Config) -> NodeId {
         let readers = config.readers();
-        let counts = |node: &NodeId| {
-            let index = config.index(*node);
-            index.is_some_and(|i| readers.without(config.excluded).contains(i))
-        };
+        let counts = |node: &NodeId| is_in(config, readers.without(config.excluded), *node);
+        let lives = |node: &NodeId| counts(node) && !self.stored.dead.contains(node);
         let placed = self.placed(config, readers);
         let lead = placed.and_then(|placement| placement.lead(config.partition));
-        lead.filter(counts)
-            .or_else(|| self.in_order(config, readers).iter().copied().find(counts))
-            // A set has a majority that counts, so there is one; 0 is no node's id.
-            .unwrap_or(NodeId(0))
+        let another = || {
+            let nodes = self.in_order(config, readers);
+            let first = nodes.iter().find(|node| lives(node));
+            first
+                .or_else(|| nodes.iter().find(|node| counts(node)))
+                .copied()
+        };
+        // A set has a majority that counts, so there is one; 0 is no node's id.
+        lead.filter(lives).or_else(another).unwrap_or(NodeId(0))
     }
 }
 
@@ -337,13 +343,13 @@ impl Topology {
             namespaces: BTreeMap::from([("default".to_owned(), default)]),
             generations: BTreeMap::new(),
             sweeps: BTreeMap::new(),
+            swept_since: Epoch::default(),
             switches: BTreeMap::new(),
             bearer_tokens: BTreeMap::new(),
             authorities: None,
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
-            swept_since: Epoch::default(),
             reordered: BTreeMap::new(),
             dead: BTreeSet::new(),
             transition: None,

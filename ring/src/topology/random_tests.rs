@@ -229,8 +229,9 @@ fn check_stable(topology: &Topology) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that each partition continues with some of its surviving readers, and with no other node
-/// unless none survived. Nodes that were excluded before do not count.
+/// Checks that each partition continues with a set that has all writes, or else with all of its
+/// surviving readers, and with no new node unless none survived. Nodes that were excluded before do
+/// not count.
 fn check_write_off(
     (before, after): (&Topology, &Topology),
     node: NodeId,
@@ -245,8 +246,13 @@ fn check_write_off(
         let excluded: BTreeSet<_> = old.nodes(old.excluded).collect();
         let left = &(&readers(old) - &dead) - &excluded;
         if !left.is_empty() && old != new {
-            prop_assert!(readers(new).is_subset(&readers(old)), "{old:?} {new:?}");
-            prop_assert!(readers(new).is_superset(&left), "{old:?} {new:?}");
+            let acceptors: BTreeSet<_> = old.nodes(old.acceptors()).collect();
+            prop_assert!(readers(new).is_subset(&acceptors), "{old:?} {new:?}");
+            if old.loses_nothing_without(&dead) {
+                prop_assert!(new.loses_nothing_without(&dead), "{old:?} {new:?}");
+            } else {
+                prop_assert!(readers(new).is_superset(&left), "{old:?} {new:?}");
+            }
             prop_assert!(new.left_without(&dead).is_none(), "{new:?}");
         }
     }
@@ -272,6 +278,7 @@ fn check_recovery(
         let (Some(old), Some(new)) = (before.config(partition), after.config(partition)) else {
             continue;
         };
+        prop_assert!(new.epoch > before.epoch(), "{old:?} {new:?}");
         if old.left_without(&dead).is_some_and(|left| left.is_empty()) {
             none += 1;
         } else if old.left_without(before.written_off()).is_none() {

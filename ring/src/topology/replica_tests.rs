@@ -287,6 +287,73 @@ fn what_writing_nodes_off_loses_is_counted_per_number_of_replicas() {
 }
 
 #[test]
+fn a_written_off_node_leads_nothing() {
+    let mut topology = founded(3, 3, 1);
+    let gone = NodeId(2);
+    let leads = |topology: &Topology, node| {
+        let states = topology.routing().states;
+        states.iter().filter(|state| state.lead == node).count()
+    };
+    assert!(leads(&topology, gone) > 0);
+    let before = topology.epoch();
+    topology.apply(write_off(gone)).unwrap();
+    assert_eq!(leads(&topology, gone), 0, "all keep their majority");
+    let states = topology.routing().states;
+    let changed = states.iter().filter(|state| state.changed > before);
+    assert!(changed.count() > 0, "routers hear of it");
+    for node in [1, 3].map(NodeId) {
+        topology.apply(write_off(node)).unwrap();
+    }
+    let states = topology.routing().states;
+    let is_replica = |state: &PartitionState| state.nodes.contains(&state.lead);
+    assert!(states.iter().all(is_replica), "one must, although all died");
+}
+
+#[test]
+fn after_a_recovery_every_partition_is_above_the_lost_epochs() {
+    for steps in 0..5 {
+        let mut topology = founded(3, 4, 1);
+        let new = enrol(&mut topology, 5);
+        begin(&mut topology, TransitionKind::Join(new), 8);
+        for _ in 0..steps {
+            report_all(&mut topology, &[NodeId(1)]);
+        }
+        let before = topology.clone();
+        topology.recover(&BTreeSet::from([NodeId(1)]), 3).unwrap();
+        for partition in topology.partitions_in_use() {
+            let config = topology.config(partition).unwrap();
+            assert!(config.epoch > before.epoch(), "{config:?}");
+            assert_eq!(config.check(), Ok(()));
+        }
+        let json = serde_json::to_string(&topology).unwrap();
+        assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology);
+        run_to_end(&mut topology, &[NodeId(1)]);
+    }
+}
+
+#[test]
+fn survivors_of_both_sets_go_on_together_and_can_be_stored() {
+    let mut topology = founded(3, 5, 1);
+    let (old, new) = (NodeId(1), enrol(&mut topology, 6));
+    begin(&mut topology, TransitionKind::Replace { old, new }, 1_000);
+    report_all(&mut topology, &[]);
+    report_all(&mut topology, &[]);
+    let moving: Vec<_> = topology.moving().collect();
+    let stages = |stage| move |(_, config): &(Partition, Arc<Config>)| config.stage == stage;
+    let both = moving.iter().find(|it| stages(Stage::WriteBothReadNew)(it));
+    let (partition, config) = both.expect("one that reads the new set");
+    let stay = config.nodes(config.old.intersection(config.new));
+    for node in stay.collect::<Vec<_>>() {
+        topology.apply(write_off(node)).unwrap();
+    }
+    let read = topology.config(*partition).unwrap();
+    let readers: BTreeSet<_> = read.nodes(read.readers()).collect();
+    assert_eq!(readers, [old, new].into());
+    let json = serde_json::to_string(&topology).unwrap();
+    assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology);
+}
+
+#[test]
 fn a_partition_whose_replicas_were_all_written_off_goes_on_empty_where_it_moves_to() {
     let mut topology = founded(1, 2, 1);
     let old = NodeId(1);

@@ -140,12 +140,21 @@ impl Topology {
                 self.stored.living(nodes).is_empty()
             };
             let may_be = |it| self.gives(it, config, set) || nobody_is_left(it);
-            set.is_empty() || placements.any(may_be)
+            set.is_empty() || placements.any(may_be) || self.survives_of_both(config, set)
         };
         if placed(config.old) && placed(config.new) {
             return Ok(());
         }
         Err(MalformedTopology("replicas where the ring has none"))
+    }
+
+    /// Whether a set consists of the survivors of a partition's replicas before and after its move.
+    fn survives_of_both(&self, config: &Config, set: Votes) -> bool {
+        let placements = std::iter::once(&self.current).chain(&self.target);
+        let nodes = placements.flat_map(|placement| placement.nodes(config.partition));
+        let nodes: BTreeSet<NodeId> = nodes.copied().collect();
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        lacks_only(&nodes, config, set, |node| self.may_lack(*node))
     }
 }
 

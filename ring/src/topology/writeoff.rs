@@ -2,18 +2,20 @@
 //!
 //! A change excludes a dead, displaced node from its moves as long as a majority is left
 //! without it (`change.rs`). With several dead nodes, no majority may be left, and the running
-//! change may not displace all of them. So a node that is written off is excluded from every
-//! partition at once: a partition with its quorums continues as before; one without them
-//! continues with its surviving replicas; one without survivors continues empty, where the
-//! running change places it. If all nodes of the ring's placement are dead, a partition stays
-//! on its surviving replicas until the ring places it elsewhere.
+//! change may not displace all of them. So a write-off changes every partition that needs it, at
+//! once: one with its quorums keeps the node as a replica that does not answer, and gets another
+//! lead; one without them continues with the set that still has a majority, if it has all writes
+//! ([`Config::left_without`]), else with its survivors; one without survivors continues empty, where
+//! the running change places it. If all nodes of the ring's placement are dead, a partition stays on
+//! its surviving replicas until the ring places it elsewhere.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use torc_record::{Epoch, Layer};
 
 use super::{MemberState, Move, Outcome, Topology, TopologyError};
-use crate::replicas::{Config, Mutations, Stage};
+use crate::replicas::{Config, Milestones, Mutations, Stage};
 use crate::{NodeId, Partition};
 
 /// Epochs that a recovery skips: the lost majority may have committed some of them, and an
@@ -27,10 +29,10 @@ const ID_GAP: u32 = 1 << 16;
 pub struct Losses {
     /// Their number of replicas.
     pub replicas: u8,
-    /// Partitions that keep a majority: nothing is lost.
+    /// Partitions that keep a majority of complete replicas: nothing is lost.
     pub majority: u32,
-    /// Partitions with replicas left but no majority: writes that only dead nodes
-    /// acknowledged are lost.
+    /// Partitions with replicas left but no majority: writes that only dead nodes, and newcomers that
+    /// still copy, acknowledged are lost.
     pub minority: u32,
     /// Partitions without any replica left: all their keys are lost.
     pub none: u32,
@@ -59,11 +61,10 @@ impl Topology {
                 let Some(config) = self.config(partition) else {
                     continue;
                 };
-                let readers = config.readers().count() as usize;
                 match config.left_without(&dead) {
+                    _ if config.loses_nothing_without(&dead) => losses.majority += 1,
                     Some(left) if left.is_empty() => losses.none += 1,
-                    Some(left) if left.len() <= readers / 2 => losses.minority += 1,
-                    Some(_) | None => losses.majority += 1,
+                    Some(_) | None => losses.minority += 1,
                 }
             }
             losses
@@ -83,13 +84,28 @@ impl Topology {
             return Err(TopologyError::UnknownNode { node });
         }
         self.stored.epoch.0 += RECOVERY_GAP;
+        self.renew_all();
         // Ids assigned in the lost entries may be on disk.
         self.stored.next_namespace += ID_GAP;
         self.stored.next_generation += ID_GAP;
-        for node in dead {
-            self.count_out(*node, at_ms);
-        }
+        self.count_out(&(dead - &self.stored.dead), at_ms);
         Ok(())
+    }
+
+    /// Puts every partition in the present epoch, above the lost ones: a replica may have adopted one of
+    /// those, and ignores earlier ones.
+    fn renew_all(&mut self) {
+        let epoch = self.stored.epoch;
+        for config in &mut self.stored.configs {
+            if let Ok(next) = config.recover(epoch) {
+                *config = Arc::new(next);
+            }
+        }
+        self.stored.sweep_anew();
+        self.stored.reordered.clear();
+        for known in self.stored.known.values_mut() {
+            *known = Milestones::default();
+        }
     }
 
     pub(super) fn write_off(&mut self, node: NodeId, at_ms: u64) -> Result<Outcome, TopologyError> {
@@ -98,16 +114,30 @@ impl Topology {
         if state == MemberState::Joining {
             return Err(TopologyError::WrongState { node, state });
         }
-        self.count_out(node, at_ms);
+        self.count_out(&(&BTreeSet::from([node]) - &self.stored.dead), at_ms);
         Ok(Outcome::Done)
     }
 
-    fn count_out(&mut self, node: NodeId, at_ms: u64) {
-        let before = self.states();
-        if !self.stored.dead.insert(node) {
+    /// Writes off living nodes together: no partition continues on one of the others.
+    fn count_out(&mut self, nodes: &BTreeSet<NodeId>, at_ms: u64) {
+        if nodes.is_empty() {
             return;
         }
+        let before = self.states();
+        self.stored.dead.extend(nodes);
+        for node in nodes {
+            self.leave_out(*node);
+        }
         self.stored.sweep_anew();
+        self.note_reordered(&before);
+        // A partition that continues in this epoch moves on in a later one.
+        self.advance_epoch();
+        self.begin_due_moves();
+        self.finish_if_done(at_ms);
+    }
+
+    /// Changes the partitions that cannot continue as they are without a node.
+    fn leave_out(&mut self, node: NodeId) {
         if let Some(running) = &mut self.stored.transition
             && running.kind.removes() == Some(node)
         {
@@ -124,11 +154,6 @@ impl Topology {
                 }
             }
         }
-        self.note_reordered(&before);
-        // A partition that continues in this epoch moves on in a later one.
-        self.advance_epoch();
-        self.begin_due_moves();
-        self.finish_if_done(at_ms);
     }
 
     /// A partition's new configuration without a node that was just written off; `None` if it does
