@@ -28,7 +28,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
 
-use super::stored::Stored;
 use super::{
     MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name,
 };
@@ -570,18 +569,6 @@ impl Topology {
     pub(super) fn stop_waiting(&mut self, namespace: &str) -> Outcome {
         self.stored.switches.remove(namespace);
         Outcome::Done
-    }
-}
-
-impl Stored {
-    /// Switches up to this epoch no longer wait for a member.
-    pub(super) fn stop_waiting_for(&mut self, node: NodeId, upto: Epoch) {
-        self.switches.retain(|_, switch| {
-            if switch.epoch <= upto {
-                switch.waiting.remove(&node);
-            }
-            !switch.waiting.is_empty()
-        });
     }
 }
 

@@ -291,6 +291,16 @@ impl Stored {
         )
     }
 
+    /// Switches up to this epoch no longer wait for a member.
+    pub(super) fn stop_waiting_for(&mut self, node: NodeId, upto: Epoch) {
+        self.switches.retain(|_, switch| {
+            if switch.epoch <= upto {
+                switch.waiting.remove(&node);
+            }
+            !switch.waiting.is_empty()
+        });
+    }
+
     /// Makes the target of a finished transition the present state.
     pub(super) fn adopt_target(&mut self, transition: &Transition) {
         self.ring = transition.target.clone();
