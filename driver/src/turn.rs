@@ -610,28 +610,24 @@ mod tests {
         };
         let mut has_declined = false;
         let stored = until("all writes are stored", || {
-            // One at a time: the batches under way may exceed the limit by two records only.
-            let Some(record) = records.iter().find(|it| !is_stored(it)) else {
-                return true;
-            };
-            let tag = Tag::default();
-            let record = record.clone();
-            let envelope = Envelope {
-                partition: HERE,
-                epoch: Epoch(2),
-                message: Message::Store { tag, record },
-            };
-            let from = SOURCE;
-            let mut turn = registers.turn(HERE);
-            turn.step(HERE, Input::Fetched { from, envelope });
-            has_declined |= turn
-                .outbox
-                .0
-                .iter()
-                .flat_map(|(_, parcels)| parcels)
-                .any(|parcel| matches!(parcel.envelope.message, Message::Abstain { .. }));
-            turn.end();
-            false
+            let missing: Vec<_> = records.iter().filter(|it| !is_stored(it)).collect();
+            for record in &missing {
+                let tag = Tag::default();
+                let record = Record::clone(record);
+                let envelope = Envelope {
+                    partition: HERE,
+                    epoch: Epoch(2),
+                    message: Message::Store { tag, record },
+                };
+                let from = SOURCE;
+                let mut turn = registers.turn(HERE);
+                turn.step(HERE, Input::Fetched { from, envelope });
+                let mut sent = turn.outbox.0.iter().flat_map(|(_, parcels)| parcels);
+                has_declined |=
+                    sent.any(|it| matches!(it.envelope.message, Message::Abstain { .. }));
+                turn.end();
+            }
+            missing.is_empty()
         });
         rig.during(stored).await;
         assert!(has_declined, "the memtable was never full");
