@@ -129,6 +129,11 @@ impl Storage for Disk<'_> {
         self.store.kept_sum(self.partition)
     }
 
+    fn is_foreign(&self, at: &Locator) -> bool {
+        let key = self.keys.load().digest_key;
+        key.is_some_and(|key| Digest::of(&key, at.namespace, at.key.as_bytes()) != at.digest)
+    }
+
     fn is_partial(&self) -> bool {
         self.met_damage.get() || self.store.damage(self.partition).is_some()
     }

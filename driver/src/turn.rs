@@ -249,16 +249,23 @@ impl<'a> Turn<'a> {
             Message::GcSum { .. } => self.on_sum(from, &envelope),
             Message::Page { .. } | Message::SamePage { .. }
                 if self.registers.listings.take(from, &envelope) => {}
-            Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
-                self.decline(from, tag, &envelope);
-            }
-            // A promise needs disk space too.
-            Message::Prepare { tag, .. } if self.is_full => self.decline(from, tag, &envelope),
             Message::Store { ref record, .. } => {
                 self.shard.coordinator.observe(now, record.ballot.time);
                 self.step(envelope.partition, Input::Message { from, envelope });
             }
             _ => self.step(envelope.partition, Input::Message { from, envelope }),
+        }
+    }
+
+    /// The tag of a request for which there is no room.
+    const fn lacks_room_for(&self, message: &Message) -> Option<Tag> {
+        match message {
+            Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
+                Some(*tag)
+            }
+            // A promise needs disk space too.
+            Message::Prepare { tag, .. } if self.is_full => Some(*tag),
+            _ => None,
         }
     }
 
@@ -300,6 +307,12 @@ impl<'a> Turn<'a> {
     pub(super) fn step(&mut self, partition: Partition, input: Input) {
         if !self.has_room && comes_again(&input) {
             return;
+        }
+        // There may have been room when a message came whose keys had to be fetched.
+        if let Input::Message { from, envelope } | Input::Fetched { from, envelope } = &input
+            && let Some(tag) = self.lacks_room_for(&envelope.message)
+        {
+            return self.decline(*from, tag, envelope);
         }
         let registers = self.registers;
         if let Input::Topology(config) = &input {
@@ -575,6 +588,52 @@ mod tests {
         let turn = registers.turn(HERE);
         let life = turn.known_slot(HERE).map(|slot| slot.life);
         assert_eq!(life, Some(0), "a lost batch would have restarted the copy");
+    }
+
+    #[tokio::test]
+    async fn a_replica_without_room_for_fetched_writes_declines_them_and_does_not_start_over() {
+        let mut rig = Rig::start(|options| {
+            options.memtable_limit_bytes = 1 << 20;
+            options.flush_bytes_per_s = 1 << 20;
+        });
+        let founded = Config::founded(HERE, Epoch(2), &[ME]);
+        rig.adopt(&Arc::new(founded)).await;
+        // Twice the limit of the memtable.
+        let records: Vec<_> = (0..32).map(|at| record(at, vec![at; 64 << 10])).collect();
+        let registers = Arc::clone(&rig.registers);
+        let is_stored = |record: &&Record| {
+            let Record { digest, key, .. } = record;
+            let found = registers
+                .store
+                .get(NamespaceId::DEFAULT, digest, key.as_bytes());
+            found.unwrap().is_some()
+        };
+        let mut has_declined = false;
+        let stored = until("all writes are stored", || {
+            let missing: Vec<_> = records.iter().filter(|it| !is_stored(it)).collect();
+            for record in &missing {
+                let tag = Tag::default();
+                let record = Record::clone(record);
+                let envelope = Envelope {
+                    partition: HERE,
+                    epoch: Epoch(2),
+                    message: Message::Store { tag, record },
+                };
+                let from = SOURCE;
+                let mut turn = registers.turn(HERE);
+                turn.step(HERE, Input::Fetched { from, envelope });
+                let mut sent = turn.outbox.0.iter().flat_map(|(_, parcels)| parcels);
+                has_declined |=
+                    sent.any(|it| matches!(it.envelope.message, Message::Abstain { .. }));
+                turn.end();
+            }
+            missing.is_empty()
+        });
+        rig.during(stored).await;
+        let turn = registers.turn(HERE);
+        let life = turn.known_slot(HERE).map(|slot| slot.life);
+        assert_eq!(life, Some(0), "a batch was lost");
+        assert!(has_declined, "the memtable was never full");
     }
 
     #[tokio::test]

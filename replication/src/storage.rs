@@ -115,6 +115,13 @@ pub trait Storage {
         None
     }
 
+    /// Whether this key has another digest than it is stored under. Such a record belongs to no key:
+    /// nobody reconciles it, so a replica must not wait until all hold it. Only the edge can tell.
+    fn is_foreign(&self, at: &Locator) -> bool {
+        let _ = at;
+        false
+    }
+
     /// Whether a scan, now or earlier, met an unreadable place with an unknown key. Such a copy
     /// must not be mistaken for a complete one.
     fn is_partial(&self) -> bool {

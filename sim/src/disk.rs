@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use torc_record::{Ballot, Digest, HybridTime, NamespaceId, Record};
 use torc_replication::{
-    Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected,
+    Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Mutation, Mutations, Scanned, Seq,
+    Storage, is_collected,
 };
 
 /// A write on its way to the disk.
@@ -18,11 +19,16 @@ pub(crate) enum Write {
 /// Slices end at most this many log positions before the end of the log.
 pub(crate) const MAX_BACK: u64 = 24;
 
+/// The key of records that are stored under the digest of another key.
+pub(crate) const FOREIGN: &[u8] = b"foreign";
+
 /// A version that was replaced or collected: slices that end in between still have it.
 #[derive(Debug, Clone)]
 struct Former {
     since: LogPosition,
     until: LogPosition,
+    /// It was collected, and no compaction has dropped it yet.
+    lingers: bool,
     record: Record,
 }
 
@@ -79,6 +85,13 @@ impl Disk {
         }
     }
 
+    /// Loses the batches on their way; returns whether there were any.
+    pub(crate) fn lose_batches(&mut self) -> bool {
+        let all = self.queue.len();
+        self.queue.retain(|write| matches!(write, Write::Clock(_)));
+        self.queue.len() < all
+    }
+
     pub(crate) fn on_its_way(&self) -> usize {
         self.queue.len()
     }
@@ -118,7 +131,7 @@ impl Disk {
         match self.find(name(&entry)) {
             Ok(index) => {
                 let (since, former) = std::mem::replace(&mut self.entries[index], (at, entry));
-                self.keep_former(since, former);
+                self.keep_former(since, former, false);
             }
             Err(index) => self.entries.insert(index, (at, entry)),
         }
@@ -127,17 +140,20 @@ impl Disk {
     fn purge(&mut self, collected: Ballot) {
         let is_dropped = |(_, entry): &mut (_, Entry)| matches!(entry, Entry::Found(r) if is_collected(r.ballot, &r.state, collected));
         let dropped: Vec<_> = self.entries.extract_if(.., is_dropped).collect();
+        // A compaction drops them sooner or later: here half of them at once.
+        let lingers = self.log.is_multiple_of(2);
         for (since, entry) in dropped {
-            self.keep_former(since, entry);
+            self.keep_former(since, entry, lingers);
         }
     }
 
-    fn keep_former(&mut self, since: LogPosition, entry: Entry) {
+    fn keep_former(&mut self, since: LogPosition, entry: Entry, lingers: bool) {
         let until = LogPosition(self.log);
         if let Entry::Found(record) = entry {
             self.former.push(Former {
                 since,
                 until,
+                lingers,
                 record,
             });
         }
@@ -145,7 +161,11 @@ impl Disk {
 
     /// The content of slices that end at an earlier log position, but after every record that a
     /// collection drops or has begun to drop; `None` if part of it is unreadable.
-    pub(crate) fn slices(&self, back: u64) -> Option<(Vec<Record>, LogPosition)> {
+    pub(crate) fn slices(
+        &self,
+        back: u64,
+        mutations: Mutations,
+    ) -> Option<(Vec<Record>, LogPosition)> {
         let mut through = LogPosition(self.log.saturating_sub(back.min(MAX_BACK)));
         let former = self.former.iter().map(|it| (it.since, &it.record));
         let current = self
@@ -156,7 +176,9 @@ impl Disk {
                 Entry::Unreadable(_) => None,
             });
         for (since, record) in former.chain(current) {
-            if is_collected(record.ballot, &record.state, self.meta.collecting) {
+            if is_collected(record.ballot, &record.state, self.meta.collecting)
+                && !mutations.has(Mutation::SlicesLackTombstones)
+            {
                 through = through.max(since);
             }
         }
@@ -198,28 +220,28 @@ impl Disk {
 
     /// Flips a bit of this record.
     pub(crate) fn corrupt(&mut self, index: usize) {
+        // A foreign record is never repaired.
         if let Some((_, entry)) = self.entries.get_mut(index)
             && let Entry::Found(record) = entry
+            && record.key.as_bytes() != FOREIGN
         {
             *entry = Entry::Unreadable(Locator::of(record));
         }
     }
 
-    /// The records that would remain after a collection up to `collected`.
+    /// The records of clients' keys that would remain after a collection up to `collected`.
     pub(crate) fn records(&self, collected: Ballot) -> impl Iterator<Item = &Record> {
         let found = self.entries.iter().filter_map(|(_, entry)| match entry {
-            Entry::Found(record) => Some(record),
-            Entry::Unreadable(_) => None,
+            Entry::Found(record) if record.key.as_bytes() != FOREIGN => Some(record),
+            Entry::Found(_) | Entry::Unreadable(_) => None,
         });
         found.filter(move |record| !is_collected(record.ballot, &record.state, collected))
     }
 
-    fn page(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
-        let later = |(_, entry): &&(_, Entry)| after.is_none_or(|after| entry.id() > after);
-        let all = self.entries.iter().skip_while(|entry| !later(entry));
-        let all = all.filter(|(at, _)| since == LogPosition(0) || *at > since);
+    /// The page that begins with these entries, in ring order.
+    fn page<'a>(&self, all: impl Iterator<Item = &'a Entry>, limit: usize) -> Scanned {
         let mut entries: Vec<Entry> = Vec::new();
-        for (_, entry) in all {
+        for entry in all {
             let more = entries.last().is_some_and(|last| last.id() == entry.id());
             if entries.len() >= limit && (self.splits_digests || !more) {
                 break;
@@ -227,6 +249,17 @@ impl Disk {
             entries.push(entry.clone());
         }
         Scanned::of(entries, limit)
+    }
+
+    /// Collected records whose keys have no record since.
+    fn lingering(&self) -> impl Iterator<Item = (LogPosition, Entry)> + '_ {
+        let last = self.former.iter().filter(|former| {
+            let name = name_of(&former.record);
+            let later = |it: &&Former| name_of(&it.record) == name && it.until > former.until;
+            former.lingers && !self.former.iter().any(|it| later(&it))
+        });
+        let gone = last.filter(|former| self.find(name_of(&former.record)).is_err());
+        gone.map(|former| (former.since, Entry::Found(former.record.clone())))
     }
 }
 
@@ -246,11 +279,25 @@ impl Storage for Disk {
     }
 
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
-        self.page(LogPosition(0), after, limit)
+        let all = self.entries.iter().map(|(_, entry)| entry);
+        self.page(all.skip_while(|entry| after >= Some(entry.id())), limit)
     }
 
     fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
-        self.page(since, after, limit)
+        if since == LogPosition(0) {
+            return self.scan(after, limit);
+        }
+        let held = self.entries.iter().cloned().chain(self.lingering());
+        let mut later: Vec<_> = held
+            .filter(|(at, entry)| *at > since && after < Some(entry.id()))
+            .map(|(_, entry)| entry)
+            .collect();
+        later.sort_by(|a, b| name(a).cmp(&name(b)));
+        self.page(later.iter(), limit)
+    }
+
+    fn is_foreign(&self, at: &Locator) -> bool {
+        at.key.as_bytes() == FOREIGN
     }
 }
 
@@ -280,5 +327,9 @@ impl Storage for Torn<'_> {
 
     fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
         self.turn().tail(since, after, limit)
+    }
+
+    fn is_foreign(&self, at: &Locator) -> bool {
+        self.now.is_foreign(at)
     }
 }

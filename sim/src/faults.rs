@@ -8,6 +8,7 @@ use torc_replication::{
 };
 use torc_ring::topology::Stage;
 
+use crate::disk::FOREIGN;
 use crate::group::Staff;
 use crate::node::PARTITION;
 use crate::workload::{is_eventual, reconcile_rules};
@@ -259,6 +260,10 @@ impl World {
 
     /// Runs one reconciliation per key and node at a time.
     pub(crate) fn reconcile(&mut self, node: usize, at: Locator, rewrite: bool) {
+        if at.key.as_bytes() == FOREIGN {
+            // As in the driver: the record must not be spread.
+            return;
+        }
         let op = self.next_reconcile_id();
         let (deadline_ms, rules) = (self.us / 1_000 + 60, reconcile_rules(&at));
         self.coordinate(node, |process, now, out| {
@@ -300,7 +305,7 @@ impl World {
     /// A record of a key with another key's digest arrives from a peer, or is requested.
     fn plant_foreign(&mut self, node: usize) {
         let key = self.rng.below(self.workload.keys.len() as u64) as usize;
-        let Ok(name) = Key::new(&b"foreign"[..]) else {
+        let Ok(name) = Key::new(FOREIGN) else {
             return;
         };
         let at = Locator {

@@ -1,8 +1,10 @@
 //! One simulated node: the real state machines over a simulated disk and clock.
 
+use std::sync::Arc;
+
 use torc_record::{HybridTime, NodeSlot};
 use torc_replication::{
-    Collector, Coordinator, CoordinatorOptions, Envelope, EventualOptions, Hints, Locator,
+    Collector, Config, Coordinator, CoordinatorOptions, Envelope, EventualOptions, Hints, Locator,
     Milestone, Mutation, Mutations, Now, OpId, Replica, ReplicaOptions, Seq,
 };
 use torc_ring::{NodeId, Partition};
@@ -19,6 +21,8 @@ pub(crate) const START_MS: u64 = 1_700_000_000_000;
 pub(crate) struct Process {
     pub(crate) replica: Replica,
     pub(crate) coordinator: Coordinator,
+    /// The newest configuration that the node was told.
+    pub(crate) configured: Option<Arc<Config>>,
     pub(crate) collector: Option<Collector>,
     /// When the last collection began, microseconds.
     pub(crate) collecting_since_us: u64,
@@ -90,12 +94,6 @@ impl Node {
 
     /// Starts from the state of the disk.
     pub(crate) fn start(&mut self, promises: usize, copies_slices: bool, mutations: Mutations) {
-        let options = ReplicaOptions {
-            promises,
-            copies_slices,
-            page_records: 2,
-            ..ReplicaOptions::default()
-        };
         let coordinating = CoordinatorOptions {
             round_ms: 8,
             hedge_ms: 2,
@@ -113,8 +111,9 @@ impl Node {
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {
-            replica: Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations),
+            replica: self.replica(promises, copies_slices, mutations),
             coordinator: Coordinator::new(self.slot, ceiling, coordinating, mutations),
+            configured: None,
             collector: None,
             collecting_since_us: 0,
             durable: Seq(0),
@@ -124,5 +123,33 @@ impl Node {
             reconciling: Vec::new(),
             wake_us: u64::MAX,
         });
+    }
+
+    /// Restarts the replica from the state of the disk, under its running coordinator. Returns the
+    /// configuration to begin with.
+    pub(crate) fn restart_replica(
+        &mut self,
+        promises: usize,
+        copies_slices: bool,
+        mutations: Mutations,
+    ) -> Option<Arc<Config>> {
+        let replica = self.replica(promises, copies_slices, mutations);
+        let process = self.process.as_mut()?;
+        process.replica = replica;
+        process.collector = None;
+        process.durable = Seq(0);
+        process.sends.clear();
+        process.reports.clear();
+        process.configured.clone()
+    }
+
+    fn replica(&self, promises: usize, copies_slices: bool, mutations: Mutations) -> Replica {
+        let options = ReplicaOptions {
+            promises,
+            copies_slices,
+            page_records: 2,
+            ..ReplicaOptions::default()
+        };
+        Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations)
     }
 }

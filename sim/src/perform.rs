@@ -93,6 +93,9 @@ impl World {
         let disk = &self.nodes[node].disk;
         let readout = match late {
             Late::Fetched(from, envelope) => {
+                if self.declines(node, from, &envelope) {
+                    return;
+                }
                 return self.replica_step(node, Input::Fetched { from, envelope });
             }
             Late::Done(readout) => readout,
@@ -124,7 +127,7 @@ impl World {
                 boot: self.nodes[node].boot,
                 from,
                 epoch,
-                slices: disk.slices(back),
+                slices: disk.slices(back, self.mutations),
             };
             self.schedule(after, event);
         }

@@ -50,6 +50,8 @@ pub struct Faults {
     pub corrupt: u32,
     /// Disks full for a while.
     pub full: u32,
+    /// Batches of a replica that its disk does not store.
+    pub lost: u32,
     /// Moves begun.
     pub moves: u32,
     /// Stages that are left as soon as possible.
@@ -160,6 +162,8 @@ pub enum Profile {
     EventualLearns,
     /// Expiring keys of `eventual` namespaces, on nodes whose clocks differ and go back.
     EventualExpiry,
+    /// The same with crashes, lost batches and slow disks.
+    EventualCrashes,
     /// Sets of one replica whose slices are copied before all nodes know that it moves.
     StaleSlices,
     /// Epochs that become durable slowly, and that nodes hear of late.
@@ -170,11 +174,15 @@ pub enum Profile {
     Cold,
     /// Merges into keys that are written, deleted, collected and moved.
     Merges,
+    /// Batches that disks do not store, under running coordinators.
+    LostBatches,
+    /// Records with digests of other keys in sets that grow and shrink.
+    Foreign,
 }
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -200,11 +208,14 @@ impl Profile {
         Self::Learns,
         Self::EventualLearns,
         Self::EventualExpiry,
+        Self::EventualCrashes,
         Self::StaleSlices,
         Self::Adoptions,
         Self::SlowReads,
         Self::Cold,
         Self::Merges,
+        Self::LostBatches,
+        Self::Foreign,
     ];
 
     /// Its name on the command line.
@@ -236,11 +247,14 @@ impl Profile {
             Self::Learns => "learns",
             Self::EventualLearns => "eventual-learns",
             Self::EventualExpiry => "eventual-expiry",
+            Self::EventualCrashes => "eventual-crashes",
             Self::StaleSlices => "stale-slices",
             Self::Adoptions => "adoptions",
             Self::SlowReads => "slow-reads",
             Self::Cold => "cold",
             Self::Merges => "merges",
+            Self::LostBatches => "lost-batches",
+            Self::Foreign => "foreign",
         }
     }
 
@@ -276,6 +290,7 @@ impl Profile {
             far: 0,
             corrupt: 0,
             full: 0,
+            lost: 0,
             moves: 0,
             haste: 1_000,
             abort: 0,
@@ -560,6 +575,34 @@ impl Profile {
                 deaf_us: if rng.chance(500) { 20_000 } else { 500 },
                 ..one_key
             },
+            Self::LostBatches => Faults {
+                lost: 60,
+                affinity: 800,
+                conditional: 500,
+                drop: 60,
+                late: 60,
+                crash: 15,
+                sync_us: 6_000,
+                delete: 150,
+                collect: 100,
+                get: 250,
+                eventual: if rng.chance(300) { 1_000 } else { 0 },
+                moves: if rng.chance(300) { 300 } else { 0 },
+                ..one_key
+            },
+            Self::Foreign => Faults {
+                replicas: [1, 2, 3, 3, 3, 4][rng.below(6) as usize],
+                keys: 2,
+                foreign: 150,
+                moves: 700,
+                resize: 700,
+                collect: 200,
+                delete: 200,
+                expiry: 100,
+                eventual: [0, 0, 1_000][rng.below(3) as usize],
+                slices: rng.chance(300),
+                ..one_key
+            },
             Self::Cold => Faults {
                 far: 400,
                 full: 40,
@@ -672,6 +715,21 @@ impl Profile {
                 keys: 1,
                 ..eventual
             },
+            Self::EventualCrashes => Faults {
+                expiry: 900,
+                skew_ms: 100,
+                get: 700,
+                delete: 50,
+                collect: if rng.chance(300) { 60 } else { 0 },
+                compare: 0,
+                drop: 150,
+                crash: 150,
+                down_ms: 2,
+                lost: if rng.chance(500) { 40 } else { 0 },
+                sync_us: 25_000,
+                keys: 1,
+                ..eventual
+            },
             Self::Eventual => eventual,
             Self::EventualMoves => Faults {
                 moves: 500,
@@ -703,6 +761,7 @@ fn mixed(base: Faults, rng: &mut Rng) -> Faults {
     let keys = if twins { 2 } else { 1 } + other.below(3) as u8;
     let eventual = [0, 0, 0, 0, 0, 300, 700, 1_000][other.below(8) as usize];
     let far = [0, 0, 0, 50, 400][other.below(5) as usize];
+    let lost = [0, 0, 0, 10, 40][other.below(5) as usize];
     let mut some = |most: u64| {
         let present = rng.chance(500);
         let drawn = rng.below(most + 1) as u32;
@@ -743,6 +802,7 @@ fn mixed(base: Faults, rng: &mut Rng) -> Faults {
         twins,
         keys,
         far,
+        lost,
         eventual,
         affinity: some(1000),
         outside: some(300),

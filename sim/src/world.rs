@@ -314,21 +314,7 @@ impl World {
                 }
             }
             M::Page { .. } | M::SamePage { .. } if self.scan_answer(node, from, &envelope) => {}
-            M::Accept { tag, .. } | M::Store { tag, .. } | M::Prepare { tag, .. }
-                if self.nodes[node].is_full(self.us) =>
-            {
-                let (tag, is_full) = (*tag, true);
-                let message = M::Abstain { tag, is_full };
-                self.transmit(
-                    to,
-                    from,
-                    Envelope {
-                        message,
-                        ..envelope
-                    },
-                );
-            }
-            M::Repair { .. } if self.nodes[node].is_full(self.us) => {}
+            _ if self.declines(node, from, &envelope) => {}
             _ => {
                 if let M::Store { record, .. } = &envelope.message {
                     let seen = record.ballot.time;
@@ -341,9 +327,35 @@ impl World {
         }
     }
 
+    /// Whether a full disk keeps a replica from taking a message; it abstains from a request.
+    pub(crate) fn declines(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
+        use torc_replication::Message as M;
+        if !self.nodes[node].is_full(self.us) {
+            return false;
+        }
+        let (M::Accept { tag, .. } | M::Store { tag, .. } | M::Prepare { tag, .. }) =
+            envelope.message
+        else {
+            return matches!(envelope.message, M::Repair { .. });
+        };
+        let is_full = true;
+        let reply = Envelope {
+            message: M::Abstain { tag, is_full },
+            ..*envelope
+        };
+        self.transmit(self.nodes[node].id, from, reply);
+        true
+    }
+
     fn topology(&mut self, node: usize, config: &Arc<Config>) {
         if self.nodes[node].no_group_until_us > self.us {
             return;
+        }
+        if let Some(process) = &mut self.nodes[node].process {
+            let known = process.configured.as_ref().map(|known| known.epoch);
+            if known.is_none_or(|known| known < config.epoch) {
+                process.configured = Some(config.clone());
+            }
         }
         self.replica_step(node, Input::Topology(config.clone()));
         self.coordinate(node, |process, now, out| {
@@ -355,12 +367,33 @@ impl World {
         if !self.is_live(node, boot) {
             return;
         }
+        // Without the first condition, other profiles would draw different numbers than before.
+        let is_lost = self.faults.lost > 0 && !self.healing && self.rng.chance(self.faults.lost);
+        if is_lost && self.nodes[node].disk.lose_batches() {
+            return self.restart_replica(node);
+        }
         match self.nodes[node].disk.sync_one() {
             Some(Write::Batch(seq, _)) => self.batch_durable(node, seq),
             Some(Write::Clock(ceiling)) => self.coordinate(node, |process, now, out| {
                 process.coordinator.reserved(now, ceiling, out);
             }),
             None => {}
+        }
+    }
+
+    /// A replica's batch could not be stored, so none of the later ones was: the replica starts over,
+    /// as in the driver (`Turn::landed`).
+    fn restart_replica(&mut self, node: usize) {
+        self.counts.add("batch lost");
+        self.trace
+            .note(self.us, || format!("node {} loses a batch", node + 1));
+        let config = self.nodes[node].restart_replica(
+            usize::from(self.faults.promises),
+            self.faults.slices,
+            self.mutations,
+        );
+        if let Some(config) = config {
+            self.replica_step(node, Input::Topology(config));
         }
     }
 

@@ -285,7 +285,11 @@ impl Coordinator {
     ) -> Self {
         Self {
             slot,
-            clock: ReservedClock::resume(ceiling),
+            clock: ReservedClock::resume(if mutations.has(Mutation::ClockForgotten) {
+                HybridTime::default()
+            } else {
+                ceiling
+            }),
             options,
             mutations,
             configs: NumberTable::default(),

@@ -39,7 +39,9 @@ impl Coordinator {
             return Some(plan(op, state, true));
         }
         let warm = warm?;
-        if warm.next.epoch != config.epoch {
+        // A collection below `next` may have dropped the value, whatever this node's clock says.
+        let time = op.time.max(warm.next.time);
+        if warm.next.epoch != config.epoch || has_expired(warm.expires_at_ms, time) {
             return None;
         }
         let state = warm.holds_value.then(|| State::Value {
@@ -48,7 +50,7 @@ impl Coordinator {
         });
         let current = Current {
             version: warm.version,
-            expired: has_expired(warm.expires_at_ms, op.time),
+            expired: false,
             state,
             merging: config.merging,
         };

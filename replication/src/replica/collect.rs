@@ -97,15 +97,28 @@ impl Replica {
             );
         }
         self.expiries.look(self.last_seq);
+        if self.mutations.has(Mutation::SumsBeforeDurable) {
+            return self.read_sum(from, Seq(0), upto, out);
+        }
         self.summing.push((self.last_seq, from, upto));
     }
 
-    /// Records a started collection. Returns whether it is the highest. Its time never goes back,
-    /// even if a later epoch has an earlier clock: expired values stay expired.
+    /// Records a started collection. Returns whether it is the highest; then the caller's next
+    /// batch must store it. Its time never goes back, even if a later epoch has an earlier clock:
+    /// expired values stay expired.
     pub(super) fn raise_collecting(&mut self, upto: Ballot) -> bool {
         let known = self.meta.collecting;
-        self.meta.collecting = further(known, upto);
-        self.meta.collecting != known
+        let goes_back = self.mutations.has(Mutation::CollectingGoesBack);
+        self.meta.collecting = if goes_back && upto != Ballot::default() {
+            upto
+        } else {
+            further(known, upto)
+        };
+        let is_raised = self.meta.collecting != known;
+        if is_raised {
+            self.collecting_seq = Seq(self.last_seq.0 + 1);
+        }
+        is_raised
     }
 
     /// Answers the collections whose floor is now durable.

@@ -2,10 +2,10 @@
 //!
 //! A collection up to S drops what all replicas held alike. So between a replica's sum and its
 //! purge, it must store nothing at or below S that no replica had:
-//! * A *store*, of a write or a hint, is refused at or below S as soon as S is durably known
-//!   (`collecting`), whatever this replica holds: a repair may have brought the version, or a newer
-//!   one, after this replica answered. A coordinator whose first request was refused knows that
-//!   this request stored nothing.
+//! * A *store*, of a write or a hint, is refused at or below S as soon as S is known
+//!   (`collecting`); the refusal leaves once S is durable. It does not matter what this replica
+//!   holds: a repair may have brought the version, or a newer one, after this replica answered. A
+//!   coordinator whose first request was refused knows that this request stored nothing.
 //! * A *repair* spreads what a replica holds. While S is not collected, it is always accepted: what
 //!   its holder had before its own sum is in that sum, and after the sum the holder accepted
 //!   nothing new. Once S is collected here, it is accepted only from a holder that has also
@@ -68,7 +68,8 @@ impl Replica {
             } else {
                 self.closed_upto()
             };
-            return self.refuse(from, tag, highest, out);
+            let message = Message::Nack { tag, highest };
+            return self.send(from, self.gate(self.closing()), message, out);
         }
         match &register.lookup {
             Lookup::Found(found)
@@ -149,20 +150,31 @@ impl Replica {
         }
     }
 
-    /// From now on, stores nothing at or below `upto` that no replica has; returns the batch that
-    /// makes this durable.
-    pub(super) fn close(&mut self, upto: Ballot, out: &mut Vec<Effect>) -> Seq {
-        if upto == Ballot::default() || self.mutations.has(Mutation::RepairsUnclosed) {
-            return Seq(0);
-        }
-        if !self.raise_collecting(upto) {
-            return self.meta_seq;
+    /// From now on, stores nothing at or below `upto` that no replica has. Durable with the batch
+    /// [`closing`](Self::closing).
+    pub(super) fn close(&mut self, upto: Ballot, out: &mut Vec<Effect>) {
+        if self.mutations.has(Mutation::RepairsUnclosed) || !self.raise_collecting(upto) {
+            return;
         }
         let batch = Batch {
             meta: Some(self.meta),
             ..Batch::default()
         };
-        self.persist(batch, out)
+        self.persist(batch, out);
+    }
+
+    /// The batch that must be durable before an answer may tell up to which ballot, or time, this
+    /// replica is closed: after a crash it would know neither.
+    ///
+    /// Registers need it less. A get of an expired value settles it by an accept, whose
+    /// acknowledgement is durable; `collecting` only makes the get do so. The gate costs them a
+    /// sync per collection.
+    pub(super) fn closing(&self) -> Seq {
+        if self.mutations.has(Mutation::ClosedBeforeDurable) {
+            Seq(0)
+        } else {
+            self.collecting_seq
+        }
     }
 
     /// Notes that the record of a key is unreadable, and up to which ballot the others are closed,

@@ -158,6 +158,8 @@ pub struct Replica {
     last_seq: Seq,
     /// The batch with the current facts.
     meta_seq: Seq,
+    /// The last batch that raised `collecting`: answers that tell it wait for this batch.
+    collecting_seq: Seq,
     durable: Seq,
     clock: HybridClock,
     pulling: Option<Pulling>,
@@ -217,6 +219,7 @@ impl Replica {
             top: ceiling_ballot(&meta),
             last_seq: Seq(0),
             meta_seq: Seq(0),
+            collecting_seq: Seq(0),
             durable: Seq(0),
             clock: HybridClock::resume(meta.ceiling),
             pulling: None,

@@ -212,6 +212,7 @@ impl Replica {
                 // Collected here, and not yet at the source. A reconciliation would change nothing.
                 Lookup::Absent
                     if is_collected(record.ballot, &record.state, self.meta.collected) => {}
+                _ if disk.is_foreign(&at) && !self.mutations.has(Mutation::ForeignCounts) => {}
                 lookup => {
                     equal = false;
                     let rewrite = lookup == Lookup::Unreadable;

@@ -5,7 +5,7 @@
 //! delivers the [`Readout`]. The result counts only if the replica is still in that epoch: a
 //! page then has everything accepted in earlier epochs, because they ended before the read.
 
-use torc_record::{Ballot, Epoch, PageSum};
+use torc_record::{Ballot, Epoch, PageSum, Record};
 use torc_ring::NodeId;
 
 use super::Replica;
@@ -216,7 +216,7 @@ impl Reading {
                         if let Some(at) = record.expires_at_ms().filter(|_| !dropped) {
                             *first_expiry_ms = at.min(*first_expiry_ms);
                         }
-                        if record.ballot <= upto && !dropped {
+                        if record.ballot <= upto && !dropped && self.counts(record, disk) {
                             let entry = compare::entry_sum(KeyId::of(record), record.ballot);
                             sum = sum.wrapping_add(entry);
                         }
@@ -230,6 +230,10 @@ impl Reading {
                 return ((!disk.is_partial()).then_some(sum), None);
             }
         }
+    }
+
+    fn counts(&self, record: &Record, disk: &impl Storage) -> bool {
+        !disk.is_foreign(&Locator::of(record)) || self.mutations.has(Mutation::ForeignCounts)
     }
 
     /// The answers for ranges whose sums differ: sums of their parts, or their entries.

@@ -26,11 +26,12 @@ impl Replica {
         if !self.is_timely(now, closes) {
             return;
         }
-        let closed = self.close(closes, out);
+        self.close(closes, out);
         let register = self.register(at, disk);
         match self.held(&register, want_value) {
             Some(held) => {
-                let after = self.gate(register.seq.max(closed));
+                // Whoever closed it: the reader counts on what the answer says.
+                let after = self.gate(register.seq.max(self.closing()));
                 self.send(from, after, Message::Holding { tag, held }, out);
             }
             None if at.namespace.is_generation() => self.abstain(from, tag, at, out),
@@ -167,7 +168,8 @@ impl Replica {
             Lookup::Unreadable => self.mutations.has(Mutation::LearnOverUnreadable),
         };
         // At or below the watermark, all replicas held the same, so a missing version is gone.
-        if newer && record.ballot > self.meta.collected {
+        let is_gone = record.ballot <= self.meta.collected;
+        if newer && (!is_gone || self.mutations.has(Mutation::LearnRevives)) {
             let mut batch = Batch::default();
             self.store(record, &mut batch);
             self.persist(batch, out);

@@ -239,6 +239,49 @@ fn the_first_expiry_is_not_forgotten_between_two_collections_to_one_ballot() {
     assert_eq!(bench.replica.first_expiry_ms(), 2_000);
 }
 
+fn read(closes: Ballot) -> Message {
+    Message::Read {
+        tag: TAG,
+        at: at(),
+        want_value: true,
+        closes,
+    }
+}
+
+#[test]
+fn no_answer_tells_up_to_where_a_replica_is_closed_before_that_is_durable() {
+    let mut bench = Bench::new();
+    let record = expiring(ballot(1, 10), 500);
+    bench.ask(1, Message::Store { tag: TAG, record });
+    assert_eq!(bench.hear(1, read(ballot(1, 500))), []);
+    let plain = bench.hear(1, read(Ballot::default()));
+    assert_eq!(plain, [], "after a crash the value would be back");
+    let refusal = bench.hear(1, store(ballot(1, 400)));
+    assert_eq!(refusal, [], "after a crash it would be stored");
+    bench.sync();
+    let told = std::mem::take(&mut bench.sent);
+    assert!(
+        matches!(
+            told[..],
+            [
+                Message::Holding { .. },
+                Message::Holding { .. },
+                Message::Nack { .. }
+            ]
+        ),
+        "{told:?}"
+    );
+    let prepare = Message::Prepare {
+        tag: TAG,
+        at: at(),
+        ballot: ballot(1, 1_400),
+        doubted: None,
+    };
+    assert_eq!(bench.hear(1, prepare), [], "it raises the ceiling");
+    let plain = bench.hear(1, read(Ballot::default()));
+    assert_eq!(plain.len(), 1, "a ceiling delays no read");
+}
+
 #[test]
 fn a_page_that_was_read_before_a_purge_is_read_again() {
     let mut bench = Bench::new();
@@ -300,18 +343,9 @@ fn a_message_whose_key_is_not_at_hand_is_handled_once_it_was_fetched_and_in_its_
     let mut bench = Bench::new();
     bench.ask(1, accept(ballot(1, 900)));
     bench.disk.is_far = true;
-    let read = Message::Read {
-        tag: TAG,
-        at: at(),
-        want_value: true,
-        closes: Ballot::default(),
-    };
-    assert_eq!(
-        bench.hear(1, read.clone()),
-        [],
-        "it would wait for the disk"
-    );
-    assert_eq!(bench.hear(1, read), []);
+    let read = || read(Ballot::default());
+    assert_eq!(bench.hear(1, read()), [], "it would wait for the disk");
+    assert_eq!(bench.hear(1, read()), []);
     let above_all = bench.ask(1, accept(ballot(1, 950)));
     assert!(
         matches!(above_all[..], [Message::Accepted { .. }]),

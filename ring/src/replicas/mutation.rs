@@ -168,6 +168,8 @@ pub enum Mutation {
     RepairsUnclosed,
     /// A store replaces an unreadable record that may be newer (R9, `eventual`).
     StoreOverUnreadable,
+    /// A replica reports that it is closed before that is durable (`eventual`).
+    ClosedBeforeDurable,
     /// A store replaces a newer version (`eventual`).
     OlderStoreWins,
     /// A replica's record from before a collection counts beside another replica's record from
@@ -181,11 +183,23 @@ pub enum Mutation {
     MergesOverTombstones,
     /// A delete that finds no value leaves no tombstone while a merge is open.
     UnrecordedDeletes,
+    /// A record under the digest of another key must be on all replicas.
+    ForeignCounts,
+    /// A coordinator restarts without the reserved ceiling of its clock.
+    ClockForgotten,
+    /// A learnt record at or below the watermark of the last collection is stored.
+    LearnRevives,
+    /// A collection sums before its floor, and the writes below it, are durable.
+    SumsBeforeDurable,
+    /// A later collection with an earlier clock moves the time of expiry back.
+    CollectingGoesBack,
+    /// Slices lack tombstones that a collection drops.
+    SlicesLackTombstones,
 }
 
 impl Mutation {
     /// Mutations that the simulation hunts. No seed is known that detects the others.
-    pub const ALL: [Self; 84] = [
+    pub const ALL: [Self; 91] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -258,6 +272,7 @@ impl Mutation {
         Self::RepairOverUnreadable,
         Self::RepairsUnclosed,
         Self::StoreOverUnreadable,
+        Self::ClosedBeforeDurable,
         Self::OlderStoreWins,
         Self::EventualOutdated,
         Self::SlicesOfAnyEpoch,
@@ -270,6 +285,12 @@ impl Mutation {
         Self::CollectsDuringMerge,
         Self::MergesOverTombstones,
         Self::UnrecordedDeletes,
+        Self::ForeignCounts,
+        Self::ClockForgotten,
+        Self::LearnRevives,
+        Self::SumsBeforeDurable,
+        Self::CollectingGoesBack,
+        Self::SlicesLackTombstones,
     ];
 }
 

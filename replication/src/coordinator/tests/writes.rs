@@ -121,3 +121,26 @@ fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
     }
     assert_eq!(scene.answers(), [(1, Outcome::Unknown)]);
 }
+
+#[test]
+fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round() {
+    let conditional = |condition| Request::Put {
+        value: Bytes::from_static(b"v"),
+        expires_at_ms: Some(1_000_100),
+        condition,
+    };
+    let mut scene = Scene::new(None);
+    scene.begin(1, conditional(Condition::Absent));
+    scene.hear_promise(A, 1, absent());
+    scene.hear_promise(B, 1, absent());
+    scene.hear_accepted(A, 1);
+    scene.hear_accepted(B, 1);
+    let [(1, version)] = written(&mut scene)[..] else {
+        panic!("the key is warm after a write");
+    };
+    scene.sent();
+    // The clock goes back.
+    scene.ms = 50;
+    scene.begin(2, conditional(Condition::Version(version)));
+    assert_eq!(scene.prepares(), 3, "the replicas know whether it is gone");
+}
