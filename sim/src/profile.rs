@@ -575,34 +575,6 @@ impl Profile {
                 deaf_us: if rng.chance(500) { 20_000 } else { 500 },
                 ..one_key
             },
-            Self::LostBatches => Faults {
-                lost: 60,
-                affinity: 800,
-                conditional: 500,
-                drop: 60,
-                late: 60,
-                crash: 15,
-                sync_us: 6_000,
-                delete: 150,
-                collect: 100,
-                get: 250,
-                eventual: if rng.chance(300) { 1_000 } else { 0 },
-                moves: if rng.chance(300) { 300 } else { 0 },
-                ..one_key
-            },
-            Self::Foreign => Faults {
-                replicas: [1, 2, 3, 3, 3, 4][rng.below(6) as usize],
-                keys: 2,
-                foreign: 150,
-                moves: 700,
-                resize: 700,
-                collect: 200,
-                delete: 200,
-                expiry: 100,
-                eventual: [0, 0, 1_000][rng.below(3) as usize],
-                slices: rng.chance(300),
-                ..one_key
-            },
             Self::Cold => Faults {
                 far: 400,
                 full: 40,
@@ -668,6 +640,40 @@ impl Profile {
                 delete: 0,
                 drop: 60,
                 ..moving
+            },
+            _ => self.directed_at_records(one_key, rng),
+        }
+    }
+
+    fn directed_at_records(self, one_key: Faults, rng: &mut Rng) -> Faults {
+        match self {
+            Self::LostBatches => Faults {
+                lost: 60,
+                affinity: 800,
+                conditional: 500,
+                drop: 60,
+                late: 60,
+                crash: 15,
+                sync_us: 6_000,
+                delete: 150,
+                collect: 100,
+                get: 250,
+                eventual: if rng.chance(300) { 1_000 } else { 0 },
+                moves: if rng.chance(300) { 300 } else { 0 },
+                ..one_key
+            },
+            Self::Foreign => Faults {
+                replicas: [1, 2, 3, 3, 3, 4][rng.below(6) as usize],
+                keys: 2,
+                foreign: 150,
+                moves: 700,
+                resize: 700,
+                collect: 200,
+                delete: 200,
+                expiry: 100,
+                eventual: [0, 0, 1_000][rng.below(3) as usize],
+                slices: rng.chance(300),
+                ..one_key
             },
             _ => self.directed_at_eventual(one_key, rng),
         }
