@@ -152,7 +152,7 @@ def test_tasks_take_tables_and_check_their_buckets(tmp_path: Path) -> None:
     receipt = plan.write(table, key="id", value="payload", bucket="bucket", scratch=tmp_path)
     built = plan.commit([receipt])
     assert [built.get(key) for key in ROWS] == payloads.to_pylist()
-    for column, message in ((pa.array([0] * len(ROWS), pa.int32()), "this very plan"), (keys, "must have buckets")):
+    for column, message in ((pa.array([0] * len(ROWS), pa.int32()), "with this plan"), (keys, "must have buckets")):
         wrong = table.set_column(2, "bucket", column)
         with pytest.raises((torc.Refused, TypeError), match=message):
             plan.write(wrong, key="id", value="payload", bucket="bucket", scratch=tmp_path)
