@@ -123,8 +123,8 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, topology: &Topology, table
         );
     }
     for address in &shared.settings.found_with {
-        let mut members = table.members.values();
-        if !members.any(|member| member.identity.address == *address) {
+        let mut members = table.members.values().map(|member| &member.identity);
+        if !members.any(|it| [&it.address, &it.peer_address].contains(&address)) {
             tracing::warn!(
                 address,
                 "ignored --found-with: the cluster exists, and no member has this address: use `kvctl \

@@ -317,6 +317,7 @@ pub(crate) struct Playground {
     pub(crate) first_resp_port: u16,
     /// Its output.
     pub(crate) welcome: String,
+    log: PathBuf,
 }
 
 impl Playground {
@@ -344,6 +345,7 @@ impl Playground {
             first_http_port,
             first_resp_port,
         ] = ports;
+        let log = data_dir.with_extension("log");
         let child = Command::new(kvd_path())
             .args([
                 "playground",
@@ -362,9 +364,11 @@ impl Playground {
             .args(extra)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
         let mut playground = Self {
+            log,
             child,
             first_grpc_port,
             first_peer_port,
@@ -386,9 +390,18 @@ impl Playground {
             (text, is_whole)
         });
         let (welcome, is_whole) = read_to_the_end_of_it.await.unwrap();
-        assert!(is_whole, "it ended before it was a cluster: {welcome}");
+        let said = playground.said();
+        assert!(
+            is_whole,
+            "it ended before it was a cluster: {welcome}{said}"
+        );
         playground.welcome = welcome;
         playground
+    }
+
+    /// What it has written to the standard error so far.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     pub(crate) fn endpoint(&self) -> String {

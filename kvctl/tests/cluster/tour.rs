@@ -56,7 +56,11 @@ pub(crate) fn paste(block: &str, dir: &Path, endpoint: &str) -> String {
 async fn the_tour_can_be_pasted_from_top_to_bottom() {
     let dir = tempfile::tempdir().unwrap();
     let playground = Playground::start(&dir.path().join("playground")).await;
-    let endpoint = playground.endpoint();
+    let (said, endpoint) = (playground.said(), playground.endpoint());
+    assert!(
+        !said.contains("WARN"),
+        "a newcomer reads this first: {said}"
+    );
     let [first, records, serve, join] = &blocks()[..] else {
         panic!("a tour of four blocks");
     };
