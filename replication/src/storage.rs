@@ -115,8 +115,9 @@ pub trait Storage {
         None
     }
 
-    /// Whether this key has another digest than it is stored under. Such a record belongs to no key:
-    /// nobody reconciles it, so a replica must not wait until all hold it. Only the edge can tell.
+    /// Whether this key is stored under the digest of another one. Such a record is never
+    /// reconciled, so a replica must not wait until all replicas hold it. Only the storage knows
+    /// the key of the digests.
     fn is_foreign(&self, at: &Locator) -> bool {
         let _ = at;
         false

@@ -5,7 +5,7 @@
 //!   So that attempt cannot take effect after the next one, nor after a later row of the same key.
 //! * A row stays in doubt until it is stored: a failed attempt says nothing about an earlier one.
 //! * There are no retries before a node has accepted a row, after the load has ended, or once
-//!   `retry_for` is over.
+//!   `retry_for` has passed.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

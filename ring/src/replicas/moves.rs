@@ -259,7 +259,7 @@ impl Config {
     /// whole set, and nothing is lost. Else it is survivors, possibly none:
     ///
     /// * of both sets, if both are complete and at most two members survive;
-    /// * else of the reading set, of which at most two survive.
+    /// * else of the reading set, where at most two are left.
     ///
     /// Every later quorum is then all of them. A newcomer that still copies is never among them:
     /// its missing records would look collected. So a write that only dead nodes and such newcomers
@@ -289,7 +289,7 @@ impl Config {
             .any(|set| set.is_majority_of(set, gone))
     }
 
-    /// The sets of which every majority knows every acknowledged write.
+    /// The sets in which every majority holds every acknowledged write.
     fn complete_sets(&self) -> impl Iterator<Item = Votes> {
         let has_read = self.stage == Stage::WriteBothReadNew || self.returning;
         std::iter::once(self.old).chain(has_read.then_some(self.new))
