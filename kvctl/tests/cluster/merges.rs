@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use torc_client::{Client, PutOptions};
 
-use crate::processes::{Cluster, Node, ready, until};
+use crate::processes::{Cluster, ready, until};
 
 /// Keys of each kind.
 const KEYS: usize = 40;
@@ -87,29 +87,9 @@ fn rows(cluster: &Cluster) -> PathBuf {
     path
 }
 
-/// Three nodes. The clock of the last one is late, by as much as nodes tolerate.
-async fn with_a_late_clock() -> Cluster {
-    let dir = tempfile::tempdir().unwrap();
-    let shift = dir.path().join("shift.txt");
-    std::fs::write(&shift, "-400").unwrap();
-    // Few partitions, so that collection soon comes to all of them.
-    let flags = ["--replicas=3", "--partitions=64"];
-    let prepare = |number| Node::prepare(dir.path(), &format!("node-{number}"), &flags);
-    let mut nodes: Vec<Node> = (1..=3).map(prepare).collect();
-    nodes[2].variable("TORC_TEST_CLOCK_SHIFT", shift.to_str().unwrap());
-    let others = format!("--found-with={},{}", nodes[1].grpc, nodes[2].grpc);
-    nodes[0].flags(&[flags[0], flags[1], "--bootstrap", &others]);
-    nodes.iter_mut().for_each(Node::start);
-    let cluster = Cluster { nodes, dir };
-    for node in &cluster.nodes {
-        ready(node).await;
-    }
-    cluster
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whatever_clocks_say() {
-    let mut cluster = with_a_late_clock().await;
+    let mut cluster = Cluster::with_a_clock_off_by("-400").await;
     let client = cluster.client().await;
     for kind in ["untouched", "changed", "deleted", "short-lived"] {
         put(&client, kind, "earlier", None).await;

@@ -200,6 +200,20 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(count: usize, extra: &[&str]) -> Self {
+        Self::prepare(count, extra).started().await
+    }
+
+    /// Three nodes. The clock of the last one is off by this many milliseconds; nodes tolerate 500.
+    pub(crate) async fn with_a_clock_off_by(ms: &str) -> Self {
+        // Few partitions, so that collection soon comes to all of them.
+        let mut cluster = Self::prepare(3, &["--replicas=3", "--partitions=64"]);
+        let shift = cluster.dir.path().join("shift.txt");
+        std::fs::write(&shift, ms).unwrap();
+        cluster.nodes[2].variable("TORC_TEST_CLOCK_SHIFT", shift.to_str().unwrap());
+        cluster.started().await
+    }
+
+    fn prepare(count: usize, extra: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut nodes: Vec<Node> = (1..=count)
             .map(|number| Node::prepare(dir.path(), &format!("node-{number}"), extra))
@@ -214,12 +228,15 @@ impl Cluster {
                 .extra
                 .push(format!("--found-with={}", others.join(",")));
         }
-        nodes.iter_mut().for_each(Node::start);
-        let cluster = Self { nodes, dir };
-        for node in &cluster.nodes {
+        Self { nodes, dir }
+    }
+
+    async fn started(mut self) -> Self {
+        self.nodes.iter_mut().for_each(Node::start);
+        for node in &self.nodes {
             ready(node).await;
         }
-        cluster
+        self
     }
 
     /// Starts an empty node that belongs to no cluster yet.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use torc_testkit::redis::{Redis, Value};
 
-use crate::processes::{Cluster, Node, ready, until};
+use crate::processes::{Cluster, ready, until};
 
 const WANTED: u64 = 1_000;
 const CLIENTS: usize = 24;
@@ -132,28 +132,9 @@ async fn a_counter_loses_nothing_that_was_told_while_its_nodes_are_killed() {
     );
 }
 
-/// Three nodes. The clock of the last one is ahead, by as much as nodes tolerate.
-async fn with_a_fast_clock() -> Cluster {
-    let dir = tempfile::tempdir().unwrap();
-    let shift = dir.path().join("shift.txt");
-    std::fs::write(&shift, "400").unwrap();
-    let flags = ["--replicas=3", "--partitions=64"];
-    let prepare = |number| Node::prepare(dir.path(), &format!("node-{number}"), &flags);
-    let mut nodes: Vec<Node> = (1..=3).map(prepare).collect();
-    nodes[2].variable("TORC_TEST_CLOCK_SHIFT", shift.to_str().unwrap());
-    let others = format!("--found-with={},{}", nodes[1].grpc, nodes[2].grpc);
-    nodes[0].flags(&[flags[0], flags[1], "--bootstrap", &others]);
-    nodes.iter_mut().for_each(Node::start);
-    let cluster = Cluster { nodes, dir };
-    for node in &cluster.nodes {
-        ready(node).await;
-    }
-    cluster
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expiry_that_one_client_has_seen_is_never_undone_for_another() {
-    let cluster = with_a_fast_clock().await;
+    let cluster = Cluster::with_a_clock_off_by("400").await;
     let mut exact = connect(cluster.nodes[0].resp).await.unwrap();
     let mut ahead = connect(cluster.nodes[2].resp).await.unwrap();
     // Most are led by nodes whose clocks are not ahead.
