@@ -23,7 +23,6 @@ use torc_tls::Door;
 
 use crate::cluster::ClusterService;
 use crate::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
-use crate::hot;
 use crate::kv::KvService;
 use crate::meter::Meter;
 use crate::node::{HANG_UP, NodeError};
@@ -119,7 +118,7 @@ fn start_worker(
     let shared = Arc::clone(shared);
     let work = move || {
         runtime.block_on(work(&shared, routes, connections));
-        hot::hand_over_at_last(&shared);
+        shared.hot.hand_over_at_last();
         runtime.shutdown_background();
         // Fails if the node was dropped, and nothing waits.
         let _ = done.send(());
@@ -132,7 +131,7 @@ fn start_worker(
 /// Serves connections until the queue ends, then lets requests under way end.
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
-    tokio::spawn(hot::track(Arc::clone(shared)));
+    tokio::spawn(Arc::clone(&shared.hot).track(shared.cancel.clone()));
     // Handshakes run concurrently, so a slow one delays no other.
     let most = 2 * shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)

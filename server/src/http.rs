@@ -138,7 +138,7 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
         steps: query.steps.unwrap_or(0),
     };
     match hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await {
-        Ok(answer) => Json(hot::to_json(&answer)).into_response(),
+        Ok(answer) => Json(torc_hot::to_json(&answer)).into_response(),
         Err(fault) => {
             let status = match fault.reason {
                 Reason::Invalid => StatusCode::BAD_REQUEST,

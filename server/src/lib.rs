@@ -22,7 +22,7 @@
 //! * `meter`: charging clients' requests and answers to the memory limit (`torc_driver::budget`).
 //! * `backup`: this node's part in a backup.
 //! * `slow`: the log of slow operations.
-//! * `hot`: the most accessed keys.
+//! * `hot`: what `torc-hot`, the most accessed keys, needs of this node.
 //! * `adopt`: adopting a new topology; `registers`: starting the replicas; `moves`: receiving
 //!   slices and reporting facts.
 //! * [`playground`]: a whole cluster in one process.

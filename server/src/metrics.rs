@@ -141,7 +141,7 @@ pub(crate) struct Readings {
     pub(crate) resident_memory_bytes: u64,
     pub(crate) ready: bool,
     pub(crate) leader: bool,
-    pub(crate) hot: crate::hot::HotStats,
+    pub(crate) hot: torc_hot::HotStats,
     pub(crate) in_flight_bytes: u64,
     pub(crate) in_flight_limit_bytes: u64,
     pub(crate) in_flight_refused: u64,

@@ -20,6 +20,7 @@ use torc_driver::budget::Budget;
 use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
 };
+use torc_hot::Hot;
 use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
@@ -39,7 +40,7 @@ use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
-use crate::hot::{self, Hot};
+use crate::hot;
 use crate::identity::{Identity, IdentityError};
 use crate::meter::Strangers;
 use crate::metrics::Metrics;
@@ -520,6 +521,7 @@ fn open(
         .as_ref()
         .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
     let tracer = tracer.transpose().map_err(NodeError::Thread)?;
+    let scratch = Scratch::open(dir.scratch);
     Ok(Shared {
         peer_address: settings.peer_address(peer),
         address,
@@ -528,7 +530,8 @@ fn open(
             .clone()
             .unwrap_or_else(|| http.to_string()),
         resp: RespDoor::new(&settings, resp),
-        scratch: Scratch::open(dir.scratch),
+        hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
+        scratch,
         identity,
         boot,
         confirmed: tokio::sync::watch::Sender::new(false),
@@ -551,7 +554,6 @@ fn open(
         metrics,
         tracer,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
-        hot: Hot::new(settings.hot),
         console: Console::default(),
         classes: Classes::default(),
         sketch_permits: tokio::sync::Semaphore::new(2),

@@ -15,6 +15,7 @@ use torc_access::tls_dir::OwnAuthority;
 use torc_driver::Registers;
 use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
+use torc_hot::Hot;
 use torc_links::LinkService;
 use torc_proto::{Access, Fault, Reason, TraceContext};
 use torc_record::{Epoch, NodeSlot};
@@ -31,7 +32,6 @@ use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::console::Console;
-use crate::hot::Hot;
 use crate::identity::Identity;
 use crate::meter::Strangers;
 use crate::metrics::Metrics;
@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     /// `None` if tracing is off.
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) throttle: Throttle,
-    pub(crate) hot: Hot,
+    pub(crate) hot: Arc<Hot>,
     pub(crate) console: Console,
     /// Permits for requests that cost more than an operation on a key.
     pub(crate) classes: Classes,

@@ -16,7 +16,6 @@ use torc_ring::topology::{PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
-use crate::hot;
 use crate::kv::{find_namespace, fingerprint_bits};
 use crate::peers::within;
 use crate::recipient::Recipient;
@@ -42,7 +41,7 @@ pub(crate) async fn explain(
         let _place = shared.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, digest, answer).await?;
-        let hot = hot::estimate(shared, namespace, &digest).await;
+        let hot = shared.hot.estimate(namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
     if request.local {

@@ -13,7 +13,7 @@ use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
-use crate::hot::HotSettings;
+use torc_hot::HotSettings;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);

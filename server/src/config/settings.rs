@@ -12,7 +12,7 @@ use torc_tls::{Files, JoinToken};
 
 use super::ConfigError;
 use super::check::problem;
-use crate::hot::HotSettings;
+use torc_hot::HotSettings;
 
 /// Settings for which a cluster's topology may have other values.
 #[derive(Debug, Clone, Default)]

@@ -22,7 +22,6 @@ use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{AtOnce, Item};
 use super::request::Target;
-use crate::hot;
 use crate::recipient::Recipient;
 use crate::shared::{CallContext, Shared, stale};
 
@@ -283,7 +282,7 @@ fn task<I: Item>(item: &I, target: Target) -> Result<Task, Fault> {
 /// Counts an access that this node answers.
 fn count(target: &Target) {
     let at = &target.at;
-    hot::count(at.namespace, &at.digest, at.key.as_bytes());
+    torc_hot::count(at.namespace, &at.digest, at.key.as_bytes());
 }
 
 /// Where an item is answered.

@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use torc_proto::v1::{HotHistory, HotKey, HotKeysResponse, HotNode};
 
-pub(crate) fn to_json(answer: &HotKeysResponse) -> Value {
+/// The answer, with the fields that `kvctl hot-keys --output json` prints.
+#[must_use]
+pub fn to_json(answer: &HotKeysResponse) -> Value {
     let majority = answer.majority.as_ref();
     json!({
         "answered_by": answer.answered_by,

@@ -26,7 +26,7 @@ use torc_store::Scratch;
 
 const TREE: &str = "hot-keys";
 /// Twice the longest window, because a window is compared with the one before.
-const KEEP_MS: u64 = 2 * super::gather::MAX_WINDOW_MS;
+const KEEP_MS: u64 = 2 * super::MAX_WINDOW_MS;
 /// Intervals that ended this recently are also kept in memory: the usual window and the one before.
 const RECENT_MS: u64 = 180_000;
 /// Attempts to read a window whose intervals are merged meanwhile.

@@ -4,55 +4,57 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
+use tokio_util::sync::CancellationToken;
+use torc_record::DigestKey;
 use torc_sketch::hot_keys::{HotKeysOptions, Interval, NamespaceIntervals, NodeWindow, hottest};
 use torc_telemetry::clock::unix_ms;
 
 use super::heat::Parts;
-use super::options_of;
 use super::trackers::{Cut, Delivery};
-use crate::shared::Shared;
+use super::{Hot, options_of};
 
 /// Time that a cut waits for the workers; later deliveries belong to the next interval.
 const WORKERS_WITHIN: Duration = Duration::from_secs(1);
 /// The time that requests under way have to end; shorter than the node waits for this task.
 const LAST_WITHIN: Duration = Duration::from_secs(4);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Below this number of accesses per interval, a key with most of them raises no alarm.
 const MAJORITY_FROM: u64 = 1_000;
 
-/// Starts when the node is a member of a cluster, and ends when it stops.
-pub(crate) async fn keep(shared: Arc<Shared>) {
-    let Some(inbox) = shared.hot.inbox.lock().take() else {
-        return;
-    };
-    if !shared.hot.settings.enabled {
-        return;
-    }
-    let cancel = shared.cancel.clone();
-    if let Some(options) = cancel.run_until_cancelled(member(&shared)).await {
-        let keeper = Keeper {
-            shared,
-            options,
-            inbox,
-            cuts: 0,
-        };
-        keeper.run().await;
-    }
-}
-
-async fn member(shared: &Shared) -> HotKeysOptions {
-    loop {
-        if let Some(table) = shared.routing.load_full() {
-            return options_of(&shared.hot.settings, &table.digest_key);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+impl Hot {
+    /// Cuts and keeps intervals from when the digest key of the cluster is known until `cancel`.
+    #[must_use = "nothing is kept unless it is awaited"]
+    pub fn keep(
+        self: Arc<Self>,
+        digest_key: BoxFuture<'static, DigestKey>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Some(inbox) = self.inbox.lock().take() else {
+                return;
+            };
+            if !self.settings.enabled {
+                return;
+            }
+            if let Some(digest_key) = cancel.run_until_cancelled(digest_key).await {
+                let keeper = Keeper {
+                    options: options_of(&self.settings, &digest_key),
+                    hot: self,
+                    cancel,
+                    inbox,
+                    cuts: 0,
+                };
+                keeper.run().await;
+            }
+        })
     }
 }
 
 struct Keeper {
-    shared: Arc<Shared>,
+    hot: Arc<Hot>,
+    cancel: CancellationToken,
     options: HotKeysOptions,
     inbox: UnboundedReceiver<Delivery>,
     cuts: u64,
@@ -60,8 +62,7 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
-        let hot = &shared.hot;
+        let (hot, cancel) = (Arc::clone(&self.hot), self.cancel.clone());
         let now_ms = unix_ms();
         // This first cut makes the workers begin to count; they deliver no interval for it.
         hot.cuts.send_replace(Some(Cut {
@@ -74,14 +75,13 @@ impl Keeper {
         hot.history.begin(now_ms);
         let load = hot
             .history
-            .load(&shared.scratch, &self.options, hot.settings.redact);
+            .load(&hot.scratch, &self.options, hot.settings.redact);
         load.await;
         let mut ticks = tokio::time::interval_at(
             Instant::now() + hot.settings.interval,
             hot.settings.interval,
         );
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let cancel = &shared.cancel;
         while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
             let interval = self.cut().await;
             self.store(interval).await;
@@ -93,7 +93,7 @@ impl Keeper {
     /// Ends the interval on all workers.
     async fn cut(&mut self) -> Option<NamespaceIntervals> {
         self.cuts += 1;
-        self.shared.hot.cuts.send_replace(Some(Cut {
+        self.hot.cuts.send_replace(Some(Cut {
             number: self.cuts,
             options: self.options,
             now_ms: unix_ms(),
@@ -115,7 +115,7 @@ impl Keeper {
         is_meant: impl Fn(&Delivery) -> bool,
     ) -> Option<NamespaceIntervals> {
         let deadline = Instant::now() + within;
-        let mut waiting = self.shared.settings.worker_threads;
+        let mut waiting = self.hot.workers;
         let mut sum: Option<NamespaceIntervals> = None;
         let mut parts = Parts::default();
         while waiting > 0 {
@@ -134,13 +134,13 @@ impl Keeper {
                 (Some(_), None) => {}
             }
         }
-        let hot = &self.shared.hot;
+        let hot = &self.hot;
         hot.heat.add(&parts, hot.settings.interval);
         sum
     }
 
     async fn store(&self, interval: Option<NamespaceIntervals>) {
-        let hot = &self.shared.hot;
+        let hot = &self.hot;
         let all = interval.clone().and_then(added_up);
         hot.hints.refresh(all.as_ref());
         let (Some(interval), Some(all)) = (interval, all) else {
@@ -155,11 +155,11 @@ impl Keeper {
             .store(u64::from(has_majority), Ordering::Relaxed);
         // Time without accesses is a gap in the history.
         if interval.total() > 0 {
-            let bytes = hot.history.add(&self.shared.scratch, &interval).await;
+            let bytes = hot.history.add(&hot.scratch, &interval).await;
             hot.stats.interval_bytes.store(bytes, Ordering::Relaxed);
         }
         hot.history
-            .thin(&self.shared.scratch, &self.options, unix_ms())
+            .thin(&hot.scratch, &self.options, unix_ms())
             .await;
     }
 }

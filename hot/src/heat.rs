@@ -29,6 +29,7 @@ impl Default for Parts {
 }
 
 impl Parts {
+    #[inline]
     pub(super) fn count(&mut self, digest: &Digest) {
         let part = digest.high() >> (u64::BITS - PARTS.ilog2());
         self.0[part as usize] += 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use torc_proto::v1::{
     self, HotCourse, HotEstimate, HotHistory, HotKeysRequest, HotKeysResponse, HotNode, HotSeries,
     HotWindowRequest, HotWindowResponse,
@@ -19,20 +19,42 @@ use torc_sketch::hot_keys::{
 use torc_telemetry::clock::unix_ms;
 
 use super::history::{Windows, decode, decode_only};
-use super::options_of;
 use super::series::{self, Grid};
-use crate::kv::find_namespace;
-use crate::peers::within;
-use crate::recipient::Recipient;
-use crate::shared::Shared;
+use super::{Hot, MAX_WINDOW_MS, options_of};
 
-pub(super) const MAX_WINDOW_MS: u64 = 24 * 3600 * 1000;
 const USUAL_WINDOW_MS: u64 = 60_000;
 const MAX_TOP: u32 = 1_000;
 const USUAL_TOP: u32 = 20;
 pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest window accepted from a node.
 const MAX_WINDOW_BYTES: usize = 7 << 20;
+
+/// Asks other members for their counts.
+pub trait Members: Send + Sync {
+    /// The counts of a member, as [`Hot::own`] gives them there. It has `limit` to answer.
+    fn hot_window<'a>(
+        &'a self,
+        table: &'a RoutingTable,
+        node: NodeId,
+        request: HotWindowRequest,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<HotWindowResponse, Fault>>;
+}
+
+/// A query for the counts of the cluster, and what the queried node knows.
+#[derive(Debug)]
+pub struct Asked {
+    /// Its routing table.
+    pub table: Arc<RoutingTable>,
+    /// Its id.
+    pub me: NodeId,
+    /// The namespace that the request names.
+    pub namespace: NamespaceId,
+    /// The request.
+    pub request: HotKeysRequest,
+    /// When the answer must be complete; members that do not answer by then are named in it.
+    pub deadline: Instant,
+}
 
 /// What one node has counted.
 struct Own {
@@ -52,34 +74,149 @@ fn check_window(window_ms: u64) -> Result<u64, Fault> {
     }
 }
 
-/// This node's windows.
-pub(crate) async fn own(
-    shared: &Arc<Shared>,
-    request: HotWindowRequest,
-) -> Result<HotWindowResponse, Fault> {
-    let window_ms = check_window(request.window_ms)?;
-    let namespace = NamespaceId(request.namespace);
-    if let Some(course) = &request.course {
-        let (grid, keys) = check_course(course)?;
-        return Ok(HotWindowResponse {
-            node: shared.node()?.0,
-            series: own_course(shared, window_ms, namespace, keys, grid).await?,
-            ..HotWindowResponse::default()
-        });
+impl Hot {
+    /// The windows of this node, `me`.
+    #[must_use = "nothing is asked unless it is awaited"]
+    pub fn own(
+        &self,
+        me: NodeId,
+        request: HotWindowRequest,
+    ) -> BoxFuture<'_, Result<HotWindowResponse, Fault>> {
+        Box::pin(async move {
+            let window_ms = check_window(request.window_ms)?;
+            let namespace = NamespaceId(request.namespace);
+            if let Some(course) = &request.course {
+                let (grid, keys) = check_course(course)?;
+                return Ok(HotWindowResponse {
+                    node: me.0,
+                    series: self.course(window_ms, namespace, keys, grid).await?,
+                    ..HotWindowResponse::default()
+                });
+            }
+            let own = self.put_together(window_ms, namespace).await?;
+            let encoded = |interval: &Interval| {
+                let mut bytes = Vec::new();
+                interval.encode(&mut bytes);
+                bytes.into()
+            };
+            Ok(HotWindowResponse {
+                node: me.0,
+                window: encoded(&own.window),
+                previous: encoded(&own.previous),
+                previous_known: own.previous_known,
+                series: Vec::new(),
+            })
+        })
     }
-    let own = put_together(shared, window_ms, namespace).await?;
-    let encoded = |interval: &Interval| {
-        let mut bytes = Vec::new();
-        interval.encode(&mut bytes);
-        bytes.into()
-    };
-    Ok(HotWindowResponse {
-        node: shared.node()?.0,
-        window: encoded(&own.window),
-        previous: encoded(&own.previous),
-        previous_known: own.previous_known,
-        series: Vec::new(),
-    })
+
+    /// The recent accesses to a key at this node; `None` where accesses are not counted.
+    #[must_use = "nothing is asked unless it is awaited"]
+    pub fn estimate<'a>(
+        &'a self,
+        namespace: NamespaceId,
+        digest: &'a Digest,
+    ) -> BoxFuture<'a, Option<HotEstimate>> {
+        Box::pin(async move {
+            let own = self.put_together(USUAL_WINDOW_MS, namespace).await.ok()?;
+            let counts = own.window.counts();
+            Some(HotEstimate {
+                from_ms: own.window.from_ms(),
+                to_ms: own.window.to_ms(),
+                accesses: own.window.total(),
+                estimate: counts.estimate(digest).max(0).unsigned_abs(),
+                error_bound: counts.error_bound(),
+            })
+        })
+    }
+
+    /// The hot keys as counted by all members or the requested one. The answer names the members
+    /// that did not answer.
+    #[must_use = "nothing is asked unless it is awaited"]
+    pub fn gather<'a>(
+        &'a self,
+        members: &'a dyn Members,
+        asked: Asked,
+    ) -> BoxFuture<'a, Result<HotKeysResponse, Fault>> {
+        Box::pin(async move {
+            let window_ms = check_window(asked.request.window_ms)?;
+            let top = check_request(&asked.request)?;
+            let asking = Asking {
+                hot: self,
+                members,
+                asked: &asked,
+                window_ms,
+            };
+            let nodes = nodes_of(&asked.table, asked.request.node)?;
+            let windows = nodes
+                .into_iter()
+                .map(async |node| (node, asking.window(node).await));
+            let gathered = Gathered::of(join_all(windows).await)?;
+            let (redact, me, namespace) = (self.settings.redact, asked.me, asked.namespace);
+            let table = Arc::clone(&asked.table);
+            let adding = move || gathered.add_up(&table, me, namespace, top, redact);
+            let mut answer = tokio::task::spawn_blocking(adding).await.map_err(|_| {
+                Fault::new(
+                    Reason::Internal,
+                    "adding the nodes' counts failed: report this",
+                )
+            })??;
+            if asked.request.steps > 0 {
+                answer.history = asking.history(&answer, asked.request.steps).await;
+            }
+            Ok(answer)
+        })
+    }
+
+    /// The history of some keys at this node.
+    async fn course(
+        &self,
+        window_ms: u64,
+        namespace: NamespaceId,
+        keys: Vec<Digest>,
+        grid: Grid,
+    ) -> Result<Vec<HotSeries>, Fault> {
+        let options = self.options()?;
+        let _permit = self.query().await?;
+        let windows = self.history.windows(&self.scratch, unix_ms(), window_ms);
+        let windows = windows.await;
+        let drawing = move || series::series(&windows.window, &options, namespace, &keys, grid);
+        tokio::task::spawn_blocking(drawing)
+            .await
+            .map_err(|_| Fault::new(Reason::Internal, "reading intervals failed: report this"))
+    }
+
+    /// Merges up to a few hundred intervals, on a thread that serves no requests.
+    async fn put_together(&self, window_ms: u64, namespace: NamespaceId) -> Result<Own, Fault> {
+        let options = self.options()?;
+        let _permit = self.query().await?;
+        let now_ms = unix_ms();
+        let windows = self.history.windows(&self.scratch, now_ms, window_ms);
+        let windows = windows.await;
+        let merging = move || merge(&windows, &options, namespace, now_ms);
+        tokio::task::spawn_blocking(merging)
+            .await
+            .map_err(|_| Fault::new(Reason::Internal, "merging intervals failed: report this"))
+    }
+}
+
+/// The number of keys to list.
+fn check_request(request: &HotKeysRequest) -> Result<u32, Fault> {
+    if request.steps > series::MAX_STEPS {
+        let message = format!(
+            "cannot draw {} steps: ask for at most {}",
+            request.steps,
+            series::MAX_STEPS
+        );
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    match request.top {
+        0 => Ok(USUAL_TOP),
+        top @ 1..=MAX_TOP => Ok(top),
+        top => {
+            let message = format!("cannot list {top} keys: ask for at most {MAX_TOP}");
+            Err(Fault::new(Reason::Invalid, message))
+        }
+    }
 }
 
 fn check_course(course: &HotCourse) -> Result<(Grid, Vec<Digest>), Fault> {
@@ -112,45 +249,6 @@ fn check_course(course: &HotCourse) -> Result<(Grid, Vec<Digest>), Fault> {
     Ok((grid, keys))
 }
 
-/// The history of some keys at this node.
-async fn own_course(
-    shared: &Arc<Shared>,
-    window_ms: u64,
-    namespace: NamespaceId,
-    keys: Vec<Digest>,
-    grid: Grid,
-) -> Result<Vec<HotSeries>, Fault> {
-    let hot = &shared.hot;
-    let options = hot.options()?;
-    let _permit = hot.query().await?;
-    let windows = hot.history.windows(&shared.scratch, unix_ms(), window_ms);
-    let windows = windows.await;
-    let drawing = move || series::series(&windows.window, &options, namespace, &keys, grid);
-    tokio::task::spawn_blocking(drawing)
-        .await
-        .map_err(|_| Fault::new(Reason::Internal, "reading intervals failed: report this"))
-}
-
-/// Merges up to a few hundred intervals, on a thread that serves no requests.
-async fn put_together(
-    shared: &Arc<Shared>,
-    window_ms: u64,
-    namespace: NamespaceId,
-) -> Result<Own, Fault> {
-    let hot = &shared.hot;
-    let options = hot.options()?;
-    let _permit = hot.query().await?;
-    let now_ms = unix_ms();
-    let windows = hot
-        .history
-        .windows(&shared.scratch, now_ms, window_ms)
-        .await;
-    let merging = tokio::task::spawn_blocking(move || merge(&windows, &options, namespace, now_ms));
-    merging
-        .await
-        .map_err(|_| Fault::new(Reason::Internal, "merging intervals failed: report this"))
-}
-
 fn merge(windows: &Windows, options: &HotKeysOptions, namespace: NamespaceId, now_ms: u64) -> Own {
     let sum = |parts: &[Arc<[u8]>]| {
         let parts = parts
@@ -171,96 +269,7 @@ fn merge(windows: &Windows, options: &HotKeysOptions, namespace: NamespaceId, no
     }
 }
 
-/// The recent accesses to a key at this node; `None` where accesses are not counted.
-pub(crate) async fn estimate(
-    shared: &Arc<Shared>,
-    namespace: NamespaceId,
-    digest: &Digest,
-) -> Option<HotEstimate> {
-    let own = put_together(shared, USUAL_WINDOW_MS, namespace)
-        .await
-        .ok()?;
-    let counts = own.window.counts();
-    Some(HotEstimate {
-        from_ms: own.window.from_ms(),
-        to_ms: own.window.to_ms(),
-        accesses: own.window.total(),
-        estimate: counts.estimate(digest).max(0).unsigned_abs(),
-        error_bound: counts.error_bound(),
-    })
-}
-
-/// The hot keys as counted by all members or the requested one. The answer names the members that
-/// did not answer.
-pub(crate) async fn answer(
-    shared: &Arc<Shared>,
-    request: HotKeysRequest,
-    deadline: Instant,
-) -> Result<HotKeysResponse, Fault> {
-    let answering = async {
-        let _place = shared.classes.hot_keys.enter_soon().await?;
-        gathered(shared, request, deadline).await
-    };
-    let answer = tokio::time::timeout_at(deadline.into(), answering).await;
-    answer.unwrap_or_else(|_| {
-        let message = "the nodes' counts did not arrive before the deadline: retry";
-        Err(Fault::new(Reason::Deadline, message))
-    })
-}
-
-async fn gathered(
-    shared: &Arc<Shared>,
-    request: HotKeysRequest,
-    deadline: Instant,
-) -> Result<HotKeysResponse, Fault> {
-    let table = shared.routing()?;
-    let me = shared.node()?;
-    let namespace = find_namespace(&table, &request.namespace)?;
-    let window_ms = check_window(request.window_ms)?;
-    let top = match request.top {
-        0 => USUAL_TOP,
-        top @ 1..=MAX_TOP => top,
-        top => {
-            let message = format!("cannot list {top} keys: ask for at most {MAX_TOP}");
-            return Err(Fault::new(Reason::Invalid, message));
-        }
-    };
-    if request.steps > series::MAX_STEPS {
-        let message = format!(
-            "cannot draw {} steps: ask for at most {}",
-            request.steps,
-            series::MAX_STEPS
-        );
-        return Err(Fault::new(Reason::Invalid, message));
-    }
-    let asking = Asking {
-        shared,
-        table: &table,
-        namespace,
-        window_ms,
-        deadline,
-    };
-    let asked = members(&table, request.node)?.into_iter();
-    let asked = asked.map(async |node| (node, asking.window(node).await));
-    let gathered = Gathered::of(join_all(asked).await)?;
-    let redact = shared.hot.settings.redact;
-    let adding = {
-        let table = Arc::clone(&table);
-        move || gathered.add_up(&table, me, namespace, top, redact)
-    };
-    let mut answer = tokio::task::spawn_blocking(adding).await.map_err(|_| {
-        Fault::new(
-            Reason::Internal,
-            "adding the nodes' counts failed: report this",
-        )
-    })??;
-    if request.steps > 0 {
-        answer.history = asking.history(&answer, request.steps).await;
-    }
-    Ok(answer)
-}
-
-fn members(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
+fn nodes_of(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
     if only == 0 {
         return Ok(table.members.keys().copied().collect());
     }
@@ -274,11 +283,10 @@ fn members(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
 
 /// One query for the counts of members.
 struct Asking<'a> {
-    shared: &'a Arc<Shared>,
-    table: &'a RoutingTable,
-    namespace: NamespaceId,
+    hot: &'a Hot,
+    members: &'a dyn Members,
+    asked: &'a Asked,
     window_ms: u64,
-    deadline: Instant,
 }
 
 impl Asking<'_> {
@@ -287,30 +295,31 @@ impl Asking<'_> {
         node: NodeId,
         course: Option<HotCourse>,
     ) -> Result<HotWindowResponse, Fault> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let limit = left.min(ASK_TIMEOUT);
-        let mut client = self
-            .shared
-            .peers
-            .cluster(&Recipient::of(self.table, node)?)?;
+        let left = self
+            .asked
+            .deadline
+            .saturating_duration_since(Instant::now());
         let request = HotWindowRequest {
             window_ms: self.window_ms,
-            namespace: self.namespace.0,
+            namespace: self.asked.namespace.0,
             course,
         };
-        let asked = client.hot_window(within(limit, request));
-        let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
-        let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;
-        let answer = answer.map_err(|status| Fault::from_status(&status))?;
-        Ok(answer.into_inner())
+        let limit = left.min(ASK_TIMEOUT);
+        let answer = self
+            .members
+            .hot_window(&self.asked.table, node, request, limit);
+        answer.await
     }
 
     async fn window(&self, node: NodeId) -> Result<Own, Fault> {
-        if self.shared.identity.node() == Some(node) {
-            return put_together(self.shared, self.window_ms, self.namespace).await;
+        if self.asked.me == node {
+            return self
+                .hot
+                .put_together(self.window_ms, self.asked.namespace)
+                .await;
         }
         let answer = self.peer(node, None).await?;
-        let options = options_of(&self.shared.hot.settings, &self.table.digest_key);
+        let options = options_of(&self.hot.settings, &self.asked.table.digest_key);
         let read = move || {
             let read = |bytes: &[u8]| {
                 let fits = bytes.len() <= MAX_WINDOW_BYTES;
@@ -356,9 +365,12 @@ impl Asking<'_> {
     }
 
     async fn course(&self, node: NodeId, course: HotCourse) -> Result<Vec<HotSeries>, Fault> {
-        if self.shared.identity.node() == Some(node) {
+        if self.asked.me == node {
             let (grid, keys) = check_course(&course)?;
-            return own_course(self.shared, self.window_ms, self.namespace, keys, grid).await;
+            let hot = self.hot;
+            return hot
+                .course(self.window_ms, self.asked.namespace, keys, grid)
+                .await;
         }
         Ok(self.peer(node, Some(course)).await?.series)
     }

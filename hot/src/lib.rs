@@ -26,8 +26,17 @@
 //! * With redaction, a node does not record key bytes at all, so no answer, file or memory
 //!   contains them; its answers also leave out keys that other nodes send.
 //!
-//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on hot keys: clients do
-//! that, after a hint in the answer.
+//! Absent on purpose: the sketches themselves (`torc-sketch`); sockets, because the caller asks the
+//! other members ([`Members`]); and acting on hot keys: clients do that, after a hint in the answer.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
 
 mod gather;
 mod heat;
@@ -38,6 +47,7 @@ mod keeper;
 mod series;
 mod trackers;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,11 +57,11 @@ use torc_proto::{Fault, Reason};
 use torc_record::{Digest, DigestKey, NamespaceId};
 use torc_sketch::Shape;
 use torc_sketch::hot_keys::HotKeysOptions;
+use torc_store::Scratch;
 
-pub(crate) use gather::{answer, estimate, own};
-pub(crate) use json::to_json;
-pub(crate) use keeper::keep;
-pub(crate) use trackers::{count, hand_over_at_last, track};
+pub use gather::{Asked, Members};
+pub use json::to_json;
+pub use trackers::count;
 
 use gather::ASK_TIMEOUT;
 use heat::Heat;
@@ -59,6 +69,8 @@ use hints::Hints;
 use history::History;
 use trackers::{Cut, Delivery};
 
+/// The longest window.
+const MAX_WINDOW_MS: u64 = 24 * 3600 * 1000;
 /// Queries that build windows at a time: each takes memory and CPU time.
 const QUERIES: usize = 2;
 
@@ -81,8 +93,12 @@ pub struct HotSettings {
 
 /// A node's hot keys.
 #[derive(Debug)]
-pub(crate) struct Hot {
+pub struct Hot {
     settings: HotSettings,
+    /// The number of threads that count.
+    workers: usize,
+    /// Keeps the history.
+    scratch: Scratch,
     /// Cuts for the trackers: the first makes them begin, each later one ends an interval.
     cuts: watch::Sender<Option<Cut>>,
     deliveries: mpsc::UnboundedSender<Delivery>,
@@ -104,21 +120,32 @@ struct Counted {
 
 /// Figures for the metrics.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct HotStats {
-    pub(crate) accesses: u64,
-    pub(crate) interval_bytes: u64,
-    pub(crate) history_bytes: u64,
-    pub(crate) history_intervals: u64,
-    pub(crate) majority: bool,
-    pub(crate) hints: u64,
-    pub(crate) hinted_keys: u64,
+pub struct HotStats {
+    /// Accesses counted.
+    pub accesses: u64,
+    /// Bytes of the last interval.
+    pub interval_bytes: u64,
+    /// Bytes of the history.
+    pub history_bytes: u64,
+    /// Intervals in the history.
+    pub history_intervals: u64,
+    /// Whether one key certainly had most accesses of the last interval.
+    pub majority: bool,
+    /// Answers that carried the hint that their key is hot.
+    pub hints: u64,
+    /// Keys whose answers carry the hint now.
+    pub hinted_keys: u64,
 }
 
 impl Hot {
-    pub(crate) fn new(settings: HotSettings) -> Self {
+    /// Counts nothing yet. `workers` threads run [`Hot::track`]; `scratch` keeps the history.
+    #[must_use]
+    pub fn new(settings: HotSettings, workers: usize, scratch: Scratch) -> Arc<Self> {
         let (deliveries, inbox) = mpsc::unbounded_channel();
-        Self {
+        Arc::new(Self {
             settings,
+            workers,
+            scratch,
             cuts: watch::Sender::new(None),
             deliveries,
             inbox: Mutex::new(Some(inbox)),
@@ -127,10 +154,12 @@ impl Hot {
             heat: Heat::default(),
             queries: Semaphore::new(QUERIES),
             stats: Counted::default(),
-        }
+        })
     }
 
-    pub(crate) fn stats(&self) -> HotStats {
+    /// The figures at this moment.
+    #[must_use]
+    pub fn stats(&self) -> HotStats {
         let (history_bytes, history_intervals) = self.history.size();
         HotStats {
             accesses: self.stats.accesses.load(Ordering::Relaxed),
@@ -146,13 +175,15 @@ impl Hot {
     /// Whether the answer to a get should carry the hint that its key is hot. Counts the hints
     /// given.
     #[inline]
-    pub(crate) fn hint(&self, digest: &Digest) -> bool {
+    #[must_use]
+    pub fn hint(&self, digest: &Digest) -> bool {
         self.hints.give(digest)
     }
 
     /// Thousandths of an access per second by parts of the token circle: one part per partition,
     /// but at most 4,096. Empty while nothing is counted.
-    pub(crate) fn heat(&self, partitions: usize) -> Vec<u32> {
+    #[must_use]
+    pub fn heat(&self, partitions: usize) -> Vec<u32> {
         self.heat.by_part(partitions)
     }
 
