@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use torc_access::tls_dir::TlsDir;
+use torc_hot::HotSettings;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
 use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
+use super::error::problem;
 use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
-use torc_hot::HotSettings;
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -313,13 +314,6 @@ fn rate(setting: &'static str, given: f64) -> Result<f64, ConfigError> {
             setting,
             format!("{given} is not between 0.0001 and 0.5"),
         ))
-    }
-}
-
-pub(super) fn problem(setting: &'static str, problem: impl std::fmt::Display) -> ConfigError {
-    ConfigError::Setting {
-        setting,
-        problem: format!("{problem}"),
     }
 }
 

@@ -55,3 +55,10 @@ pub enum ConfigError {
 fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
 }
+
+pub(super) fn problem(setting: &'static str, problem: impl std::fmt::Display) -> ConfigError {
+    ConfigError::Setting {
+        setting,
+        problem: format!("{problem}"),
+    }
+}

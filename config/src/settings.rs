@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use torc_hot::HotSettings;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::ConfigError;
-use super::check::problem;
-use torc_hot::HotSettings;
+use super::error::problem;
 
 /// Settings for which a cluster's topology may have other values.
 #[derive(Debug, Clone, Default)]
@@ -116,7 +116,7 @@ pub struct Settings {
     /// Time for clients to authenticate, and to read a message of a long answer: fixed, except in
     /// tests.
     pub idle_time: Duration,
-    /// For tests: the file of [`Faults`](torc_links::Faults).
+    /// For tests: the file of faults of links (`torc_links::Faults`).
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file with the error of the wall clock.
     pub test_clock_shift: Option<PathBuf>,
@@ -152,7 +152,7 @@ pub struct TlsSettings {
 
 impl Settings {
     /// Names and addresses by which clients reach the node: advertised, bound, and local.
-    pub(crate) fn names(&self, bound: impl Iterator<Item = SocketAddr>) -> Vec<String> {
+    pub fn names(&self, bound: impl Iterator<Item = SocketAddr>) -> Vec<String> {
         let advertised = [
             &self.advertise_addr,
             &self.advertise_http_addr,
@@ -171,7 +171,8 @@ impl Settings {
     }
 
     /// The address by which other nodes reach this one, whose peer port is bound to `bound`.
-    pub(crate) fn peer_address(&self, bound: SocketAddr) -> String {
+    #[must_use]
+    pub fn peer_address(&self, bound: SocketAddr) -> String {
         let advertised = self.advertise_addr.as_deref();
         let host = advertised.and_then(|address| Some(address.rsplit_once(':')?.0));
         match (&self.advertise_peer_addr, host) {
@@ -207,7 +208,8 @@ impl Settings {
     }
 
     /// The addresses that are served to other machines without TLS.
-    pub(crate) fn exposed(&self) -> Vec<String> {
+    #[must_use]
+    pub fn exposed(&self) -> Vec<String> {
         let doors = [
             ("grpc", Some(self.grpc_addr)),
             ("peers", Some(self.peer_addr)),

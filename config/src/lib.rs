@@ -1,7 +1,8 @@
 //! Settings of a node: from flags, `TORC_*` variables and a TOML file, in that order
 //! of precedence.
 //!
-//! `check` turns [`RawSettings`], as given, into valid [`Settings`].
+//! `check` turns [`RawSettings`], as given, into valid [`Settings`]. [`variables`] refuses misspelt
+//! variables. Nothing is started or bound here.
 
 mod check;
 mod error;
@@ -9,6 +10,7 @@ mod raw;
 mod settings;
 #[cfg(test)]
 mod tests;
+pub mod variables;
 
 pub use error::ConfigError;
 pub use raw::{RawSettings, Secret};
