@@ -15,6 +15,7 @@ mod fault;
 pub mod link;
 pub mod load;
 mod names;
+mod namespaces;
 mod scan;
 mod secret;
 mod topology;
@@ -24,6 +25,7 @@ pub use access::Access;
 pub use convert::{WireError, digest_from_wire, version_from_wire, version_to_wire};
 pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
+pub use namespaces::{find_namespace, namespace_of};
 pub use scan::ScanPosition;
 pub use topology::{
     member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,

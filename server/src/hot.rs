@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use torc_hot::{Asked, Members};
 use torc_proto::v1::{HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse};
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, find_namespace};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 
-use crate::kv::find_namespace;
 use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::Shared;

@@ -15,7 +15,7 @@
 //!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
 //!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: the web page.
-//! * `resp`: the server for Redis clients.
+//! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
 //! * `admission`: the limit of concurrent operations; `classes`: limits of dearer requests;
 //!   `answers`: the end of answers that nobody reads.
 //! * `connections`: the limits of connections; `addresses`: those of members.

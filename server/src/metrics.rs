@@ -2,6 +2,7 @@
 //! no key material in labels.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,9 @@ use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
 use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
+use torc_redis::RespMetrics;
 use torc_telemetry::latencies::Latencies;
 use torc_telemetry::spans::SpanMetrics;
-
-use crate::resp::RespMetrics;
 
 /// A client's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,7 +113,7 @@ pub(crate) struct Metrics {
     pub(crate) transfer_retries: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
-    pub(crate) resp: RespMetrics,
+    pub(crate) resp: Arc<RespMetrics>,
     pub(crate) audit: AuditMetrics,
     pub(crate) spans: SpanMetrics,
     readouts: Readouts,
@@ -248,7 +248,7 @@ impl Metrics {
         Self {
             links: LinkMetrics::register(&mut registry),
             registers: RegisterMetrics::register(&mut registry),
-            resp: RespMetrics::register(&mut registry),
+            resp: Arc::new(RespMetrics::register(&mut registry)),
             audit: AuditMetrics::register(&mut registry),
             spans: SpanMetrics::register(&mut registry),
             readouts: Readouts::register(&mut registry),

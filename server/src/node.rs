@@ -45,7 +45,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
-use crate::resp::{self, RespDoor};
+use crate::resp;
 use crate::shared::Shared;
 use crate::slow::SlowLog;
 use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
@@ -529,7 +529,10 @@ fn open(
             .advertise_http_addr
             .clone()
             .unwrap_or_else(|| http.to_string()),
-        resp: RespDoor::new(&settings, resp),
+        resp_address: resp.map(|bound| {
+            let advertised = settings.advertise_resp_addr.clone();
+            advertised.unwrap_or_else(|| bound.to_string())
+        }),
         hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
         scratch,
         identity,

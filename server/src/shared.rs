@@ -38,7 +38,6 @@ use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
 use crate::recipient::Recipient;
-use crate::resp::RespDoor;
 use crate::slow::SlowLog;
 
 /// Default time limit of an operation.
@@ -53,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     pub(crate) peer_address: String,
     pub(crate) http_address: String,
-    /// What all connections of Redis clients share.
-    pub(crate) resp: RespDoor,
+    /// The address at which Redis clients reach this node; `None` if it serves none.
+    pub(crate) resp_address: Option<String>,
     pub(crate) store: Store,
     pub(crate) scratch: Scratch,
     pub(crate) identity: Identity,

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use torc_proto::v1::{self, ExplainRequest, ExplainResponse, Holding, Position, SliceVerdict};
 use torc_proto::{
-    Fault, Reason, WireError, member_to_wire, partition_state_to_wire, version_to_wire,
+    Fault, Reason, WireError, find_namespace, member_to_wire, partition_state_to_wire,
+    version_to_wire,
 };
 use torc_record::{Digest, Key, NamespaceId, State};
 use torc_ring::topology::{PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
-use crate::kv::{find_namespace, fingerprint_bits};
+use crate::kv::fingerprint_bits;
 use crate::peers::within;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};

@@ -19,7 +19,7 @@ use futures::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
-use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire};
+use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire, find_namespace};
 use torc_record::{Digest, DigestKey, NamespaceId, Record};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
@@ -29,7 +29,6 @@ use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
 use crate::answers::{self, Stopped};
-use crate::kv::find_namespace;
 use crate::recipient::Recipient;
 use crate::shared::{Shared, stale, store_fault};
 

@@ -231,7 +231,7 @@ fn own(
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, to_millis)
         }),
-        resp_address: shared.resp.address().unwrap_or_default().to_owned(),
+        resp_address: shared.resp_address.clone().unwrap_or_default(),
         clock_ms: unix_ms(),
         free_bytes: stats.free_bytes,
         memtable_bytes: stats.memtable_bytes,

@@ -21,7 +21,7 @@ use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
-use super::request::{Target, check_value, condition_of, find_namespace};
+use super::request::{Target, check_value, condition_of};
 use super::run::Asked;
 use crate::peers;
 use crate::recipient::Recipient;
@@ -54,10 +54,6 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn place(&self) -> (&str, &[u8]);
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
-    /// The id of its namespace, if the namespace exists.
-    fn namespace(&self, _table: &RoutingTable) -> Option<NamespaceId> {
-        None
-    }
     fn route(&self) -> Option<&Route>;
     /// The item with this route, for the lead of its partition.
     fn routed(&self, route: Route, target: &Target) -> Self;
@@ -119,10 +115,6 @@ impl Item for GetRequest {
         )?;
         target.check_consistency(self.consistency())?;
         Ok(target)
-    }
-
-    fn namespace(&self, table: &RoutingTable) -> Option<NamespaceId> {
-        find_namespace(table, &self.namespace).ok()
     }
 
     routed!();

@@ -20,8 +20,6 @@ mod started;
 
 pub(crate) use fault::no_quorum;
 pub(crate) use item::fingerprint_bits;
-pub(crate) use request::{find_namespace, namespace_of};
-pub(crate) use run::Generations;
 pub(crate) use scan::start as scan;
 
 use std::pin::Pin;
@@ -38,8 +36,7 @@ use torc_proto::v1::{
     DeleteResponse, GetKeyRequest, GetKeyResponse, GetRequest, GetResponse, PutRequest,
     PutResponse, ScanRequest, SessionRequest,
 };
-use torc_ring::Partition;
-use torc_ring::topology::Role;
+use torc_ring::topology::{ReadGenerations, Role};
 use torc_telemetry::spans::{Serving, context_of};
 
 use crate::metrics::Operation;
@@ -93,17 +90,12 @@ pub(crate) fn while_counted<T: 'static>(
     }))
 }
 
-/// The partition of the key of a valid get.
-pub(crate) fn partition_of(shared: &Shared, get: &GetRequest) -> Option<Partition> {
-    run::partition_of(shared, Some(get))
-}
-
 /// Runs gets like those of a batch; returns the answers in the same order.
 pub(crate) async fn get_all(
     shared: &Arc<Shared>,
     gets: &[GetRequest],
     deadline: Instant,
-    generations: &mut Generations,
+    generations: &mut ReadGenerations,
 ) -> Vec<Result<GetResponse, Fault>> {
     all(shared, gets, deadline, "resp get", Some(generations)).await
 }
@@ -114,7 +106,7 @@ async fn all<I: Item>(
     items: &[I],
     deadline: Instant,
     name: &'static str,
-    generations: Option<&mut Generations>,
+    generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let tracer = shared.tracer.as_ref().filter(|_| !items.is_empty());
     let serving = Serving::begin(tracer, None, name);

@@ -17,7 +17,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_replication::{Condition, Request, Rules};
 use torc_ring::Partition;
-use torc_ring::topology::{Role, RoutingTable};
+use torc_ring::topology::{ReadGenerations, Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{AtOnce, Item};
@@ -44,7 +44,7 @@ pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: &[I],
     call: CallContext,
-    mut generations: Option<&mut Generations>,
+    mut generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let mut attempts = Attempts::new(call.deadline);
@@ -52,7 +52,7 @@ pub(super) async fn many<I: Item>(
     while !open.is_empty() {
         let table = shared.routing();
         if let (Ok(table), Some(generations)) = (&table, &mut generations)
-            && generations.differ(table, items)
+            && generations.differ(table, items.iter().map(|item| item.place().0))
         {
             open = (0..items.len()).collect();
         }
@@ -76,43 +76,6 @@ pub(super) async fn many<I: Item>(
     answers
         .map(|answer| answer.unwrap_or_else(|| Err(lost())))
         .collect()
-}
-
-/// The generations that a batch has read, by namespace. A batch reads a single generation: once
-/// another one becomes current, all of its items are read again.
-#[derive(Debug, Default)]
-pub(crate) struct Generations {
-    read: BTreeMap<String, NamespaceId>,
-    have_changed: bool,
-}
-
-impl Generations {
-    /// Whether items read another generation by this table than the batch did before.
-    fn differ<I: Item>(&mut self, table: &RoutingTable, items: &[I]) -> bool {
-        if table.generations.is_empty() {
-            return false;
-        }
-        let (mut differ, mut last) = (false, None);
-        for item in items {
-            let (name, _) = item.place();
-            if last.replace(name) == Some(name) {
-                continue;
-            }
-            let id = item.namespace(table).filter(|id| id.is_generation());
-            let Some(id) = id else { continue };
-            let name = if name.is_empty() { "default" } else { name };
-            let before = self.read.insert(name.to_owned(), id);
-            differ |= before.is_some_and(|before| before != id);
-        }
-        self.have_changed |= differ;
-        differ
-    }
-
-    /// Whether a generation has changed since the last call, so that the parts of the batch that
-    /// were read before must be read again.
-    pub(crate) fn have_changed(&mut self) -> bool {
-        std::mem::take(&mut self.have_changed)
-    }
 }
 
 /// The partition of an item's key, if it has one.

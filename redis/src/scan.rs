@@ -22,8 +22,7 @@ use torc_proto::{Fault, ScanPosition};
 use torc_resp::{Pattern, Reply};
 use torc_ring::Token;
 
-use crate::kv;
-use crate::shared::Shared;
+use crate::Server;
 
 /// After this time, a page is returned with the keys found so far.
 const PAGE_TIME: Duration = Duration::from_millis(500);
@@ -50,11 +49,11 @@ struct Page {
 
 /// A page of keys, and the cursor of the next page.
 pub(super) async fn page(
-    shared: &Arc<Shared>,
+    server: &Arc<Server>,
     database: u32,
     wanted: Wanted,
 ) -> Result<Reply, Fault> {
-    let page = read(shared, database, wanted.cursor, wanted.count, PAGE_TIME).await?;
+    let page = read(server, database, wanted.cursor, wanted.count, PAGE_TIME).await?;
     let matches = |key: &Bytes| {
         let pattern = wanted.pattern.as_ref();
         !wanted.none && pattern.is_none_or(|pattern| pattern.matches(key))
@@ -68,8 +67,8 @@ pub(super) async fn page(
 
 /// The number of keys of a database: exact if there are few, else extrapolated from the part of the
 /// ring that the first keys cover.
-pub(super) async fn size(shared: &Arc<Shared>, database: u32) -> Result<Reply, Fault> {
-    let page = read(shared, database, 0, SAMPLE, SIZE_TIME).await?;
+pub(super) async fn size(server: &Arc<Server>, database: u32) -> Result<Reply, Fault> {
+    let page = read(server, database, 0, SAMPLE, SIZE_TIME).await?;
     let count = page.keys.len();
     Ok(match page.next {
         None => Reply::len(count),
@@ -82,21 +81,21 @@ pub(super) async fn size(shared: &Arc<Shared>, database: u32) -> Result<Reply, F
 
 /// Reads `count` keys from a token on, or fewer if that takes longer than `time`.
 async fn read(
-    shared: &Arc<Shared>,
+    server: &Arc<Server>,
     database: u32,
     from: u64,
     count: usize,
     time: Duration,
 ) -> Result<Page, Fault> {
     let request = ScanRequest {
-        namespace: shared.resp.namespace(database),
+        namespace: server.namespace(database),
         after: ScanPosition::At(Token(from)).to_bytes(),
         // The extra key shows where the next page begins.
         limit: count as u64 + 1,
         keys_only: true,
         ..ScanRequest::default()
     };
-    let mut pages = kv::scan(shared, request)?;
+    let mut pages = server.node.scan(request)?;
     let mut keys = Vec::new();
     let mut position = ScanPosition::At(Token(from));
     let until = tokio::time::Instant::now() + time;
@@ -114,14 +113,10 @@ async fn read(
         let Some(page) = page else {
             return Ok(cut(keys, &position, from));
         };
-        let page = page.map_err(|status| Fault {
-            // Reading changes nothing.
-            maybe_applied: false,
-            ..Fault::from_status(&status)
-        })?;
+        let page = page?;
         position = ScanPosition::from_bytes(&page.cursor)?;
         for entry in page.entries {
-            keys.push((token_of(shared, database, &entry.key)?, entry.key));
+            keys.push((token_of(server, database, &entry.key)?, entry.key));
         }
         if page.done && keys.len() <= count {
             return Ok(Page { keys, next: None });
@@ -132,9 +127,9 @@ async fn read(
     }
 }
 
-fn token_of(shared: &Shared, database: u32, key: &Bytes) -> Result<Token, Fault> {
-    let table = shared.routing()?;
-    let namespace = kv::find_namespace(&table, &shared.resp.namespace(database))?;
+fn token_of(server: &Server, database: u32, key: &Bytes) -> Result<Token, Fault> {
+    let table = server.node.routing()?;
+    let namespace = torc_proto::find_namespace(&table, &server.namespace(database))?;
     let digest = torc_record::Digest::of(&table.digest_key, namespace, key);
     Ok(Token::of(&digest))
 }

@@ -15,13 +15,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use torc_proto::Fault;
-use torc_proto::v1::StatusRequest;
 use torc_resp::{ClusterCommand, Reply, SLOTS};
 use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, RoutingTable};
 
-use crate::cluster::status;
-use crate::shared::Shared;
+use crate::Server;
 
 /// Time for which the addresses reported by other nodes are cached.
 const FRESH_FOR: Duration = Duration::from_secs(2);
@@ -38,7 +36,7 @@ struct Known {
 
 impl Doors {
     /// The known addresses of all members, at most a few seconds old.
-    async fn all(&self, shared: &Arc<Shared>) -> Result<BTreeMap<NodeId, String>, Fault> {
+    async fn all(&self, server: &Arc<Server>) -> Result<BTreeMap<NodeId, String>, Fault> {
         let now = Instant::now();
         {
             let known = self.0.lock();
@@ -46,19 +44,18 @@ impl Doors {
                 return Ok(known.by_node.clone());
             }
         }
-        let status = status::gather(shared, &StatusRequest::default()).await?;
-        let table = shared.routing()?;
+        let answering = server.node.redis_addresses().await?;
+        let table = server.node.routing()?;
         let mut known = self.0.lock();
         known.asked = Some(now);
         known
             .by_node
             .retain(|node, _| table.members.contains_key(node));
-        for node in status.nodes.into_iter().filter(|node| node.reachable) {
-            let Some(member) = node.member else { continue };
-            if node.resp_address.is_empty() {
-                known.by_node.remove(&NodeId(member.id));
+        for (node, address) in answering {
+            if address.is_empty() {
+                known.by_node.remove(&node);
             } else {
-                known.by_node.insert(NodeId(member.id), node.resp_address);
+                known.by_node.insert(node, address);
             }
         }
         Ok(known.by_node.clone())
@@ -101,13 +98,13 @@ fn name(cluster: ClusterId, node: NodeId) -> String {
 }
 
 /// Answers `CLUSTER …`.
-pub(super) async fn answer(shared: &Arc<Shared>, command: &ClusterCommand) -> Result<Reply, Fault> {
-    let table = shared.routing()?;
-    let me = shared.node()?;
+pub(super) async fn answer(server: &Arc<Server>, command: &ClusterCommand) -> Result<Reply, Fault> {
+    let table = server.node.routing()?;
+    let me = server.node.id()?;
     if *command == ClusterCommand::MyId {
         return Ok(Reply::text(name(table.cluster, me)));
     }
-    let shares = shares(shared.resp.doors.all(shared).await?);
+    let shares = shares(server.doors.all(server).await?);
     Ok(match command {
         ClusterCommand::Slots => slots(&table, &shares),
         ClusterCommand::Shards => shards(&table, &shares),

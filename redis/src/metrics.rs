@@ -26,7 +26,7 @@ struct Labels {
 const OUTCOMES: [&str; 3] = ["ok", "error", "unknown"];
 
 /// Counters of the server for Redis clients.
-pub(crate) struct RespMetrics {
+pub struct RespMetrics {
     /// By index in the table of commands; the last entry counts unknown commands.
     commands: Vec<[Counter; OUTCOMES.len()]>,
     pub(super) connections: Gauge,
@@ -36,7 +36,9 @@ pub(crate) struct RespMetrics {
 }
 
 impl RespMetrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    /// Registers the counters.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
         let commands = Family::<Labels, Counter>::default();
         registry.register(
             "resp_commands",
@@ -69,7 +71,7 @@ impl RespMetrics {
             ),
             combined: counter(
                 "resp_combined_writes",
-                "Read-modify-writes of Redis clients that shared a write with an earlier command on the key",
+                "Read-modify-writes of Redis clients that server a write with an earlier command on the key",
             ),
             conflicts: counter(
                 "resp_write_conflicts",
@@ -92,7 +94,8 @@ impl RespMetrics {
     }
 
     /// Commands since the node started.
-    pub(crate) fn commands(&self) -> u64 {
+    #[must_use]
+    pub fn commands(&self) -> u64 {
         self.commands.iter().flatten().map(Counter::get).sum()
     }
 }

@@ -3,13 +3,12 @@
 use bytes::Bytes;
 use torc_resp::{Pattern, Reply};
 
-use crate::cluster::status::resident_memory_bytes;
-use crate::shared::Shared;
+use crate::Server;
 
 /// The version of Redis whose commands Torc implements.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
-type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
+type Section = (&'static str, fn(&Server) -> Vec<(&'static str, String)>);
 
 const SECTIONS: &[Section] = &[
     ("Server", server),
@@ -22,7 +21,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// The requested sections; all sections if none was named.
-pub(super) fn info(shared: &Shared, wanted: &[Bytes]) -> Reply {
+pub(super) fn info(server: &Server, wanted: &[Bytes]) -> Reply {
     let is_wanted = |name: &str| {
         let is = |wanted: &Bytes| {
             let all: [&[u8]; 3] = [b"all", b"default", b"everything"];
@@ -33,20 +32,23 @@ pub(super) fn info(shared: &Shared, wanted: &[Bytes]) -> Reply {
     };
     let sections = SECTIONS.iter().filter(|(name, _)| is_wanted(name));
     let sections = sections.map(|(name, lines)| {
-        let lines = lines(shared).into_iter();
+        let lines = lines(server).into_iter();
         let lines = lines.map(|(name, value)| format!("{name}:{value}\r\n"));
         format!("# {name}\r\n{}", lines.collect::<String>())
     });
     Reply::Text(sections.collect::<Vec<_>>().join("\r\n"))
 }
 
-fn server(shared: &Shared) -> Vec<(&'static str, String)> {
-    let uptime = shared.started.elapsed().as_secs();
-    let address = shared.resp.address().unwrap_or_default();
-    let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
+fn server(server: &Server) -> Vec<(&'static str, String)> {
+    let uptime = server.started.elapsed().as_secs();
+    let port = server
+        .options
+        .address
+        .rsplit_once(':')
+        .map_or("0", |(_, port)| port);
     vec![
         ("redis_version", REDIS_VERSION.to_owned()),
-        ("torc_version", shared.settings.release.version.clone()),
+        ("torc_version", server.options.version.clone()),
         ("redis_mode", "standalone".to_owned()),
         ("arch_bits", usize::BITS.to_string()),
         ("process_id", std::process::id().to_string()),
@@ -56,32 +58,32 @@ fn server(shared: &Shared) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn clients(shared: &Shared) -> Vec<(&'static str, String)> {
-    let connections = shared.metrics.resp.connections.get();
-    let most = shared.settings.max_connections;
+fn clients(server: &Server) -> Vec<(&'static str, String)> {
+    let connections = server.metrics.connections.get();
+    let most = server.options.max_connections;
     vec![
         ("connected_clients", connections.to_string()),
         ("maxclients", most.to_string()),
     ]
 }
 
-fn memory(shared: &Shared) -> Vec<(&'static str, String)> {
-    let memory = resident_memory_bytes();
+fn memory(server: &Server) -> Vec<(&'static str, String)> {
+    let memory = server.node.resident_bytes();
     vec![
         ("used_memory", memory.to_string()),
         ("used_memory_rss", memory.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory_policy", "noeviction".to_owned()),
-        ("in_flight_bytes", shared.budget.held().to_string()),
+        ("in_flight_bytes", server.node.charged_bytes().to_string()),
     ]
 }
 
-fn persistence(_: &Shared) -> Vec<(&'static str, String)> {
+fn persistence(_: &Server) -> Vec<(&'static str, String)> {
     vec![("loading", "0".to_owned()), ("aof_enabled", "1".to_owned())]
 }
 
-fn stats(shared: &Shared) -> Vec<(&'static str, String)> {
-    let resp = &shared.metrics.resp;
+fn stats(server: &Server) -> Vec<(&'static str, String)> {
+    let resp = &server.metrics;
     vec![
         ("total_commands_processed", resp.commands().to_string()),
         ("combined_writes", resp.combined.get().to_string()),
@@ -89,7 +91,7 @@ fn stats(shared: &Shared) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn replication(_: &Shared) -> Vec<(&'static str, String)> {
+fn replication(_: &Server) -> Vec<(&'static str, String)> {
     // Each node answers as if it were a standalone server.
     vec![
         ("role", "master".to_owned()),
@@ -97,14 +99,14 @@ fn replication(_: &Shared) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn cluster(_: &Shared) -> Vec<(&'static str, String)> {
+fn cluster(_: &Server) -> Vec<(&'static str, String)> {
     vec![("cluster_enabled", "0".to_owned())]
 }
 
 /// Settings whose names match one of the globs.
-pub(super) fn config(shared: &Shared, globs: Vec<Bytes>) -> Reply {
-    let databases = shared
-        .resp
+pub(super) fn config(server: &Server, globs: Vec<Bytes>) -> Reply {
+    let databases = server
+        .options
         .databases
         .keys()
         .last()
@@ -113,7 +115,7 @@ pub(super) fn config(shared: &Shared, globs: Vec<Bytes>) -> Reply {
         ("appendfsync", "always".to_owned()),
         ("appendonly", "yes".to_owned()),
         ("databases", databases.to_string()),
-        ("maxclients", shared.settings.max_connections.to_string()),
+        ("maxclients", server.options.max_connections.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("proto-max-bulk-len", torc_record::MAX_VALUE_LEN.to_string()),

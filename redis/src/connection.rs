@@ -17,14 +17,14 @@ use std::time::Instant;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Duration, timeout};
-use torc_driver::budget::Charge;
 use torc_resp::{Limits, Parsed, Parser, ProtocolError, Reply, Version};
 
 use super::burst::Burst;
 use super::run;
 use super::session::{Session, Step};
-use crate::connections::Connection;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use torc_access::caller::Caller;
+
+use crate::{Charge, Server, Socket};
 
 /// Time limit from the first byte of a request to its last.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -41,11 +41,16 @@ const CHARGED_AT_ONCE: usize = 64 << 10;
 const WRITE_AT_ONCE: usize = 128 << 10;
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> io::Result<()> {
-    let ends = shared.tls.is_some().then(|| stream.grows_old_at());
-    let session = Session::new(Arc::clone(shared), stream.caller().clone(), id);
+pub(super) async fn serve(
+    server: &Arc<Server>,
+    stream: Box<dyn Socket>,
+    caller: Caller,
+    ends: Option<Instant>,
+    id: u64,
+) -> io::Result<()> {
+    let session = Session::new(Arc::clone(server), caller, id);
     let mut served = Served {
-        shared: Arc::clone(shared),
+        server: Arc::clone(server),
         stream,
         session,
         parser: Parser::new(Limits::default()),
@@ -61,8 +66,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> 
 }
 
 struct Served {
-    shared: Arc<Shared>,
-    stream: Connection,
+    server: Arc<Server>,
+    stream: Box<dyn Socket>,
     session: Session,
     parser: Parser,
     input: BytesMut,
@@ -80,7 +85,7 @@ struct Served {
 
 impl Served {
     async fn run(&mut self) -> io::Result<()> {
-        let first = timeout(self.shared.settings.idle_time, self.fill()).await;
+        let first = timeout(self.server.options.idle_time, self.fill()).await;
         let mut is_open = first.map_err(|_| io::ErrorKind::TimedOut)??;
         while is_open {
             is_open = self.answer_all().await? && self.fill().await?;
@@ -140,7 +145,7 @@ impl Served {
     }
 
     fn refuse(&mut self, error: &ProtocolError) {
-        self.shared.metrics.resp.protocol_errors.inc();
+        self.server.metrics.protocol_errors.inc();
         let limits = self.session.limits();
         let advice = if limits == Limits::UNAUTHENTICATED {
             let Limits { arguments, bytes } = limits;
@@ -160,7 +165,12 @@ impl Served {
         let answers = if groups.is_empty() {
             Vec::new()
         } else {
-            run::all(&self.shared, groups, Instant::now() + DEFAULT_DEADLINE).await
+            run::all(
+                &self.server,
+                groups,
+                Instant::now() + self.server.options.deadline,
+            )
+            .await
         };
         let replies: Vec<_> = self.burst.replies(answers).collect();
         for due in replies {
@@ -177,7 +187,7 @@ impl Served {
         version: Version,
         reply: &Reply,
     ) -> io::Result<()> {
-        self.shared.metrics.resp.ended(command, reply);
+        self.server.metrics.ended(command, reply);
         let Some(replies) = reply.encode_head(&mut self.output) else {
             return self.encode(version, reply).await;
         };
@@ -201,7 +211,7 @@ impl Served {
         }
         // Charged without a limit: the answers exist, and clients must get the outcomes of their
         // writes.
-        let _charge = self.shared.budget.force(self.output.len());
+        let _charge = self.server.node.force_charge(self.output.len());
         let written = timeout(WRITE_TIME, async {
             self.stream.write_all(&self.output).await?;
             self.stream.flush().await
@@ -229,7 +239,7 @@ impl Served {
         let is_unknown = self.session.limits() == Limits::UNAUTHENTICATED;
         let since = is_unknown.then(|| self.unknown_since.unwrap_or_else(Instant::now));
         self.unknown_since = since;
-        let ends = since.map(|since| since + self.shared.settings.idle_time);
+        let ends = since.map(|since| since + self.server.options.idle_time);
         let ends = ends.or(self.ends);
         if ends.is_some_and(|ends| ends + grace <= Instant::now()) {
             return Ok(false);
@@ -239,7 +249,7 @@ impl Served {
         let until = whole_until.or(ends);
         let room = self.parser.lacks(&self.input);
         self.input.reserve(room.clamp(READ_AT_ONCE, MOST_AT_ONCE));
-        let closing = self.shared.closing.clone();
+        let closing = self.server.closing.clone();
         let reading = async {
             tokio::select! {
                 biased;
@@ -272,10 +282,7 @@ impl Served {
         let whole = held + self.parser.lacks(&self.input);
         while self.charges.len() * CHARGED_AT_ONCE < held {
             let until = until.unwrap_or_else(|| Instant::now() + REQUEST_TIME);
-            let charging = self
-                .shared
-                .budget
-                .wait_for_part(CHARGED_AT_ONCE, whole, until);
+            let charging = self.server.node.charge(CHARGED_AT_ONCE, whole, until);
             match charging.await {
                 Ok(charge) => self.charges.push(charge),
                 Err(fault) => {

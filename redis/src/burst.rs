@@ -11,7 +11,7 @@ use bytes::Bytes;
 use torc_resp::{Join, KeyOp, Reply, Version};
 
 use super::errors;
-use super::run::Answers;
+use crate::Answers;
 
 /// A burst runs once it has this many operations on keys,
 pub(super) const MOST_OPS: usize = 256;

@@ -15,7 +15,7 @@ use torc_telemetry::clock::unix_ms;
 
 use super::burst::{Burst, Place};
 use super::{cluster, errors, info, scan, table};
-use crate::shared::Shared;
+use crate::Server;
 
 /// Fields of `CLIENT INFO` that clients read and that Torc does not have or measure.
 const UNKNOWN: &str = "idle=0 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
@@ -33,7 +33,7 @@ pub(super) enum Step {
 
 /// A client's connection.
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    server: Arc<Server>,
     /// The caller by the connection's certificate.
     door: Caller,
     /// The same caller, or the holder of the token sent since.
@@ -48,9 +48,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, caller: Caller, id: u64) -> Self {
+    pub(super) fn new(server: Arc<Server>, caller: Caller, id: u64) -> Self {
         Self {
-            shared,
+            server,
             door: caller.clone(),
             caller,
             id,
@@ -69,7 +69,7 @@ impl Session {
 
     /// The limits of the next request.
     pub(super) fn limits(&self) -> Limits {
-        let cluster = self.shared.identity.membership().map(|it| it.cluster);
+        let cluster = self.server.node.cluster();
         match self.caller.check(Needed::Client, cluster) {
             Ok(()) => Limits::default(),
             Err(_) => Limits::UNAUTHENTICATED,
@@ -141,8 +141,7 @@ impl Session {
         if self.caller.is_anyone() || access == Access::Open {
             return Ok(());
         }
-        let membership = self.shared.identity.membership();
-        let cluster = membership.map(|membership| membership.cluster);
+        let cluster = self.server.node.cluster();
         let needed = roles_of(access).iter().map(|role| match role {
             Role::Read => Needed::Read,
             Role::Write => Needed::Write,
@@ -151,7 +150,7 @@ impl Session {
         });
         let checked = needed.map(|needed| self.caller.check(needed, cluster));
         let checked: Result<(), Fault> = checked.collect();
-        checked.inspect_err(|fault| self.shared.denied(&self.caller, spec.name, fault))
+        checked.inspect_err(|fault| self.server.node.denied(&self.caller, spec.name, fault))
     }
 
     /// Refuses a command on keys outside the caller's scopes.
@@ -159,10 +158,10 @@ impl Session {
         if !self.caller.is_scoped() {
             return Ok(());
         }
-        let namespace = self.shared.resp.namespace(self.database);
+        let namespace = self.server.namespace(self.database);
         let may = |key: &[u8]| {
             let mut roles = roles_of(access).iter();
-            roles.try_for_each(|role| self.shared.may(&self.caller, *role, &namespace, key))
+            roles.try_for_each(|role| self.server.node.may(&self.caller, *role, &namespace, key))
         };
         match command {
             Command::Key(key, _) => may(key),
@@ -183,14 +182,14 @@ impl Session {
             Command::Hello(hello) => self.hello(hello),
             Command::Auth(user, password) => self.auth(user.as_deref(), &password),
             Command::Client(command) => self.client(command),
-            Command::Config(ConfigCommand::Get(globs)) => info::config(&self.shared, globs),
+            Command::Config(ConfigCommand::Get(globs)) => info::config(&self.server, globs),
             Command::Config(ConfigCommand::Set) => Reply::Error(
                 "ERR clients cannot change settings: see `kvd serve --help`".to_owned(),
             ),
-            Command::Info(sections) => info::info(&self.shared, &sections),
+            Command::Info(sections) => info::info(&self.server, &sections),
             Command::Reset => {
                 let caller = self.door.clone();
-                *self = Self::new(Arc::clone(&self.shared), caller, self.id);
+                *self = Self::new(Arc::clone(&self.server), caller, self.id);
                 Reply::Simple("RESET")
             }
             _ => Reply::OK,
@@ -198,7 +197,7 @@ impl Session {
     }
 
     fn select(&mut self, number: i64) -> Reply {
-        let databases = &self.shared.resp.databases;
+        let databases = &self.server.options.databases;
         let known = u32::try_from(number).ok();
         // An empty name: a caller that may not know of all namespaces gets the same answer for a
         // number without a namespace.
@@ -250,11 +249,11 @@ impl Session {
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         let password = text(&password.0);
         let found = match user {
-            None | Some(b"default") => self.shared.bearers.find(password),
-            Some(id) => self
-                .shared
-                .bearers
-                .find(&format!("{}.{password}", text(id))),
+            None | Some(b"default") => self.server.node.holder(password),
+            Some(id) => {
+                let token = format!("{}.{password}", text(id));
+                self.server.node.holder(&token)
+            }
         };
         match found {
             Ok(holder) => {
@@ -262,7 +261,7 @@ impl Session {
                 Reply::OK
             }
             Err(fault) => {
-                self.shared.denied(&self.door, "AUTH", &fault);
+                self.server.node.denied(&self.door, "AUTH", &fault);
                 wrong_pass()
             }
         }
@@ -315,13 +314,13 @@ impl Session {
                     pattern: pattern.filter(|_| is_string),
                     none: !is_string,
                 };
-                scan::page(&self.shared, self.database, wanted).await
+                scan::page(&self.server, self.database, wanted).await
             }
-            Command::DbSize => scan::size(&self.shared, self.database).await,
+            Command::DbSize => scan::size(&self.server, self.database).await,
             Command::Cluster(ClusterCommand::KeySlot(key)) => {
                 Ok(Reply::Integer(key_slot(&key).into()))
             }
-            Command::Cluster(command) => cluster::answer(&self.shared, &command).await,
+            Command::Cluster(command) => cluster::answer(&self.server, &command).await,
             Command::Command(CommandCommand::Count) => Ok(table::count()),
             Command::Command(CommandCommand::List) => Ok(table::list()),
             Command::Command(CommandCommand::Docs(names)) => Ok(table::docs(&names)),
