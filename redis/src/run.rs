@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use torc_proto::v1::condition::Kind;
-use torc_proto::v1::DeleteRequest;
 use torc_proto::Reason;
+use torc_proto::v1::DeleteRequest;
+use torc_proto::v1::condition::Kind;
 use torc_record::MAX_VALUE_LEN;
 use torc_resp::{Entry, Expiry, KeyOp, KeyState, Reply, SetIf, SetOp};
 use torc_ring::topology::ReadGenerations;

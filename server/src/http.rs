@@ -28,7 +28,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/status", get(show_status))
         .route("/ring", get(ring))
         .route("/hot-keys", get(hot_keys))
-        .merge(console::router())
+        .merge(console::router(&shared))
         .route_layer(from_fn_with_state(Arc::clone(&shared), may_observe))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
@@ -104,7 +104,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
     match status::gather(&shared, &StatusRequest::default()).await {
-        Ok(status) => Json(status::to_json(&status)).into_response(),
+        Ok(status) => Json(torc_console::status_json(&status)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }
 }

@@ -14,7 +14,7 @@
 //! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
 //!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
 //!   replacing the authority; `first_use`: the first tokens;
-//!   `http`: health, metrics, JSON; `console`: the web page.
+//!   `http`: health, metrics, JSON; `console`: what the web page (`torc-console`) needs of this node.
 //! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
 //! * `admission`: the limit of concurrent operations; `classes`: limits of dearer requests;
 //!   `answers`: the end of answers that nobody reads.

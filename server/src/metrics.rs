@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,65 +16,11 @@ use prometheus_client::registry::{Registry, Unit};
 use torc_access::audit::AuditMetrics;
 use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
-use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
 use torc_redis::RespMetrics;
 use torc_telemetry::latencies::Latencies;
+use torc_telemetry::operation::{Operation, Totals};
 use torc_telemetry::spans::SpanMetrics;
-
-/// A client's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Operation {
-    Get,
-    Put,
-    Delete,
-    BatchGet,
-    BatchPut,
-    Scan,
-}
-
-impl Operation {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Get,
-        Self::Put,
-        Self::Delete,
-        Self::BatchGet,
-        Self::BatchPut,
-        Self::Scan,
-    ];
-}
-
-impl Operation {
-    /// Its name in metrics and logs.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Put => "put",
-            Self::Delete => "delete",
-            Self::BatchGet => "batch_get",
-            Self::BatchPut => "batch_put",
-            Self::Scan => "scan",
-        }
-    }
-
-    /// The name of its spans: the name of its call.
-    pub(crate) const fn span(self) -> &'static str {
-        match self {
-            Self::Get => "torc.v1.Kv/Get",
-            Self::Put => "torc.v1.Kv/Put",
-            Self::Delete => "torc.v1.Kv/Delete",
-            Self::BatchGet => "torc.v1.Kv/BatchGet",
-            Self::BatchPut => "torc.v1.Kv/BatchPut",
-            Self::Scan => "torc.v1.Kv/Scan",
-        }
-    }
-}
-
-impl EncodeLabelValue for Operation {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
-        EncodeLabelValue::encode(&self.name(), encoder)
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
@@ -145,16 +90,6 @@ pub(crate) struct Readings {
     pub(crate) in_flight_bytes: u64,
     pub(crate) in_flight_limit_bytes: u64,
     pub(crate) in_flight_refused: u64,
-}
-
-/// Totals of clients' requests since the start.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    /// Histograms of request times, by operation.
-    pub(crate) times: [[u64; BUCKETS]; Operation::ALL.len()],
-    pub(crate) faults: u64,
-    /// Number of commands of Redis clients.
-    pub(crate) commands: u64,
 }
 
 /// Creates all fault counters at the start: `rate()` would miss the first fault of a series that

@@ -35,7 +35,7 @@ use crate::boot;
 use crate::classes::Classes;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
-use crate::console::{self, Console};
+use crate::console;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
 use crate::first_use::{self, FirstUse};
@@ -557,7 +557,7 @@ fn open(
         metrics,
         tracer,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
-        console: Console::default(),
+        console: Arc::default(),
         classes: Classes::default(),
         sketch_permits: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),

@@ -12,6 +12,7 @@ use torc_access::attempts::Attempts;
 use torc_access::audit::{Act, Audit};
 use torc_access::caller::Caller;
 use torc_access::tls_dir::OwnAuthority;
+use torc_console::Console;
 use torc_driver::Registers;
 use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
@@ -31,7 +32,6 @@ use crate::bearers::Bearers;
 use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
-use crate::console::Console;
 use crate::identity::Identity;
 use crate::meter::Strangers;
 use crate::metrics::Metrics;
@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) throttle: Throttle,
     pub(crate) hot: Arc<Hot>,
-    pub(crate) console: Console,
+    pub(crate) console: Arc<Console>,
     /// Permits for requests that cost more than an operation on a key.
     pub(crate) classes: Classes,
     /// Permits to compute sketches of keys.

@@ -39,11 +39,11 @@ use torc_proto::v1::{
 use torc_ring::topology::{ReadGenerations, Role};
 use torc_telemetry::spans::{Serving, context_of};
 
-use crate::metrics::Operation;
 use crate::recipient::caller_of;
 use crate::shared::{CallContext, Shared, deadline_of};
 use item::Item;
 use started::Started;
+use torc_telemetry::operation::Operation;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]

@@ -48,8 +48,8 @@ use super::item::Item;
 use super::run::{self, Asked, Routed, Task};
 use super::started::Started;
 use crate::connections::MAX_CONNECTION_AGE;
-use crate::metrics::Operation;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use torc_telemetry::operation::Operation;
 
 /// Operations of one session under way at a time; further ones wait in the connection's window.
 const IN_FLIGHT: usize = 1024;

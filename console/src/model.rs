@@ -9,7 +9,7 @@ use torc_proto::load::percentile_us;
 use torc_proto::v1::{LoadSample, StatusResponse, Transition};
 
 use super::history::{EVERY_MS, MOST_BYTES, MOST_SAMPLES};
-use crate::cluster::status;
+use crate::status;
 
 /// Samples by their begin, added up over nodes.
 pub(super) fn added_up<'a>(

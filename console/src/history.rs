@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use torc_proto::load::BUCKETS;
 use torc_proto::v1::LoadSample;
 
-use crate::metrics::{Operation, Totals};
+use torc_telemetry::operation::{Operation, Totals};
 
 /// Time from sample to sample.
 pub(crate) const EVERY_MS: u64 = 5_000;

@@ -1,7 +1,8 @@
 //! The console: a web page that shows the state of the cluster.
 //!
 //! * `history`: the operations of a node in the last hour; every node samples its own.
-//! * `model`, `explain`: the content as JSON, from the members' answers.
+//! * `model`, `explain`, `status`: the content as JSON, from the members' answers, which a [`Cluster`] asks
+//!   for.
 //! * `stream`: the live state, to a bounded number of viewers; `page`: HTML, CSS and JavaScript.
 //!
 //! Invariants:
@@ -16,10 +17,11 @@
 mod explain;
 mod history;
 mod model;
+mod status;
 mod stream;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -29,21 +31,32 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use torc_proto::v1::{ExplainRequest, LoadSample, StatusRequest, StatusResponse};
+use tokio_util::sync::CancellationToken;
+use torc_proto::v1::ExplainResponse;
+use torc_proto::v1::{ExplainRequest, LoadSample, StatusResponse};
 use torc_proto::{Fault, Reason};
 use torc_telemetry::clock::unix_ms;
+use torc_telemetry::operation::Totals;
 
-use crate::cluster::{explain as explaining, status};
-use crate::shared::{DEFAULT_DEADLINE, Shared};
 use history::{EVERY_MS, History, MOST_SAMPLES};
 use stream::Stream;
 
-pub(crate) use stream::run;
+pub use status::to_json as status_json;
+
+/// What the console shows.
+pub trait Cluster: Send + Sync + 'static {
+    /// The status of the cluster; of each node, also its load over the last `load_ms` milliseconds.
+    fn status(&self, load_ms: u64) -> BoxFuture<'_, Result<StatusResponse, Fault>>;
+
+    /// Where a key is.
+    fn explain(&self, request: ExplainRequest) -> BoxFuture<'_, Result<ExplainResponse, Fault>>;
+}
 
 /// State that a node keeps for the console.
 #[derive(Debug, Default)]
-pub(crate) struct Console {
+pub struct Console {
     history: Mutex<History>,
     stream: Stream,
 }
@@ -53,22 +66,36 @@ const RECENT_MS: u64 = 4 * EVERY_MS;
 
 impl Console {
     /// The load of this node over the last `load_ms` milliseconds.
-    pub(crate) fn load(&self, load_ms: u64) -> Vec<LoadSample> {
+    #[must_use]
+    pub fn load(&self, load_ms: u64) -> Vec<LoadSample> {
         self.history.lock().since(unix_ms().saturating_sub(load_ms))
+    }
+
+    /// Samples the node's load for ever. `totals`: the requests since the node started, and the bytes
+    /// received with slices.
+    #[must_use = "nothing is sampled unless it is awaited"]
+    pub fn sample(
+        self: Arc<Self>,
+        totals: Box<dyn Fn() -> (Totals, u64) + Send>,
+    ) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                let from_ms = unix_ms() / EVERY_MS * EVERY_MS;
+                let left = (from_ms + EVERY_MS).saturating_sub(unix_ms());
+                tokio::time::sleep(Duration::from_millis(left)).await;
+                let (totals, received_bytes) = totals();
+                self.history.lock().add(from_ms, totals, received_bytes);
+            }
+        })
     }
 }
 
-/// Samples this node's load until it stops.
-pub(crate) async fn sample(shared: Arc<Shared>) {
-    loop {
-        let from_ms = unix_ms() / EVERY_MS * EVERY_MS;
-        let left = (from_ms + EVERY_MS).saturating_sub(unix_ms());
-        tokio::time::sleep(Duration::from_millis(left)).await;
-        let metrics = &shared.metrics;
-        let received = metrics.transfer_received_bytes.get();
-        let mut history = shared.console.history.lock();
-        history.add(from_ms, metrics.totals(), received);
-    }
+/// What the handlers share.
+#[derive(Clone)]
+struct Served {
+    console: Arc<Console>,
+    cluster: Arc<dyn Cluster>,
+    cancel: CancellationToken,
 }
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -77,8 +104,18 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// The page and its JSON.
-pub(crate) fn router() -> Router<Arc<Shared>> {
+/// The page and its JSON. Live views end with `cancel`. The caller decides who may see it, and gives
+/// each request its `Caller` as an extension.
+pub fn router<S: Clone + Send + Sync + 'static>(
+    console: Arc<Console>,
+    cluster: Arc<dyn Cluster>,
+    cancel: CancellationToken,
+) -> Router<S> {
+    let served = Served {
+        console,
+        cluster,
+        cancel,
+    };
     let file = |kind: &'static str, text: &'static str| {
         get(move || std::future::ready(([(header::CONTENT_TYPE, kind)], text)))
     };
@@ -111,6 +148,7 @@ pub(crate) fn router() -> Router<Arc<Shared>> {
         .route("/console/explain", get(show_explanation))
         .route("/console/events", get(stream::events))
         .layer(map_response(harden))
+        .with_state(served)
 }
 
 async fn harden(mut response: Response) -> Response {
@@ -126,16 +164,8 @@ async fn harden(mut response: Response) -> Response {
     response
 }
 
-async fn gathered(shared: &Arc<Shared>, load_ms: u64) -> Result<StatusResponse, Fault> {
-    let request = StatusRequest {
-        local: false,
-        load_ms,
-    };
-    status::gather(shared, &request).await
-}
-
-async fn show_state(State(shared): State<Arc<Shared>>) -> Response {
-    let status = gathered(&shared, RECENT_MS).await;
+async fn show_state(State(served): State<Served>) -> Response {
+    let status = served.cluster.status(RECENT_MS).await;
     answer(status.map(|status| model::state_json(&status, unix_ms())))
 }
 
@@ -145,11 +175,8 @@ struct HistoryQuery {
     node: Option<u64>,
 }
 
-async fn show_history(
-    State(shared): State<Arc<Shared>>,
-    Query(query): Query<HistoryQuery>,
-) -> Response {
-    let status = gathered(&shared, MOST_SAMPLES as u64 * EVERY_MS).await;
+async fn show_history(State(served): State<Served>, Query(query): Query<HistoryQuery>) -> Response {
+    let status = served.cluster.status(MOST_SAMPLES as u64 * EVERY_MS).await;
     answer(status.map(|status| model::history_json(&status, query.node)))
 }
 
@@ -162,7 +189,7 @@ struct ExplainQuery {
 }
 
 async fn show_explanation(
-    State(shared): State<Arc<Shared>>,
+    State(served): State<Served>,
     Query(query): Query<ExplainQuery>,
 ) -> Response {
     let key = match (query.key, query.key_base64) {
@@ -179,8 +206,7 @@ async fn show_explanation(
         key: key.into(),
         local: false,
     };
-    let deadline = Instant::now() + DEFAULT_DEADLINE;
-    let explained = explaining::explain(&shared, request, deadline).await;
+    let explained = served.cluster.explain(request).await;
     answer(explained.map(|explained| explain::to_json(&explained)))
 }
 

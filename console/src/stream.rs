@@ -14,14 +14,14 @@ use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_stream::wrappers::WatchStream;
 use torc_access::caller::Caller;
 use torc_telemetry::clock::unix_ms;
 
-use super::{RECENT_MS, gathered, model};
-use crate::shared::Shared;
+use super::{Cluster, Console, RECENT_MS, Served, model};
 
 /// Limit on the viewers at a time.
 const MOST_STREAMS: usize = 32;
@@ -47,32 +47,40 @@ impl Default for Stream {
     }
 }
 
-/// Asks the members while there are viewers, until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let stream = &shared.console.stream;
-    loop {
-        while stream.newest.receiver_count() == 0 {
-            stream.wanted.notified().await;
+impl Console {
+    /// Asks the members while there are viewers; never ends.
+    #[must_use = "viewers see nothing unless it is awaited"]
+    pub fn run(self: Arc<Self>, cluster: Arc<dyn Cluster>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.stream.run(&*cluster).await })
+    }
+}
+
+impl Stream {
+    async fn run(&self, cluster: &dyn Cluster) {
+        loop {
+            while self.newest.receiver_count() == 0 {
+                self.wanted.notified().await;
+            }
+            let state = match cluster.status(RECENT_MS).await {
+                Ok(status) => model::state_json(&status, unix_ms()),
+                Err(fault) => json!({ "problem": fault.to_string() }),
+            };
+            let mut text = state.to_string();
+            if text.len() > MOST_BYTES {
+                let problem = "the cluster is too large for the live view: use kvctl status";
+                text = json!({ "problem": problem }).to_string();
+            }
+            self.newest.send_replace(text.into());
+            tokio::time::sleep(EVERY).await;
         }
-        let state = match gathered(&shared, RECENT_MS).await {
-            Ok(status) => model::state_json(&status, unix_ms()),
-            Err(fault) => json!({ "problem": fault.to_string() }),
-        };
-        let mut text = state.to_string();
-        if text.len() > MOST_BYTES {
-            let problem = "the cluster is too large for the live view: use kvctl status";
-            text = json!({ "problem": problem }).to_string();
-        }
-        stream.newest.send_replace(text.into());
-        tokio::time::sleep(EVERY).await;
     }
 }
 
 pub(super) async fn events(
-    State(shared): State<Arc<Shared>>,
+    State(served): State<Served>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    let stream = &shared.console.stream;
+    let stream = &served.console.stream;
     let Ok(place) = Arc::clone(&stream.places).try_acquire_owned() else {
         let retry = [(header::RETRY_AFTER, "10")];
         let why = format!(
@@ -90,7 +98,7 @@ pub(super) async fn events(
             let _ = &place;
             Ok::<_, Infallible>(Event::default().event("state").data(state))
         })
-        .take_until(shared.cancel.clone().cancelled_owned());
+        .take_until(served.cancel.cancelled_owned());
     Sse::new(events)
         .keep_alive(KeepAlive::default())
         .into_response()
