@@ -22,13 +22,13 @@ use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_tls::Door;
 
 use crate::cluster::ClusterService;
-use crate::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
 use crate::kv::KvService;
-use crate::meter::Meter;
 use crate::node::{HANG_UP, NodeError};
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;
+use torc_limits::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
+use torc_limits::meter::Meter;
 
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Bytes that a client may send on a stream, and on a connection, before the service takes them. Not
@@ -139,7 +139,7 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
             let stream = TcpStream::from_std(stream);
             let stream =
                 stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
-            Connection::begin(stream.ok()?, place, shared, door).await
+            Connection::begin(stream.ok()?, place, &shared.entrance, door).await
         })
         .buffer_unordered(most)
         .filter_map(async |connection| connection.map(Ok::<_, std::io::Error>));

@@ -66,7 +66,7 @@ async fn may_observe(
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     match shared.ready() {
         Ok(()) => {
-            let left = shared.tls.as_ref().map(|tls| renewal::left(tls));
+            let left = shared.entrance.tls.as_ref().map(|tls| renewal::left(tls));
             match left.filter(|left| *left < renewal::WARN_BEFORE) {
                 Some(left) => {
                     let days = renewal::days(left);

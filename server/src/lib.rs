@@ -2,6 +2,7 @@
 //!
 //! This crate is the edge: sockets, randomness and tasks live here. The pure crates make the
 //! decisions: `torc-ring` on placement, `torc-replication` on operations, which `torc-driver` runs.
+//! `torc-limits` bounds what strangers and clients take, `torc-config` has the settings.
 //! `torc-store` keeps the data, `torc-group` agrees on the topology, `torc-links` carries messages
 //! between replicas, `torc-access` tells who may do what, and `torc-telemetry` has logs, spans and the
 //! clock.
@@ -16,10 +17,7 @@
 //!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: what the web page (`torc-console`) needs of this node.
 //! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
-//! * `admission`: the limit of concurrent operations; `classes`: limits of dearer requests;
-//!   `answers`: the end of answers that nobody reads.
-//! * `connections`: the limits of connections; `addresses`: those of members.
-//! * `meter`: charging clients' requests and answers to the memory limit (`torc_driver::budget`).
+//! * `addresses`: those of the other members, whose connections have permits of their own.
 //! * `backup`: this node's part in a backup.
 //! * `slow`: the log of slow operations.
 //! * `hot`: what `torc-hot`, the most accessed keys, needs of this node.
@@ -37,16 +35,12 @@
 )]
 
 mod addresses;
-mod admission;
 mod adopt;
-mod answers;
 #[cfg(feature = "backup")]
 mod backup;
 mod bearers;
 mod boot;
-mod classes;
 mod cluster;
-mod connections;
 mod console;
 mod data_dir;
 mod disk_faults;
@@ -59,7 +53,6 @@ mod http;
 mod identity;
 mod kv;
 mod memory;
-mod meter;
 mod metrics;
 mod moves;
 pub mod node;

@@ -16,11 +16,11 @@ use torc_access::attempts::Attempts;
 use torc_access::audit::Audit;
 use torc_access::enrolment::{self, EnrolError};
 use torc_access::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
-use torc_driver::budget::Budget;
 use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
 };
 use torc_hot::Hot;
+use torc_limits::budget::Budget;
 use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
@@ -29,12 +29,9 @@ use torc_telemetry::clock;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{Door, NodeTls, TlsError};
 
-use crate::admission::Admission;
 use crate::bearers::{self, Bearers};
 use crate::boot;
-use crate::classes::Classes;
 use crate::config::Settings;
-use crate::connections::{Connection, Places};
 use crate::console;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
@@ -42,13 +39,16 @@ use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot;
 use crate::identity::{Identity, IdentityError};
-use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp;
 use crate::shared::Shared;
 use crate::slow::SlowLog;
 use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
+use torc_limits::admission::Admission;
+use torc_limits::classes::Classes;
+use torc_limits::connections::{Connection, Entrance, Places};
+use torc_limits::meter::Strangers;
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
@@ -238,7 +238,7 @@ impl Node {
         tasks.spawn(until_cancelled(shared.cancel.clone(), async {
             consoles.await;
         }));
-        if let Some(tls) = shared.tls.clone() {
+        if let Some(tls) = shared.entrance.tls.clone() {
             let renewing = renewal::run(Arc::clone(&shared), tls);
             tasks.spawn(until_cancelled(shared.cancel.clone(), renewing));
         }
@@ -522,6 +522,15 @@ fn open(
         .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
     let tracer = tracer.transpose().map_err(NodeError::Thread)?;
     let scratch = Scratch::open(dir.scratch);
+    let identity = Arc::new(identity);
+    let member = Arc::clone(&identity);
+    let entrance = Entrance {
+        tls,
+        idle_time: settings.idle_time,
+        cancel: cancel.clone(),
+        handshakes_failed: metrics.handshakes_failed.clone(),
+        cluster: Box::new(move || member.membership().map(|it| it.cluster)),
+    };
     Ok(Shared {
         peer_address: settings.peer_address(peer),
         address,
@@ -546,7 +555,7 @@ fn open(
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
         addresses: addresses::Addresses::default(),
-        tls,
+        entrance,
         own_authority: own_authority.map(Arc::new),
         attempts: Attempts::default(),
         bearers: Bearers::default(),
@@ -561,7 +570,7 @@ fn open(
         classes: Classes::default(),
         sketch_permits: tokio::sync::Semaphore::new(2),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        forwards: torc_driver::budget::Forwards::default(),
+        forwards: torc_limits::budget::Forwards::default(),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
@@ -609,7 +618,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
             let (router, shared) = (router.clone(), Arc::clone(&shared));
             let cancel = cancel.clone();
             tokio::spawn(async move {
-                let begun = Connection::begin(stream, place, &shared, Door::Http);
+                let begun = Connection::begin(stream, place, &shared.entrance, Door::Http);
                 let Some(stream) = begun.await else {
                     return;
                 };

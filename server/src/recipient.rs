@@ -21,9 +21,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bearers::holder_of;
-use crate::connections::Peer;
 use crate::identity::Membership;
 use crate::shared::Shared;
+use torc_limits::connections::Peer;
 
 /// The only call between nodes that the client port also serves: it lets a caller with one address
 /// of a node learn the other.

@@ -20,9 +20,9 @@ use torc_ring::topology::{ClusterId, Holder, ReadGenerations, Role, RoutingTable
 use torc_tls::Door;
 
 use crate::cluster::status;
-use crate::connections::{Connection, Place, Places};
 use crate::kv;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
+use torc_limits::connections::{Connection, Place, Places};
 
 /// Pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -88,9 +88,13 @@ async fn attend(
     let stream =
         stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
     let Ok(stream) = stream else { return };
-    let begun = Connection::begin(stream, place, &shared, Door::Resp).await;
+    let begun = Connection::begin(stream, place, &shared.entrance, Door::Resp).await;
     let Some(connection) = begun else { return };
-    let ends = shared.tls.is_some().then(|| connection.grows_old_at());
+    let ends = shared
+        .entrance
+        .tls
+        .is_some()
+        .then(|| connection.grows_old_at());
     let caller = connection.caller().clone();
     server.attend(Box::new(connection), caller, ends).await;
 }

@@ -14,9 +14,10 @@ use torc_access::caller::Caller;
 use torc_access::tls_dir::OwnAuthority;
 use torc_console::Console;
 use torc_driver::Registers;
-use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
 use torc_hot::Hot;
+use torc_limits::budget::{Budget, Forwards};
+use torc_limits::connections::Entrance;
 use torc_links::LinkService;
 use torc_proto::{Access, Fault, Reason, TraceContext};
 use torc_record::{Epoch, NodeSlot};
@@ -24,21 +25,20 @@ use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
 use torc_telemetry::spans::Tracer;
-use torc_tls::NodeTls;
 
 use crate::addresses::Addresses;
-use crate::admission::Admission;
 use crate::bearers::Bearers;
-use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::identity::Identity;
-use crate::meter::Strangers;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::slow::SlowLog;
+use torc_limits::admission::Admission;
+use torc_limits::classes::Classes;
+use torc_limits::meter::Strangers;
 
 /// Default time limit of an operation.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) resp_address: Option<String>,
     pub(crate) store: Store,
     pub(crate) scratch: Scratch,
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
     /// This start of the data directory.
     pub(crate) boot: Boot,
     /// Whether the topology group has confirmed it; until then, the node is not a replica.
@@ -72,8 +72,8 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// The addresses of the other members.
     pub(crate) addresses: Addresses,
-    /// `None`: connections are not encrypted, and callers have no identity.
-    pub(crate) tls: Option<Arc<NodeTls>>,
+    /// What all ports need to accept connections.
+    pub(crate) entrance: Entrance,
     /// `None` if certificates come from files or TLS is off.
     pub(crate) own_authority: Option<Arc<OwnAuthority>>,
     /// Limits the join attempts of strangers.

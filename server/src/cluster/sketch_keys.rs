@@ -28,9 +28,9 @@ use torc_store::{Cursor, ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::answers::{self, Stopped};
 use crate::recipient::Recipient;
 use crate::shared::{Shared, stale, store_fault};
+use torc_limits::answers::{self, Stopped};
 
 pub(crate) type SketchStream =
     Pin<Box<dyn Stream<Item = Result<SketchKeysResponse, Status>> + Send>>;

@@ -223,7 +223,7 @@ fn own(
         disk_full: shared.store.health() == StoreHealth::OutOfSpace,
         sealed_keys: slices.keys,
         index_bytes,
-        certificate_ends_at_ms: shared.tls.as_ref().map_or(0, |tls| {
+        certificate_ends_at_ms: shared.entrance.tls.as_ref().map_or(0, |tls| {
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, to_millis)
         }),

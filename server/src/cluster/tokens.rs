@@ -30,7 +30,7 @@ pub(crate) async fn create(
     request: CreateTokenRequest,
     deadline: Instant,
 ) -> Result<CreateTokenResponse, Fault> {
-    if shared.tls.is_none() {
+    if shared.entrance.tls.is_none() {
         let message = "without TLS, a token protects nothing, and nodes refuse tokens: start the nodes \
                        with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));

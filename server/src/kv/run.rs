@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use torc_driver::budget::{LongValues, SMALL};
 use torc_driver::{Registers, Wanted};
+use torc_limits::budget::{LongValues, SMALL};
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
 use torc_record::{Digest, NamespaceId};

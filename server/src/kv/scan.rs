@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use torc_driver::NoQuorum;
-use torc_driver::budget::{Charge, TINY};
+use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
@@ -34,9 +34,9 @@ use super::fault::no_quorum;
 use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
-use crate::admission::stopping;
-use crate::answers::{self, Messages, Stopped};
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use torc_limits::admission::stopping;
+use torc_limits::answers::{self, Messages, Stopped};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
 

@@ -16,8 +16,8 @@ use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
 use torc_store::{Cursor, ScanLimits, StoreError};
 
-use crate::admission::stopping;
 use crate::shared::{Shared, store_fault};
+use torc_limits::admission::stopping;
 
 /// Limit on the matches reported per value.
 const MAX_MATCHES: usize = 16;

@@ -32,8 +32,8 @@ use tokio::time::Sleep;
 use tokio_util::sync::{PollSemaphore, PollSender, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
 use torc_access::caller::Caller;
-use torc_driver::budget::{Charge, TINY};
 use torc_driver::{Begun, Mailbox, Told, Wanted};
+use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation as Wire;
 use torc_proto::v1::session_response::Outcome as Answer;
@@ -47,8 +47,8 @@ use torc_ring::{NodeId, Partition};
 use super::item::Item;
 use super::run::{self, Asked, Routed, Task};
 use super::started::Started;
-use crate::connections::MAX_CONNECTION_AGE;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use torc_limits::connections::MAX_CONNECTION_AGE;
 use torc_telemetry::operation::Operation;
 
 /// Operations of one session under way at a time; further ones wait in the connection's window.

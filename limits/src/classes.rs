@@ -16,22 +16,21 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 const WAIT: Duration = Duration::from_secs(2);
 
 /// The classes, each with the number of its requests that may run at a time.
-pub(crate) struct Classes {
+pub struct Classes {
     /// Scans: a slow reader makes its scan hold pages for long.
-    pub(crate) scans: Class,
+    pub scans: Class,
     /// Sketches of keys, computed here or awaited from another node: each holds megabytes.
-    pub(crate) sketches: Class,
+    pub sketches: Class,
     /// Writes to a backup.
-    #[cfg(feature = "backup")]
-    pub(crate) backups: Class,
+    pub backups: Class,
     /// Requests that ask all members for their status.
-    pub(crate) statuses: Class,
+    pub statuses: Class,
     /// Explanations of a key, which ask all of its replicas.
-    pub(crate) explanations: Class,
+    pub explanations: Class,
     /// What this node's replica stores for a key: reads every slice of its partition.
-    pub(crate) stored: Class,
+    pub stored: Class,
     /// Requests for the hot keys of all members, whose counts take up to 14 MiB a member.
-    pub(crate) hot_keys: Class,
+    pub hot_keys: Class,
 }
 
 impl Default for Classes {
@@ -39,7 +38,6 @@ impl Default for Classes {
         Self {
             scans: Class::of("scans", 256),
             sketches: Class::of("requests for sketches of keys", 8),
-            #[cfg(feature = "backup")]
             backups: Class::of("backups", 1),
             statuses: Class::of("requests for the status of all nodes", 32),
             explanations: Class::of("explanations of keys", 16),
@@ -50,10 +48,10 @@ impl Default for Classes {
 }
 
 /// Held while a request is under way.
-pub(crate) type Place = OwnedSemaphorePermit;
+pub type Place = OwnedSemaphorePermit;
 
 /// The permits of one class.
-pub(crate) struct Class {
+pub struct Class {
     places: Arc<Semaphore>,
     what: &'static str,
 }
@@ -67,8 +65,8 @@ impl Class {
     }
 
     /// Whether no permit is left.
-    #[cfg(feature = "backup")]
-    pub(crate) fn is_full(&self) -> bool {
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.places.available_permits() == 0
     }
 
@@ -76,7 +74,7 @@ impl Class {
     ///
     /// # Errors
     /// `OVERLOADED`; nothing was done.
-    pub(crate) fn enter(&self) -> Result<Place, Fault> {
+    pub fn enter(&self) -> Result<Place, Fault> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| self.full())
     }
@@ -85,7 +83,7 @@ impl Class {
     ///
     /// # Errors
     /// `OVERLOADED`; nothing was done.
-    pub(crate) async fn enter_soon(&self) -> Result<Place, Fault> {
+    pub async fn enter_soon(&self) -> Result<Place, Fault> {
         let waiting = Arc::clone(&self.places).acquire_owned();
         let place = tokio::time::timeout(WAIT, waiting).await;
         // The semaphore is never closed.

@@ -12,7 +12,8 @@ use torc_proto::{Fault, Reason};
 
 /// Why an answer ends early.
 #[derive(Debug)]
-pub(crate) enum Stopped {
+pub enum Stopped {
+    /// It failed.
     Fault(Fault),
     /// The caller has disconnected.
     Gone,
@@ -24,13 +25,15 @@ impl From<Fault> for Stopped {
     }
 }
 
-pub(crate) type Messages<T> = mpsc::Sender<Result<T, Status>>;
+/// Sends the messages of an answer.
+pub type Messages<T> = mpsc::Sender<Result<T, Status>>;
 type Received<T> = mpsc::Receiver<Result<T, Status>>;
 /// Room for the fault that ends the answer, so that it need not wait for the caller.
-pub(crate) type Last<T> = mpsc::OwnedPermit<Result<T, Status>>;
+pub type Last<T> = mpsc::OwnedPermit<Result<T, Status>>;
 
 /// A channel that holds this many messages until the caller takes them, and the last fault.
-pub(crate) fn channel<T: Send>(messages: usize) -> (Messages<T>, Option<Last<T>>, Received<T>) {
+#[must_use]
+pub fn channel<T: Send>(messages: usize) -> (Messages<T>, Option<Last<T>>, Received<T>) {
     let (sender, receiver) = mpsc::channel(messages + 1);
     let last = sender.clone().try_reserve_owned();
     // Never fails: the channel is empty.
@@ -38,7 +41,7 @@ pub(crate) fn channel<T: Send>(messages: usize) -> (Messages<T>, Option<Last<T>>
 }
 
 /// Sends a message, or fails if the caller does not take one for this time.
-pub(crate) async fn send<T>(
+pub async fn send<T>(
     messages: &Messages<T>,
     message: T,
     idle_time: Duration,
@@ -57,7 +60,7 @@ pub(crate) async fn send<T>(
 }
 
 /// Ends the answer with the fault, if there is one.
-pub(crate) fn end<T>(last: Option<Last<T>>, ended: Result<(), Stopped>) {
+pub fn end<T>(last: Option<Last<T>>, ended: Result<(), Stopped>) {
     if let (Some(last), Err(Stopped::Fault(fault))) = (last, ended) {
         last.send(Err(fault.into()));
     }

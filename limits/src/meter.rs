@@ -34,7 +34,7 @@ use torc_proto::{Access, Fault, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use torc_driver::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
+use crate::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
 
 /// Time limit for receiving a message: 16 MiB need about 5 Mbit/s.
 const MESSAGE_TIME: Duration = Duration::from_secs(30);
@@ -56,14 +56,15 @@ const HEAD_LEN: usize = 5;
 
 /// The budget and the permits of calls that need no credentials.
 #[derive(Debug, Clone)]
-pub(crate) struct Strangers {
+pub struct Strangers {
     budget: Arc<Budget>,
     watches: Arc<Semaphore>,
 }
 
 impl Strangers {
     /// In addition to the budget of clients, of this many bytes.
-    pub(crate) fn beside(clients: usize) -> Self {
+    #[must_use]
+    pub fn beside(clients: usize) -> Self {
         Self {
             budget: Budget::new(clients / OF_STRANGERS),
             watches: Arc::new(Semaphore::new(MOST_WATCHES)),
@@ -84,9 +85,11 @@ impl Strangers {
 
 /// A layer that wraps the services in [`Metered`].
 #[derive(Debug, Clone)]
-pub(crate) struct Meter {
-    pub(crate) clients: Arc<Budget>,
-    pub(crate) strangers: Strangers,
+pub struct Meter {
+    /// The budget of callers with credentials, or of all if TLS is off.
+    pub clients: Arc<Budget>,
+    /// The budget of the others.
+    pub strangers: Strangers,
 }
 
 impl<S> Layer<S> for Meter {
@@ -119,7 +122,7 @@ impl Meter {
 
 /// Services whose requests and answers are charged.
 #[derive(Debug, Clone)]
-pub(crate) struct Metered<S> {
+pub struct Metered<S> {
     meter: Meter,
     inner: S,
 }

@@ -21,7 +21,7 @@ const IDLE_EVERY: Duration = Duration::from_millis(5);
 
 /// Counts the operations under way.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub struct Admission {
     most: usize,
     under_way: AtomicUsize,
     is_closed: AtomicBool,
@@ -29,13 +29,15 @@ pub(crate) struct Admission {
 
 /// Held while operations are under way.
 #[derive(Debug)]
-pub(crate) struct Admitted<'a> {
+pub struct Admitted<'a> {
     admission: &'a Admission,
     count: usize,
 }
 
 impl Admission {
-    pub(crate) const fn new(most: usize) -> Self {
+    /// Admits at most `most` operations at a time.
+    #[must_use]
+    pub const fn new(most: usize) -> Self {
         Self {
             most,
             under_way: AtomicUsize::new(0),
@@ -44,7 +46,7 @@ impl Admission {
     }
 
     /// Admits `count` operations, or none of them.
-    pub(crate) fn admit(&self, count: usize) -> Result<Admitted<'_>, Fault> {
+    pub fn admit(&self, count: usize) -> Result<Admitted<'_>, Fault> {
         self.enter(count)?;
         Ok(Admitted {
             admission: self,
@@ -53,7 +55,7 @@ impl Admission {
     }
 
     /// As [`admit`](Self::admit), but the caller must [`leave`](Self::leave).
-    pub(crate) fn enter(&self, count: usize) -> Result<(), Fault> {
+    pub fn enter(&self, count: usize) -> Result<(), Fault> {
         let before = self.under_way.fetch_add(count, Ordering::SeqCst);
         if self.is_closed.load(Ordering::SeqCst) {
             self.leave(count);
@@ -69,19 +71,19 @@ impl Admission {
     }
 
     /// Releases `count` operations that have ended.
-    pub(crate) fn leave(&self, count: usize) {
+    pub fn leave(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::SeqCst);
     }
 }
 
 impl Admission {
     /// Refuses all operations from now on.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
     /// Waits until no operation is under way. After `close`, none will start again.
-    pub(crate) async fn idle(&self) {
+    pub async fn idle(&self) {
         while self.under_way.load(Ordering::SeqCst) > 0 {
             tokio::time::sleep(IDLE_EVERY).await;
         }
@@ -89,7 +91,8 @@ impl Admission {
 }
 
 /// The fault of a node that accepts no more operations.
-pub(crate) fn stopping() -> Fault {
+#[must_use]
+pub fn stopping() -> Fault {
     let message = "the node is stopping, and nothing was changed: use another node";
     Fault::new(Reason::NotServing, message)
 }

@@ -24,22 +24,23 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use torc_access::caller::Caller;
 use torc_proto::Access;
+use torc_ring::topology::ClusterId;
 use torc_tls::{Door, NodeTls, TlsStream};
-
-use crate::shared::Shared;
 
 /// A certificate counts on its connection for at most this long: certificates are not revoked, and
 /// their authority may have been replaced.
 const CERTIFICATE_TIME: Duration = Duration::from_secs(3_600);
 /// A connection that is older accepts no more requests, so that clients move to another one before
 /// their certificate counts no longer, and spread over the nodes again.
-pub(crate) const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3_000);
+pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3_000);
 /// Time from then until the connection ends, even if the client leaves answers unread. Long enough
 /// for a part of a backup. tonic has such a limit too, but with it never asks the client to leave.
 const GRACE: Duration = Duration::from_secs(3_000);
@@ -59,7 +60,7 @@ const OF_ONE_ADDRESS: f64 = 0.75;
 
 /// Permits for connections.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     most: usize,
     most_of_one: usize,
     taken: Mutex<HashMap<IpAddr, usize>>,
@@ -67,13 +68,15 @@ pub(crate) struct Places {
 
 /// The permit of a connection, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     of: IpAddr,
 }
 
 impl Places {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
+    /// `most` permits.
+    #[must_use]
+    pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
             most_of_one: ((most as f64 * OF_ONE_ADDRESS) as usize).max(1),
@@ -82,7 +85,7 @@ impl Places {
     }
 
     /// A permit for a connection from this address, if there is one. O(addresses).
-    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         // An IPv4 client is the same on a socket for both families.
         let from = from.to_canonical();
         let mut taken = self.taken.lock();
@@ -125,7 +128,7 @@ enum Stream {
 
 /// A connection, with its permit.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: Stream,
     caller: Caller,
     _place: Place,
@@ -190,19 +193,34 @@ impl Life {
 
 /// What a request's extensions tell about its connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer {
-    pub(crate) caller: Caller,
+pub struct Peer {
+    /// Who called, as far as the connection itself tells.
+    pub caller: Caller,
     requests: Arc<Requests>,
 }
 
 impl Peer {
     /// Notes a request that was accepted; `is_known`: as that of a known caller.
-    pub(crate) fn accepted(&self, is_known: bool) {
+    pub fn accepted(&self, is_known: bool) {
         if is_known {
             self.requests.of_known.store(true, Ordering::Relaxed);
         }
         self.requests.any.store(true, Ordering::Relaxed);
     }
+}
+
+/// What every port of a node needs to accept connections.
+pub struct Entrance {
+    /// `None`: connections are not encrypted, and callers have no identity.
+    pub tls: Option<Arc<NodeTls>>,
+    /// Time for clients to authenticate.
+    pub idle_time: Duration,
+    /// Cancelled when the node closes its connections.
+    pub cancel: CancellationToken,
+    /// Counts failed handshakes.
+    pub handshakes_failed: Counter,
+    /// The cluster that the node belongs to now.
+    pub cluster: Box<dyn Fn() -> Option<ClusterId> + Send + Sync>,
 }
 
 /// Time limits of a connection.
@@ -216,31 +234,31 @@ struct Times {
 
 impl Connection {
     /// Completes the TLS handshake, if TLS is on. `None` if it fails.
-    pub(crate) async fn begin(
+    pub async fn begin(
         stream: TcpStream,
         place: Place,
-        shared: &Shared,
+        entrance: &Entrance,
         door: Door,
     ) -> Option<Self> {
         let from = stream.peer_addr().ok()?.ip();
-        let (stream, mut caller) = match &shared.tls {
+        let (stream, mut caller) = match &entrance.tls {
             None => (Stream::Plain(stream), Caller::anyone(from)),
             Some(tls) => {
-                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, shared, door));
+                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, entrance, door));
                 let shaken = tokio::select! {
                     shaken = shaking => shaken.unwrap_or_else(|late| Err(late.into())),
-                    () = closes(shared) => Err(io::ErrorKind::TimedOut.into()),
+                    () = closes(entrance) => Err(io::ErrorKind::TimedOut.into()),
                 };
                 match shaken {
                     Ok(shaken) => shaken,
-                    Err(error) => return refused(shared, &error),
+                    Err(error) => return refused(entrance, &error),
                 }
             }
         };
         caller.is_on_peer_port = door == Door::Peer;
         let times = Times {
             greeting: GREETING_TIME,
-            silence: shared.settings.idle_time,
+            silence: entrance.idle_time,
             life: MAX_CONNECTION_AGE + GRACE,
         };
         Some(Self::limited(times, stream, caller, place, door))
@@ -286,13 +304,13 @@ impl Connection {
     }
 
     /// When it should end, between two requests.
-    pub(crate) fn grows_old_at(&self) -> Instant {
+    pub fn grows_old_at(&self) -> Instant {
         let old = Instant::now() + MAX_CONNECTION_AGE;
         self.caller.ends().map_or(old, |ends| old.min(ends))
     }
 
     /// The caller at the other end.
-    pub(crate) const fn caller(&self) -> &Caller {
+    pub const fn caller(&self) -> &Caller {
         &self.caller
     }
 }
@@ -302,7 +320,7 @@ impl Connection {
 async fn shake_hands(
     tls: &NodeTls,
     stream: TcpStream,
-    shared: &Shared,
+    entrance: &Entrance,
     door: Door,
 ) -> io::Result<(Stream, Caller)> {
     let from = stream.peer_addr()?.ip();
@@ -310,9 +328,7 @@ async fn shake_hands(
     let certificate = certificate.map(|(identity, not_after)| (identity, counts_until(not_after)));
     let caller = Caller::of(certificate, from).map_err(io::Error::other)?;
     if door == Door::Peer {
-        let membership = shared.identity.membership();
-        let cluster = membership.map(|membership| membership.cluster);
-        let checked = caller.check(Access::Node, cluster);
+        let checked = caller.check(Access::Node, (entrance.cluster)());
         checked.map_err(io::Error::other)?;
     }
     Ok((Stream::Tls(Box::new(stream)), caller))
@@ -326,13 +342,13 @@ fn counts_until(not_after: SystemTime) -> Instant {
 
 /// Resolves shortly after the node starts to close. Until then, accepted connections may finish
 /// their handshake, so that requests already sent on them are not left in doubt.
-async fn closes(shared: &Shared) {
-    shared.cancel.cancelled().await;
+async fn closes(entrance: &Entrance) {
+    entrance.cancel.cancelled().await;
     sleep(LAST_GREETING_TIME).await;
 }
 
-fn refused<T>(shared: &Shared, why: &io::Error) -> Option<T> {
-    shared.metrics.handshakes_failed.inc();
+fn refused<T>(entrance: &Entrance, why: &io::Error) -> Option<T> {
+    entrance.handshakes_failed.inc();
     tracing::debug!(error = %why, "a TLS handshake failed");
     None
 }
