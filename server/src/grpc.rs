@@ -158,8 +158,8 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
         .layer(Meter {
-            clients: Arc::clone(&shared.budget),
-            strangers: shared.strangers.clone(),
+            clients: Arc::clone(&shared.limits.budget),
+            strangers: shared.limits.strangers.clone(),
         })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake

@@ -37,7 +37,7 @@ pub(crate) async fn answer(
     deadline: Instant,
 ) -> Result<HotKeysResponse, Fault> {
     let answering = async {
-        let _place = shared.classes.hot_keys.enter_soon().await?;
+        let _place = shared.limits.classes.hot_keys.enter_soon().await?;
         let (table, me) = (shared.routing()?, shared.node()?);
         let asked = Asked {
             namespace: find_namespace(&table, &request.namespace)?,

@@ -91,9 +91,9 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         ready: shared.ready().is_ok(),
         leader: shared.group.is_leader(),
         hot: shared.hot.stats(),
-        in_flight_bytes: shared.budget.held() as u64,
-        in_flight_limit_bytes: shared.budget.bound() as u64,
-        in_flight_refused: shared.budget.refused(),
+        in_flight_bytes: shared.limits.budget.held() as u64,
+        in_flight_limit_bytes: shared.limits.budget.bound() as u64,
+        in_flight_refused: shared.limits.budget.refused(),
     };
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match shared.metrics.render(&readings) {

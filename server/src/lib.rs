@@ -11,7 +11,7 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: checks that the parts of a data directory belong together; `boot`: detects an
 //!   older copy or a clone of it.
-//! * `shared`: state that all parts of a node share.
+//! * `shared`: state that all parts of a node share; `limits`: its permits and budgets.
 //! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
 //!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
 //!   replacing the authority; `first_use`: the first tokens;
@@ -52,6 +52,7 @@ mod hot;
 mod http;
 mod identity;
 mod kv;
+mod limits;
 mod memory;
 mod metrics;
 mod moves;

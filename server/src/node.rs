@@ -20,7 +20,6 @@ use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
 };
 use torc_hot::Hot;
-use torc_limits::budget::Budget;
 use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
@@ -39,23 +38,19 @@ use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot;
 use crate::identity::{Identity, IdentityError};
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp;
-use crate::shared::Shared;
+use crate::shared::{ReachedAt, Shared};
 use crate::slow::SlowLog;
 use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
-use torc_limits::admission::Admission;
-use torc_limits::classes::Classes;
 use torc_limits::connections::{Connection, Entrance, Places};
-use torc_limits::meter::Strangers;
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
 /// Time limit for the operations then under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
-const READERS: usize = 32;
 /// Time limit for receiving the head of a request.
 const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
 /// Pause after the system failed to accept a connection.
@@ -281,7 +276,7 @@ impl Node {
             let started = shared.group.start(membership.node, membership.cluster);
             started.await?;
         } else if !founding::is_due(shared) {
-            let address = &shared.address;
+            let address = &shared.reached_at.grpc;
             tracing::info!("not in a cluster yet: waiting for `kvctl join-node {address}`");
         }
         Ok(())
@@ -364,9 +359,9 @@ impl Node {
         shared.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
         tracing::debug!("refusing new operations");
-        shared.admission.close();
+        shared.limits.admission.close();
         shared.closing.cancel();
-        let idle = tokio::time::timeout(DRAIN, shared.admission.idle());
+        let idle = tokio::time::timeout(DRAIN, shared.limits.admission.idle());
         if idle.await.is_err() {
             tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
@@ -532,25 +527,22 @@ fn open(
         cluster: Box::new(move || member.membership().map(|it| it.cluster)),
     };
     Ok(Shared {
-        peer_address: settings.peer_address(peer),
-        address,
-        http_address: settings
-            .advertise_http_addr
-            .clone()
-            .unwrap_or_else(|| http.to_string()),
-        resp_address: resp.map(|bound| {
-            let advertised = settings.advertise_resp_addr.clone();
-            advertised.unwrap_or_else(|| bound.to_string())
-        }),
+        reached_at: ReachedAt {
+            peers: settings.peer_address(peer),
+            grpc: address,
+            http: (settings.advertise_http_addr.clone()).unwrap_or_else(|| http.to_string()),
+            resp: resp.map(|bound| {
+                let advertised = settings.advertise_resp_addr.clone();
+                advertised.unwrap_or_else(|| bound.to_string())
+            }),
+        },
         hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
         scratch,
         identity,
         boot,
         confirmed: tokio::sync::watch::Sender::new(false),
         group,
-        admission: Admission::new(settings.max_operations),
-        budget: Budget::new(settings.in_flight_bytes),
-        strangers: Strangers::beside(settings.in_flight_bytes),
+        limits: Limits::new(&settings),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
@@ -567,12 +559,6 @@ fn open(
         tracer,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         console: Arc::default(),
-        classes: Classes::default(),
-        sketch_permits: tokio::sync::Semaphore::new(2),
-        searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        forwards: torc_limits::budget::Forwards::default(),
-        readers: tokio::sync::Semaphore::new(READERS),
-        ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
         workers: std::sync::OnceLock::new(),
         leaving: cancel.child_token(),

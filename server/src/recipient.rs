@@ -145,7 +145,7 @@ impl<S> Checked<S> {
         who.check(needed, cluster)
             .inspect_err(|fault| self.shared.denied(who, path, fault))?;
         if needed == Access::Node && !caller.is_on_peer_port && path != IDENTIFY {
-            let address = &self.shared.peer_address;
+            let address = &self.shared.reached_at.peers;
             let message = format!(
                 "only the peer port serves nodes, and this is the port of clients: call {address}"
             );

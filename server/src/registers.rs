@@ -95,7 +95,7 @@ pub(crate) fn begin(
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,
-        (shared.store.clone(), Arc::clone(&shared.budget)),
+        (shared.store.clone(), Arc::clone(&shared.limits.budget)),
         links.clone(),
         shared.started,
         (reports, slices),

@@ -32,7 +32,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let settings = &shared.settings;
     let options = Options {
-        address: shared.resp_address.clone().unwrap_or_default(),
+        address: shared.reached_at.resp.clone().unwrap_or_default(),
         databases: settings.resp_databases.clone(),
         max_connections: settings.max_connections,
         idle_time: settings.idle_time,
@@ -127,11 +127,11 @@ impl Node for Backend {
     }
 
     fn enter(&self, count: usize) -> Result<(), Fault> {
-        self.0.admission.enter(count)
+        self.0.limits.admission.enter(count)
     }
 
     fn leave(&self, count: usize) {
-        self.0.admission.leave(count);
+        self.0.limits.admission.leave(count);
     }
 
     fn get_all<'a>(
@@ -187,7 +187,7 @@ impl Node for Backend {
     }
 
     fn force_charge(&self, bytes: usize) -> Charge {
-        Box::new(self.0.budget.force(bytes))
+        Box::new(self.0.limits.budget.force(bytes))
     }
 
     fn charge(
@@ -197,13 +197,18 @@ impl Node for Backend {
         until: Instant,
     ) -> BoxFuture<'_, Result<Charge, Fault>> {
         Box::pin(async move {
-            let charged = self.0.budget.wait_for_part(bytes, whole, until).await?;
+            let charged = self
+                .0
+                .limits
+                .budget
+                .wait_for_part(bytes, whole, until)
+                .await?;
             Ok(Box::new(charged) as Charge)
         })
     }
 
     fn charged_bytes(&self) -> usize {
-        self.0.budget.held()
+        self.0.limits.budget.held()
     }
 
     fn resident_bytes(&self) -> u64 {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use torc_access::attempts::Attempts;
 use torc_access::audit::{Act, Audit};
@@ -16,7 +16,6 @@ use torc_console::Console;
 use torc_driver::Registers;
 use torc_group::TopologyGroup;
 use torc_hot::Hot;
-use torc_limits::budget::{Budget, Forwards};
 use torc_limits::connections::Entrance;
 use torc_links::LinkService;
 use torc_proto::{Access, Fault, Reason, TraceContext};
@@ -31,14 +30,12 @@ use crate::bearers::Bearers;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::identity::Identity;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::slow::SlowLog;
-use torc_limits::admission::Admission;
-use torc_limits::classes::Classes;
-use torc_limits::meter::Strangers;
 
 /// Default time limit of an operation.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -46,14 +43,19 @@ pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Upper bound on the time limit of an operation.
 pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Where others reach this node, each HOST:PORT.
+pub(crate) struct ReachedAt {
+    pub(crate) grpc: String,
+    pub(crate) peers: String,
+    pub(crate) http: String,
+    /// `None` if it serves no Redis clients.
+    pub(crate) resp: Option<String>,
+}
+
 /// The parts of one node. Any task may use them.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) address: String,
-    pub(crate) peer_address: String,
-    pub(crate) http_address: String,
-    /// The address at which Redis clients reach this node; `None` if it serves none.
-    pub(crate) resp_address: Option<String>,
+    pub(crate) reached_at: ReachedAt,
     pub(crate) store: Store,
     pub(crate) scratch: Scratch,
     pub(crate) identity: Arc<Identity>,
@@ -62,9 +64,8 @@ pub(crate) struct Shared {
     /// Whether the topology group has confirmed it; until then, the node is not a replica.
     pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
-    pub(crate) admission: Admission,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) strangers: Strangers,
+    /// What clients and other nodes may take at a time.
+    pub(crate) limits: Limits,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     /// The epoch of that topology, for tasks that wait for a newer one.
@@ -91,18 +92,6 @@ pub(crate) struct Shared {
     pub(crate) throttle: Throttle,
     pub(crate) hot: Arc<Hot>,
     pub(crate) console: Arc<Console>,
-    /// Permits for requests that cost more than an operation on a key.
-    pub(crate) classes: Classes,
-    /// Permits to compute sketches of keys.
-    pub(crate) sketch_permits: Semaphore,
-    /// Permits to search pages of scans, each on its own thread.
-    pub(crate) searchers: Semaphore,
-    pub(crate) forwards: Forwards,
-    /// Permits for stale gets that read the disk.
-    pub(crate) readers: Semaphore,
-    /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would
-    /// wait for each other's files, each on a thread with its own memory.
-    pub(crate) ingests: Semaphore,
     pub(crate) started: Instant,
     /// The runtimes of the threads that serve gRPC, set once these run.
     pub(crate) workers: OnceLock<Vec<Handle>>,
@@ -119,7 +108,7 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let node = self.identity.node();
         f.debug_struct("Shared")
-            .field("address", &self.address)
+            .field("address", &self.reached_at.grpc)
             .field("node", &node)
             .finish_non_exhaustive()
     }

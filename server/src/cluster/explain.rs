@@ -39,7 +39,7 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.classes.stored.enter_soon().await?;
+        let _place = shared.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, digest, answer).await?;
         let hot = shared.hot.estimate(namespace, &digest).await;
@@ -48,7 +48,7 @@ pub(crate) async fn explain(
     if request.local {
         return here().await;
     }
-    let _place = shared.classes.explanations.enter_soon().await?;
+    let _place = shared.limits.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
         let answer = if shared.identity.node() == Some(node) {

@@ -60,8 +60,9 @@ pub(super) async fn start(
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
-    let place = shared.classes.sketches.enter()?;
+    let place = shared.limits.classes.sketches.enter()?;
     let charge = shared
+        .limits
         .budget
         .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;
     let sets = checked_namespaces(&table, &request.namespaces, seed)?;
@@ -227,7 +228,7 @@ struct Sketching {
 impl Sketching {
     async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
         let shared = Arc::clone(&self.shared);
-        let mut turn = std::pin::pin!(shared.sketch_permits.acquire());
+        let mut turn = std::pin::pin!(shared.limits.sketch_permits.acquire());
         let _turn = loop {
             match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
                 Ok(turn) => break turn,

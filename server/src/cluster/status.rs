@@ -43,7 +43,7 @@ pub(crate) async fn gather(
             .into_iter()
             .collect()
     } else {
-        let _place = shared.classes.statuses.enter_soon().await?;
+        let _place = shared.limits.classes.statuses.enter_soon().await?;
         let asked = table
             .members
             .iter()
@@ -227,7 +227,7 @@ fn own(
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, to_millis)
         }),
-        resp_address: shared.resp_address.clone().unwrap_or_default(),
+        resp_address: shared.reached_at.resp.clone().unwrap_or_default(),
         clock_ms: unix_ms(),
         free_bytes: stats.free_bytes,
         memtable_bytes: stats.memtable_bytes,
@@ -244,7 +244,7 @@ fn own(
         exposed: shared.settings.exposed(),
         out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
         #[cfg(feature = "backup")]
-        backing_up: shared.classes.backups.is_full(),
+        backing_up: shared.limits.classes.backups.is_full(),
         load: shared.console.load(load_ms),
         heat,
         ..counts(table, id)

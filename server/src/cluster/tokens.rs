@@ -52,7 +52,7 @@ pub(crate) async fn create(
         authority_digest: join
             .map_or_else(Vec::new, |digest| digest.as_bytes().to_vec())
             .into(),
-        address: join.map_or_else(String::new, |_| shared.address.clone()),
+        address: join.map_or_else(String::new, |_| shared.reached_at.grpc.clone()),
     })
 }
 

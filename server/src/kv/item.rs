@@ -184,7 +184,7 @@ impl Item for GetRequest {
         let answer = shared.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
             Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
-                value: shared.budget.hold(ok.value)?,
+                value: shared.limits.budget.hold(ok.value)?,
                 ..ok
             }),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
@@ -202,7 +202,7 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
     Ok(match record.visible(unix_ms()) {
         Some(value) => GetResponse {
             found: true,
-            value: shared.budget.hold(value.clone())?,
+            value: shared.limits.budget.hold(value.clone())?,
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
             hot: shared.hot.hint(&target.at.digest),

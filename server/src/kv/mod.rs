@@ -68,7 +68,7 @@ impl KvService {
         let caller = caller_of(request.extensions());
         let allowed = shared.may(caller, I::ROLE, namespace, key);
         let asked = shared.slow.is_on().then(|| request.get_ref().clone());
-        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
             Ok(_admitted) => run::one(shared, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -165,7 +165,12 @@ impl Kv for KvService {
         let started = Started::now(&self.shared, Operation::BatchGet, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+        let answer = match self
+            .shared
+            .limits
+            .admission
+            .admit(request.get_ref().items.len())
+        {
             Ok(_admitted) => batch::get(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -181,7 +186,12 @@ impl Kv for KvService {
         let started = Started::now(&self.shared, Operation::BatchPut, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+        let answer = match self
+            .shared
+            .limits
+            .admission
+            .admit(request.get_ref().items.len())
+        {
             Ok(_admitted) => batch::put(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -218,7 +228,7 @@ impl Kv for KvService {
         let request = request.into_inner();
         // The answer reveals a key, which may be any.
         let allowed = shared.may(&caller, Role::Read, &request.namespace, b"");
-        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
             Ok(_admitted) => get_key::get(shared, request, deadline).await,
             Err(refused) => Err(refused),
         };

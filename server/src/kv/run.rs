@@ -314,7 +314,11 @@ impl Length {
                 permits => Self::Long(permits),
             };
         }
-        let longest = shared.budget.longest().max(shared.store.longest_record());
+        let longest = shared
+            .limits
+            .budget
+            .longest()
+            .max(shared.store.longest_record());
         Self::Unknown(LongValues::permits_of(longest))
     }
 }
@@ -348,7 +352,7 @@ async fn from_disk<I: Item>(
         return Vec::new();
     }
     // Fails only if the semaphore is closed, which never happens.
-    let _reader = shared.readers.acquire().await;
+    let _reader = shared.limits.readers.acquire().await;
     shared.metrics.cold_reads.inc_by(cold.len() as u64);
     let asked: Vec<I> = cold.iter().map(|place| items[*place].clone()).collect();
     let (reading, known) = (Arc::clone(shared), Arc::clone(table));
@@ -477,11 +481,11 @@ async fn send<I: Item>(
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
     let sending = async {
-        let forwards = &shared.forwards;
+        let forwards = &shared.limits.forwards;
         let taking = forwards.take(to.node(), lengths.permits, call.deadline);
         let _permits = taking.await;
-        if lengths.long == count && !shared.budget.has_room(SMALL + 1) {
-            return Err(shared.budget.refuse());
+        if lengths.long == count && !shared.limits.budget.has_room(SMALL + 1) {
+            return Err(shared.limits.budget.refuse());
         }
         I::send(shared, &to, items, call).await
     };

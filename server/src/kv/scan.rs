@@ -95,7 +95,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         silent: 0,
         sent: Instant::now(),
     };
-    let place = shared.classes.scans.enter()?;
+    let place = shared.limits.classes.scans.enter()?;
     tokio::spawn(async move {
         let _place = place;
         answers::end(last, scan.run(pages).await);
@@ -203,7 +203,7 @@ impl Scan {
             };
             let step = match step {
                 Ok(Step::Elsewhere(_)) if self.local => {
-                    let charge = self.shared.budget.force(0);
+                    let charge = self.shared.limits.budget.force(0);
                     return self.send(&pages, vec![], false, charge).await;
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
@@ -285,7 +285,7 @@ impl Scan {
             reading
         } else {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = self.shared.budget.wait(PAGE_BYTES, until).await?;
+            let charge = self.shared.limits.budget.wait(PAGE_BYTES, until).await?;
             self.begin(self.position.clone(), partition, charge, pages)
         };
         self.read_ahead(partition, &table, pages);
@@ -373,7 +373,7 @@ impl Scan {
         let bytes = bytes
             .map_or(PAGE_BYTES, |bytes| 2 * bytes)
             .clamp(TINY, PAGE_BYTES);
-        let budget = &self.shared.budget;
+        let budget = &self.shared.limits.budget;
         budget.has_room(bytes).then(|| budget.force(bytes))
     }
 
@@ -450,7 +450,7 @@ impl Scan {
         let before = self.cursor.clone();
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
+            let charge = match self.shared.limits.budget.wait(PAGE_BYTES, until).await {
                 Ok(charge) => charge,
                 Err(fault) => return Ok(Err(fault)),
             };

@@ -59,7 +59,7 @@ impl Search {
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Option<FilteredPage>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.searchers.acquire().await;
+        let turn = shared.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
         let (pages, shared) = (pages.clone(), Arc::clone(shared));
         let reading = tokio::task::spawn_blocking(move || {
@@ -108,7 +108,7 @@ impl Search {
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Vec<(Record, Matches)>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.searchers.acquire().await;
+        let turn = shared.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
         let searched = shared.metrics.scan_searched_bytes.clone();
         let pages = pages.clone();

@@ -84,7 +84,7 @@ pub(super) fn start(
         caller,
         requests: Some(requests),
         begun: None,
-        mailbox: Mailbox::new(&shared.budget),
+        mailbox: Mailbox::new(&shared.limits.budget),
         slots: Vec::new(),
         free: Vec::new(),
         waiting: VecDeque::new(),
@@ -290,7 +290,7 @@ impl Session {
         }
         let started = Started::now(&self.shared, operation, || trace);
         let call = started.call(deadline);
-        if let Err(refused) = self.shared.admission.enter(1) {
+        if let Err(refused) = self.shared.limits.admission.enter(1) {
             started.end(&self.shared, Some(&refused), || None);
             return self.answer(id, Err::<Answer, _>(refused));
         }
@@ -341,7 +341,7 @@ impl Session {
         let bytes = item.encoded_len();
         let is_short = bytes <= TINY;
         (!is_short)
-            .then(|| self.shared.budget.take(bytes))
+            .then(|| self.shared.limits.budget.take(bytes))
             .transpose()
     }
 
@@ -387,7 +387,7 @@ impl Session {
         let answer = async move {
             let answer = answering.await;
             drop(charge);
-            shared.admission.leave(1);
+            shared.limits.admission.leave(1);
             started.end(&shared, answer.as_ref().err(), || partition(&shared));
             response(id, answer.map(I::into_answer))
         };
@@ -495,7 +495,7 @@ impl Session {
         answer: Result<Answer, Fault>,
         partition: Option<Partition>,
     ) {
-        self.shared.admission.leave(1);
+        self.shared.limits.admission.leave(1);
         started.end(&self.shared, answer.as_ref().err(), || partition);
         self.answer(id, answer);
     }
@@ -508,7 +508,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Forwarded operations are cancelled here, and were counted as well.
-        self.shared.admission.leave(self.in_flight());
+        self.shared.limits.admission.leave(self.in_flight());
     }
 }
 

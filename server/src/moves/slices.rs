@@ -123,7 +123,7 @@ pub(crate) async fn work<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
 ) -> Result<T, Fault> {
-    let turn = shared.ingests.acquire().await;
+    let turn = shared.limits.ingests.acquire().await;
     let done = spawn_blocking(work).await;
     drop(turn);
     done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice failed"))?
