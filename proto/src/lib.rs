@@ -35,6 +35,13 @@ pub use trace::{TRACEPARENT, TraceContext};
 /// Largest gRPC message that a client may send, bytes: a batch's worth of values.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;
 
+/// Bytes of slices in a message of `CopySlices`. Buffers of this size stay in the CPU cache and are reused on both
+/// sides; larger ones are mapped and cleared again each time.
+pub const MESSAGE_BYTES: usize = 1 << 17;
+
+/// Limit on the slices that a request for slices lists as present.
+pub const MAX_HAVE: usize = 256;
+
 /// Most items of one batch.
 pub const MAX_BATCH_ITEMS: usize = 1_000;
 

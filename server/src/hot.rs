@@ -10,8 +10,8 @@ use torc_proto::{Fault, Reason, find_namespace};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 
+use crate::peers::Recipient;
 use crate::peers::within;
-use crate::recipient::Recipient;
 use crate::shared::Shared;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);

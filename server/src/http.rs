@@ -42,7 +42,7 @@ async fn may_observe(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let holder = holder_of(&shared, &caller, request.headers());
+    let holder = holder_of(&shared.bearers, &caller, request.headers());
     let who = holder.as_ref().ok().and_then(Option::as_ref);
     let who = who.unwrap_or(&caller).clone();
     let membership = shared.identity.membership();

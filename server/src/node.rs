@@ -28,7 +28,7 @@ use torc_telemetry::clock;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{Door, NodeTls, TlsError};
 
-use crate::bearers::{self, Bearers};
+use crate::bearers;
 use crate::boot;
 use crate::config::Settings;
 use crate::console;
@@ -208,11 +208,11 @@ impl Node {
         tasks.spawn(adopt::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
-            bearers::run(Arc::clone(&shared)),
+            bearers::run(Arc::clone(&shared.bearers), shared.group.clone()),
         ));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
-            addresses::run(Arc::clone(&shared)),
+            watch_addresses(Arc::clone(&shared)),
         ));
         tasks.spawn(generations::run(Arc::clone(&shared)));
         tasks.spawn(sweep::run(Arc::clone(&shared)));
@@ -546,11 +546,11 @@ fn open(
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
-        addresses: addresses::Addresses::default(),
+        addresses: Arc::default(),
         entrance,
         own_authority: own_authority.map(Arc::new),
         attempts: Attempts::default(),
-        bearers: Bearers::default(),
+        bearers: Arc::default(),
         audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
@@ -576,6 +576,20 @@ async fn confirm_and_announce(shared: Arc<Shared>) {
     if *shared.confirmed.borrow() {
         announce_address(shared).await;
     }
+}
+
+/// Keeps the addresses of the other members up to date.
+async fn watch_addresses(shared: Arc<Shared>) {
+    let (known, changes) = (Arc::clone(&shared.addresses), shared.adopted.subscribe());
+    let members = || {
+        let me = shared.identity.node();
+        let table = shared.routing.load();
+        let members = table.iter().flat_map(|table| &table.members);
+        let others = members.filter(|(node, _)| Some(**node) != me);
+        let others = others.map(|(node, it)| (*node, it.identity.peer_address.clone()));
+        others.collect()
+    };
+    addresses::run(known, members, changes).await;
 }
 
 async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = ()>) {

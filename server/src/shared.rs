@@ -27,14 +27,13 @@ use torc_telemetry::spans::Tracer;
 
 use crate::addresses::Addresses;
 use crate::bearers::Bearers;
-use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::slow::SlowLog;
 
 /// Default time limit of an operation.
@@ -72,14 +71,14 @@ pub(crate) struct Shared {
     pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
     /// The addresses of the other members.
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: Arc<Addresses>,
     /// What all ports need to accept connections.
     pub(crate) entrance: Entrance,
     /// `None` if certificates come from files or TLS is off.
     pub(crate) own_authority: Option<Arc<OwnAuthority>>,
     /// Limits the join attempts of strangers.
     pub(crate) attempts: Attempts,
-    pub(crate) bearers: Bearers,
+    pub(crate) bearers: Arc<Bearers>,
     pub(crate) audit: Arc<Audit>,
     /// The receiving end of messages between replicas, once the registers exist.
     pub(crate) link_service: OnceLock<LinkService>,
@@ -239,9 +238,8 @@ impl Shared {
         let is_mine =
             |state: &&PartitionState| me.is_some_and(|me| state.config.index(me).is_some());
         let mut mine = table.states.iter().filter(is_mine).peekable();
-        let has_quorum = |state: &PartitionState| {
-            answering_replicas(&state.config, |node| !lost.contains(&node)).1
-        };
+        let has_quorum =
+            |state: &PartitionState| state.config.answering(|node| !lost.contains(&node)).1;
         if lost.is_empty() || mine.peek().is_none() || mine.any(has_quorum) {
             return Ok(());
         }

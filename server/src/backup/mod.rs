@@ -50,7 +50,7 @@ use torc_ring::{NodeId, Partition};
 use torc_store::{SealedSlice, StoreError};
 
 use crate::moves::Throttle;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, object_fault, stale, store_fault};
 
 use lacking::Ours;

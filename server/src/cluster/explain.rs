@@ -18,8 +18,8 @@ use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
 use crate::kv::fingerprint_bits;
+use crate::peers::Recipient;
 use crate::peers::within;
-use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// Time for a replica to answer.

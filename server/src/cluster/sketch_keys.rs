@@ -28,7 +28,7 @@ use torc_store::{Cursor, ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, stale, store_fault};
 use torc_limits::answers::{self, Stopped};
 

@@ -13,7 +13,6 @@ use futures::future::join_all;
 use torc_proto::v1::{self, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::replicas::{Config, Mutations, Votes};
 use torc_ring::topology::{Member, RoutingTable, Topology, Transition};
 use torc_store::StoreHealth;
 use torc_telemetry::clock::unix_ms;
@@ -97,27 +96,13 @@ impl Short {
             let Some(config) = topology.config(partition) else {
                 continue;
             };
-            let (count, is_quorum) = answering_replicas(config, |node| answering.contains(&node));
+            let (count, is_quorum) = config.answering(|node| answering.contains(&node));
             let due = u32::from(topology.replicas_due(partition));
             short.under_replicated += u32::from(count < due);
             short.without_quorum += u32::from(!is_quorum);
         }
         short
     }
-}
-
-/// The number of answering replicas in the set that serves reads, and whether all answering
-/// replicas form a quorum for both reads and accepts.
-pub(crate) fn answering_replicas(config: &Config, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
-    let members = config.members.iter().enumerate();
-    let present = members.filter(|(_, member)| answers(member.node));
-    let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
-    let readers = votes
-        .intersection(config.readers())
-        .without(config.excluded);
-    let is_quorum =
-        config.may_read(votes, Mutations::NONE) && config.may_accept(votes, Mutations::NONE);
-    (readers.count(), is_quorum)
 }
 
 async fn one(

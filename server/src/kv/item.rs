@@ -24,7 +24,7 @@ use super::fault;
 use super::request::{Target, check_value, condition_of};
 use super::run::Asked;
 use crate::peers;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{CallContext, Shared, store_fault};
 
 /// Time for the lead to answer a get before this node runs it instead; each further get of a batch

@@ -22,7 +22,7 @@ use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{AtOnce, Item};
 use super::request::Target;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{CallContext, Shared, stale};
 
 const BACKOFF: Duration = Duration::from_millis(5);

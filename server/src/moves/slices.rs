@@ -10,7 +10,7 @@ use torc_ring::Partition;
 use torc_ring::topology::Sizes;
 use torc_store::Ingest;
 
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// A stream without a message for this time has lost its connection.

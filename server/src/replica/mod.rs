@@ -2,8 +2,6 @@
 
 mod copy;
 
-pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
-
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
