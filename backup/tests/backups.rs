@@ -427,9 +427,9 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
     assert_eq!(objects.len(), 2, "{objects:?}");
     for path in objects {
         let whole = std::fs::read(&path).unwrap();
-        for (at, flipped) in (0..whole.len()).flat_map(|at| [(at, 1), (at, 0x20)]) {
+        for at in 0..whole.len() {
             let mut damaged = whole.clone();
-            damaged[at] ^= flipped;
+            damaged[at] ^= 1 << (at % 8);
             std::fs::write(&path, &damaged).unwrap();
             let found = check().await;
             assert!(

@@ -6,7 +6,8 @@
 //! Invariants:
 //! * A URL names a bucket, never a host. Endpoint and credentials come from the environment of the
 //!   process, so a URL from elsewhere makes it connect nowhere else.
-//! * A request whose answer is lost is not a failure: what was written is read back.
+//! * A request whose answer is lost is not a failure: what was written is read back, and what only reads
+//!   is repeated for a moment.
 //! * Memory is bounded: of a file that is sent, one piece; of an object, what the caller asks for.
 //!
 //! Absent on purpose: what the objects mean.

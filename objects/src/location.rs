@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -18,6 +19,11 @@ use crate::ObjectError;
 
 /// Bytes of a file to send at a time. Object stores need at least 5 MiB.
 const PIECE: usize = 8 << 20;
+
+/// Attempts of a request that only reads, and the pause after the first one, which doubles from attempt to
+/// attempt: 1.6 s in all.
+const ATTEMPTS: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A directory (`file:///DIR`), or a prefix in an object store (`s3://BUCKET/PREFIX` with the
 /// feature `s3`, `gs://BUCKET/PREFIX` with `gcs`, `az://CONTAINER/PREFIX` with `azure`).
@@ -375,20 +381,41 @@ impl Location {
         }
     }
 
+    /// Repeats what only reads while an object store fails, because it may cut its answers off. What the
+    /// disk cannot read now, it cannot read later.
+    async fn retried<T>(&self, read: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+        let mut pause = PAUSE;
+        for _ in 1..ATTEMPTS {
+            match read().await {
+                Err(Error::Generic { .. } | Error::JoinError { .. }) if self.dir.is_none() => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                done => return done,
+            }
+        }
+        read().await
+    }
+
     /// The bytes of an object of at most `longest` bytes; `None` if it does not exist.
     ///
     /// # Errors
     /// [`ObjectError::Damaged`]: it is longer. [`ObjectError::Object`].
     pub async fn read(&self, object: &str, longest: u64) -> Result<Option<Bytes>, ObjectError> {
-        let got = match self.store.get(&self.path(object)).await {
-            Ok(got) => got,
-            Err(Error::NotFound { .. }) => return Ok(None),
-            Err(source) => return Err(failed("read", object)(source)),
-        };
-        if got.meta.size > longest {
-            return Err(ObjectError::damaged(object, "it is too long"));
+        let path = self.path(object);
+        let read = self.retried(async || {
+            let got = self.store.get(&path).await?;
+            if got.meta.size > longest {
+                return Ok(None);
+            }
+            got.bytes().await.map(Some)
+        });
+        match read.await {
+            Ok(Some(bytes)) => Ok(Some(bytes)),
+            Ok(None) => Err(ObjectError::damaged(object, "it is too long")),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(source) => Err(failed("read", object)(source)),
         }
-        got.bytes().await.map(Some).map_err(failed("read", object))
     }
 
     /// A part of an object, exactly as long as requested.
@@ -398,19 +425,23 @@ impl Location {
     pub async fn read_range(&self, object: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
         let wanted = range.end.saturating_sub(range.start);
         let cut_off = || ObjectError::damaged(object, "it is cut off");
-        match self
-            .store
-            .get_range(&self.path(object), range.clone())
-            .await
-        {
-            Ok(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
+        let path = self.path(object);
+        let read = self.retried(async || {
+            let read = self.store.get_range(&path, range.clone()).await;
+            let Err(error) = read else {
+                return read.map(Some);
+            };
+            // Stores do not say in one way that a range is not there.
+            match self.store.head(&path).await {
+                Ok(meta) if meta.size < range.end => Ok(None),
+                _ => Err(error),
+            }
+        });
+        match read.await {
+            Ok(Some(bytes)) if bytes.len() as u64 == wanted => Ok(bytes),
             Ok(_) => Err(cut_off()),
             Err(Error::NotFound { .. }) => Err(ObjectError::damaged(object, "it is missing")),
-            // Stores do not say in one way that a range is not there.
-            Err(source) => match self.len(object).await {
-                Ok(Some(len)) if len < range.end => Err(cut_off()),
-                _ => Err(failed("read", object)(source)),
-            },
+            Err(source) => Err(failed("read", object)(source)),
         }
     }
 
@@ -419,7 +450,8 @@ impl Location {
     /// # Errors
     /// [`ObjectError::Object`].
     pub async fn len(&self, object: &str) -> Result<Option<u64>, ObjectError> {
-        match self.store.head(&self.path(object)).await {
+        let path = self.path(object);
+        match self.retried(async || self.store.head(&path).await).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(failed("look for", object)(source)),
@@ -432,8 +464,8 @@ impl Location {
     /// [`ObjectError::Object`].
     pub async fn list(&self, below: &str) -> Result<Vec<(String, u64)>, ObjectError> {
         let path = self.path(below);
-        let listed: Result<Vec<_>, _> = self.store.list(Some(&path)).try_collect().await;
-        let listed = match listed {
+        let list = async || self.store.list(Some(&path)).try_collect::<Vec<_>>().await;
+        let listed = match self.retried(list).await {
             Err(Error::NotFound { .. }) => return Ok(Vec::new()),
             listed => listed.map_err(failed("list", path.as_ref()))?,
         };
@@ -447,7 +479,8 @@ impl Location {
     /// [`ObjectError::Object`].
     pub async fn names(&self) -> Result<Vec<String>, ObjectError> {
         let path = &self.prefix;
-        let listed = match self.store.list_with_delimiter(Some(path)).await {
+        let list = async || self.store.list_with_delimiter(Some(path)).await;
+        let listed = match self.retried(list).await {
             Err(Error::NotFound { .. }) => return Ok(Vec::new()),
             listed => listed.map_err(failed("list", path.as_ref()))?,
         };

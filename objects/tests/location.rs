@@ -130,6 +130,24 @@ async fn a_range_that_is_not_there_is_damage() {
 }
 
 #[tokio::test]
+async fn what_only_reads_is_repeated_while_the_store_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = Location::open(&url_of(dir.path()).unwrap()).unwrap();
+    sound.create("a/object", "0123".into()).await.unwrap();
+    let faulty = sound.through(|inner| Arc::new(Faulty::new(inner)));
+    for _ in 0..20 {
+        let read = faulty.read("a/object", 10).await.unwrap();
+        assert_eq!(read.unwrap(), "0123");
+        assert_eq!(faulty.read_range("a/object", 1..3).await.unwrap(), "12");
+        let cut_off = faulty.read_range("a/object", 1..5).await;
+        assert!(matches!(cut_off, Err(ObjectError::Damaged { .. })));
+        assert_eq!(faulty.len("a/object").await.unwrap(), Some(4));
+        assert_eq!(faulty.read("none", 10).await.unwrap(), None);
+        assert_eq!(faulty.list("a").await.unwrap(), [("object".into(), 4)]);
+    }
+}
+
+#[tokio::test]
 async fn a_location_is_found_within_a_directory_whatever_leads_there() {
     let dir = tempfile::tempdir().unwrap();
     let within = dir.path().join("within");

@@ -34,6 +34,7 @@ enum Trouble {
 pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     calls: Arc<AtomicU64>,
+    failures: AtomicU64,
 }
 
 impl Faulty {
@@ -43,11 +44,22 @@ impl Faulty {
         Self {
             inner,
             calls: Arc::default(),
+            failures: AtomicU64::new(0),
         }
     }
 
+    /// Calls whose caller was told of a failure, but for deletions and parts of objects.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     async fn trouble(&self) -> Trouble {
-        trouble(&self.calls).await
+        let trouble = trouble(&self.calls).await;
+        if matches!(trouble, Trouble::Lost | Trouble::Unanswered) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        trouble
     }
 
     async fn call<T, F: Future<Output = Result<T>>>(&self, call: impl Fn() -> F) -> Result<T> {
