@@ -75,7 +75,8 @@ struct Restored {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     global.refuse_namespace("--only NAME, and --into for another name")?;
     let location = Location::open(&args.url)?;
-    let backup = Backup::read(&location, &name_of(&location, args.backup).await?).await?;
+    let name = name_of(&location, &args.url, args.backup).await?;
+    let backup = Backup::read(&location, &name).await?;
     if let Some(only) = &args.only {
         namespace_of(&backup, only)?;
     }
