@@ -195,17 +195,17 @@ async fn prepare(
 async fn raise(client: &Client, namespace: &str, epoch: Epoch) -> Result<(), Failure> {
     let mut named = Vec::new();
     loop {
-        let unheard = client.raise_epoch(namespace, epoch).await?;
-        if unheard.is_empty() {
+        let unconfirmed = client.raise_epoch(namespace, epoch).await?;
+        if unconfirmed.is_empty() {
             return Ok(());
         }
-        if unheard != named {
-            let nodes = text::nodes(&unheard);
+        if unconfirmed != named {
+            let nodes = text::nodes(&unconfirmed);
             note(format_args!(
                 "waiting for {nodes} to learn of the epochs of `{namespace}`: start them, or remove \
                  those that are lost for good"
             ));
-            named = unheard;
+            named = unconfirmed;
         }
     }
 }

@@ -160,7 +160,7 @@ fn generation(generation: &Generation) -> String {
     };
     for (nodes, what) in [
         (&generation.not_ready, "fetch it"),
-        (&generation.unheard, older),
+        (&generation.unconfirmed, older),
     ] {
         if !nodes.is_empty() {
             line.extend(["; ", &text::nodes(nodes), " ", what]);

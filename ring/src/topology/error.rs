@@ -258,7 +258,7 @@ pub enum TopologyError {
          remove those that are lost for good",
         nodes(waiting)
     )]
-    Unheard {
+    Unconfirmed {
         /// The namespace.
         name: String,
         /// Those members.

@@ -175,7 +175,7 @@ function generations({ status }) {
   const all = status.generations;
   const writing = status.nodes.filter((it) => it.backing_up).map((it) => it.id);
   $("generations-card").hidden = !all.length && !writing.length;
-  const waits = (it) => [it.not_ready.length ? `being fetched by ${it.not_ready.join(", ")}` : "", it.unheard.length ? `not known to ${it.unheard.join(", ")}` : ""].filter((text) => text).join("; ");
+  const waits = (it) => [it.not_ready.length ? `being fetched by ${it.not_ready.join(", ")}` : "", it.unconfirmed.length ? `not known to ${it.unconfirmed.join(", ")}` : ""].filter((text) => text).join("; ");
   table("generations", [
     { name: "namespace", of: (it) => it.namespace },
     { name: "generation", num: true, of: (it) => `${it.number}` },
