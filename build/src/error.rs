@@ -163,8 +163,22 @@ pub enum BuildError {
     #[error(transparent)]
     Objects(#[from] torc_objects::ObjectError),
     /// An error of a file of slices.
-    #[error(transparent)]
+    #[error("{}", of_build(.0))]
     Store(#[from] StoreError),
+}
+
+/// The store's texts on damage say what to do with a node; a build has neither replicas nor a log.
+fn of_build(error: &StoreError) -> String {
+    match error {
+        StoreError::Corrupt { file, offset, what }
+        | StoreError::Damaged {
+            file, offset, what, ..
+        } => format!(
+            "{} is damaged at byte {offset}: {what}; copy the file again, or build again into another directory",
+            file.display()
+        ),
+        other => other.to_string(),
+    }
 }
 
 impl BuildError {
@@ -175,6 +189,33 @@ impl BuildError {
             action,
             path,
             source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_of_a_build_has_advice_for_builds() {
+        let corrupt = StoreError::Corrupt {
+            file: "g/1.slices".into(),
+            offset: 64,
+            what: "a bad checksum",
+        };
+        let damaged = StoreError::Damaged {
+            partition: torc_ring::Partition(3),
+            file: "g/1.slices".into(),
+            offset: 64,
+            what: "a bad checksum",
+        };
+        for error in [corrupt, damaged] {
+            assert_eq!(
+                BuildError::from(error).to_string(),
+                "g/1.slices is damaged at byte 64: a bad checksum; copy the file again, or build again \
+                 into another directory"
+            );
         }
     }
 }

@@ -366,7 +366,7 @@ impl Client {
             }
         };
         let answer = self.call(Nature::Repeatable).on_any(sending).await?;
-        Ok(answer.unheard.into_iter().map(NodeId).collect())
+        Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 
     /// Raises the epoch of a namespace's partitions above this one, so that every write that begins
@@ -396,7 +396,7 @@ impl Client {
             }
         };
         let answer = self.call(Nature::Repeatable).on_any(sending).await?;
-        Ok(answer.unheard.into_iter().map(NodeId).collect())
+        Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 
     /// The cluster's namespaces by name, and dropped ones whose records nodes still delete.

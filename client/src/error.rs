@@ -35,7 +35,7 @@ pub enum ErrorKind {
     NoSuchNode,
     /// The node is at a load limit. Nothing changed; slow down.
     Overloaded,
-    /// The node's disk is full: it refuses writes but serves reads. Nothing changed.
+    /// The disk of the node is full, or those of most replicas. Nothing changed.
     OutOfSpace,
     /// Stored data failed its checksum. The record is unknown, not absent.
     Corrupt,

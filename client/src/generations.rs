@@ -34,7 +34,7 @@ impl Client {
     /// [`Condition::IfOlderThan`](crate::Condition::IfOlderThan)`(version)`, where `version` is the
     /// [`Generation::version`] of the answer, replace what was written before the reservation, and
     /// nothing that is written after it. The reservation is complete once no member is
-    /// [`Generation::unheard`]: ask [`Client::generations`], which also shows a reservation whose
+    /// [`Generation::unconfirmed`]: ask [`Client::generations`], which also shows a reservation whose
     /// answer was lost. Until you drop it, the cluster keeps deleted and expired keys of the
     /// namespace.
     ///
@@ -67,7 +67,7 @@ impl Client {
             .await
     }
 
-    /// Makes an attached generation the current one of its namespace. If [`Generation::unheard`] of
+    /// Makes an attached generation the current one of its namespace. If [`Generation::unconfirmed`] of
     /// the answer is empty, no later get is answered from an older generation. Otherwise it names
     /// the members that have not confirmed the switch within the deadline: repeat the call. With
     /// `force`, this waits for at most two seconds, and an unreachable member may serve the older

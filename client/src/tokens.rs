@@ -236,6 +236,6 @@ impl Client {
         };
         // Revoking twice changes nothing.
         let answer = self.call(Nature::Repeatable).on_any(sending).await?;
-        Ok(answer.unheard.into_iter().map(NodeId).collect())
+        Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 }

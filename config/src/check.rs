@@ -23,6 +23,7 @@ const IDLE_TIME: Duration = Duration::from_secs(60);
 const USUAL_TRACE_RATIO: f64 = 0.001;
 /// Redis clients may select database numbers below this.
 const MOST_DATABASES: u32 = 1_024;
+const NOT_ALL_OF_TLS: &str = "is missing: TLS needs --tls-cert, --tls-key and --tls-ca together";
 /// Two answers of the largest kind, each of twice [`torc_proto::MAX_MESSAGE_LEN`].
 const LEAST_IN_FLIGHT_MIB: usize = (4 * torc_proto::MAX_MESSAGE_LEN) >> 20;
 
@@ -275,9 +276,9 @@ fn tls(
         })),
         [None, None, None] if tls12.is_none() => Ok(None),
         [None, None, None] => Err(problem("tls-12", "needs --tls-cert")),
-        [None, _, _] => Err(problem("tls-cert", "needs --tls-key and --tls-ca")),
-        [_, None, _] => Err(problem("tls-key", "needs --tls-cert and --tls-ca")),
-        [_, _, None] => Err(problem("tls-ca", "needs --tls-cert and --tls-key")),
+        [None, _, _] => Err(problem("tls-cert", NOT_ALL_OF_TLS)),
+        [_, None, _] => Err(problem("tls-key", NOT_ALL_OF_TLS)),
+        [_, _, None] => Err(problem("tls-ca", NOT_ALL_OF_TLS)),
     }
 }
 
@@ -392,6 +393,9 @@ fn host_port(setting: &'static str, text: Option<String>) -> Result<Option<Strin
     if valid && text.len() <= 256 {
         Ok(Some(text))
     } else {
-        Err(problem(setting, format!("`{text}` is not HOST:PORT")))
+        Err(problem(
+            setting,
+            format!("`{text}` is not HOST:PORT of at most 256 bytes"),
+        ))
     }
 }

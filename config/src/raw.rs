@@ -170,7 +170,7 @@ pub struct RawSettings {
     #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
     pub transfer_parallel: Option<usize>,
     /// Maximum client connections per port; one address gets at most three quarters [default: a
-    /// third of the process's open file limit, with --resp-addr a quarter, at most 10000]
+    /// quarter of the process's open file limit, with --resp-addr a fifth; 16 to 10000]
     #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
     /// Concurrent requests on one connection, at most; more wait at the client [default: 256]
@@ -202,9 +202,9 @@ pub struct RawSettings {
     #[arg(long, env = "TORC_HOT_KEYS_K", value_name = "K")]
     pub hot_keys_k: Option<u32>,
     /// Error bound of estimates, as a share of the namespace's accesses; at most 1/(2k), the
-    /// same on all nodes [default: 1/(2k)]. Each worker thread needs up to k KiB and 16
-    /// log2(1/delta)/epsilon bytes per namespace, for at most 8 namespaces at a time and at most
-    /// 4 MiB
+    /// same on all nodes [default: 1/(2k)]. For each namespace in use, at most 8, a worker thread
+    /// needs up to k KiB and 16 log2(1/delta)/epsilon bytes; more than 4 MiB per namespace is
+    /// refused
     #[arg(long, env = "TORC_HOT_KEYS_EPSILON", value_name = "SHARE")]
     pub hot_keys_epsilon: Option<f64>,
     /// Probability that an estimate exceeds this bound; the same on all nodes [default:
@@ -224,8 +224,8 @@ pub struct RawSettings {
     /// [default: 0.001]
     #[arg(long, env = "TORC_TRACE_RATIO", value_name = "SHARE")]
     pub trace_ratio: Option<f64>,
-    /// Log operations that take longer than this, in milliseconds, with their trace ids but not
-    /// their keys; at most a few lines per second [default: log none]
+    /// Log operations that take this many milliseconds or longer, with their trace ids but not
+    /// their keys; at most 20 lines per second [default: log none]
     #[arg(long, env = "TORC_SLOW_MS", value_name = "MS")]
     pub slow_ms: Option<u64>,
     /// For tests: lifetime of certificates that this node issues

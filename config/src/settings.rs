@@ -109,7 +109,7 @@ pub struct Settings {
     pub hot: HotSettings,
     /// Where to send traces; `None` to trace nothing.
     pub traces: Option<TraceSettings>,
-    /// Log operations that take longer; `None` to log none.
+    /// Log operations that take this long or longer; `None` to log none.
     pub slow: Option<Duration>,
     /// The release that this node reports: its own, except in tests of mixed releases.
     pub release: Release,

@@ -124,7 +124,7 @@ fn generation_json(generation: &v1::Generation) -> Value {
         "shape": shape.map(shape_json),
         "false_positive_rate": shape.map_or(0.0, false_positive_rate),
         "not_ready": generation.not_ready,
-        "unheard": generation.unheard,
+        "unconfirmed": generation.unconfirmed,
     })
 }
 

@@ -42,7 +42,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("`{text}` is not an address: use host:port, separated by commas");
+        let refused = || format!("`{text}` is not an address: use host:port");
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let brackets = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
         let bare = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

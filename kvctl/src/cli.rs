@@ -22,8 +22,8 @@ use crate::profiles::{Profile, Profiles};
 /// Data goes to standard output. Messages go to standard error, one line each: what
 /// happened and what to do.
 ///
-/// Exit codes: 0 done; 1 key not found; 2 usage; 3 unavailable; 4 condition not met;
-/// 5 outcome unknown; 6 refused.
+/// Exit codes: 0 done; 1 key not found; 2 usage; 3 unavailable; 4 condition not met, damage, or
+/// problems that `doctor` found; 5 outcome unknown; 6 refused; 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(
     name = "kvctl",

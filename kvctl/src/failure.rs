@@ -8,7 +8,7 @@
 //! | 3 | unavailable: no node that could do it was reached in time, and nothing changed; or not every node has done it |
 //! | 4 | a condition was not met, `doctor` found something wrong, or a backup or generation is missing or damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
-//! | 6 | refused: limits, the state of the cluster, or missing permission; nothing changed |
+//! | 6 | refused: limits, the state of the cluster, no such backup, or missing permission; nothing changed |
 //!
 //! A command that the user interrupts exits with 130, as shells expect. If the reader
 //! of the output closes it (`kvctl dump | head`), that is not a failure.
@@ -85,7 +85,10 @@ pub(crate) enum Failure {
     },
     #[error("the {change} was aborted: every partition is back where it was")]
     Aborted { change: &'static str },
-    #[error("no join, leave, replacement or re-weighting is running: see `kvctl status`")]
+    #[error(
+        "no join, leave, replacement, re-weighting or alteration is running, so nothing was changed: see \
+         `kvctl status`"
+    )]
     NothingRuns,
     #[error(
         "node {node} ({address}) does not answer, so the change would block: restart it, or declare \
@@ -97,7 +100,10 @@ pub(crate) enum Failure {
          the topology group. Repeat the command, or stop the nodes"
     )]
     StillAccepted { id: BearerId, nodes: String },
-    #[error("{missing} of {asked} nodes failed or have not finished")]
+    #[error(
+        "{missing} of {asked} nodes failed or have not finished; the others are done: repeat the command, or \
+         see the lines above"
+    )]
     NotEverywhere {
         /// Nodes that failed or have not finished.
         missing: usize,
@@ -120,6 +126,8 @@ pub(crate) enum Failure {
         "`{0}` is not empty, so nothing was changed: pass --overwrite, or restore into another namespace with --only and --into"
     )]
     NotEmpty(String),
+    #[error("there is no complete backup at {0}: `kvctl backup list {0}` shows unfinished ones")]
+    NoBackup(String),
     #[error("{0}")]
     Kubernetes(String),
     #[error("the node exited: {0}; its log says why")]
@@ -147,6 +155,7 @@ impl Failure {
             Self::OutOfBounds(_)
             | Self::Aborted { .. }
             | Self::NotEmpty(_)
+            | Self::NoBackup(_)
             | Self::NothingRuns
             | Self::NotDeclaredDead { .. } => Code::Refused,
             Self::Input { error, .. } => match error {

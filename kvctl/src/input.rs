@@ -135,7 +135,8 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
         if found.is_empty() {
             let path = path.display();
-            let message = format!("{path} has no .ndjson, .csv, .tsv or .parquet file");
+            let message =
+                format!("{path} has no .ndjson, .jsonl, .json, .csv, .tsv, .tab or .parquet file");
             return Err(Failure::Usage(message));
         }
         found.sort();

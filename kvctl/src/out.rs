@@ -105,22 +105,31 @@ impl Out {
 /// Fails unless `OUTPUT.md` names every field of a value that commands print.
 #[cfg(test)]
 pub(crate) fn assert_documented(value: &impl Serialize) {
-    fn check(value: &serde_json::Value) {
+    assert_named(value, include_str!("../OUTPUT.md"));
+}
+
+/// Fails unless the section of `OUTPUT.md` with this heading names every field of a value.
+#[cfg(test)]
+pub(crate) fn assert_documented_under(heading: &str, value: &impl Serialize) {
+    let sections = include_str!("../OUTPUT.md").split("\n### ");
+    let mut found = sections.filter(|section| section.starts_with(heading));
+    assert_named(value, found.next().unwrap());
+}
+
+#[cfg(test)]
+fn assert_named(value: &impl Serialize, text: &str) {
+    fn check(value: &serde_json::Value, text: &str) {
         match value {
             serde_json::Value::Object(fields) => {
                 for (name, value) in fields {
                     let quoted = format!("\"{name}\"");
-                    let document = include_str!("../OUTPUT.md");
-                    assert!(
-                        document.contains(&quoted),
-                        "OUTPUT.md does not name {quoted}"
-                    );
-                    check(value);
+                    assert!(text.contains(&quoted), "OUTPUT.md does not name {quoted}");
+                    check(value, text);
                 }
             }
-            serde_json::Value::Array(items) => items.iter().for_each(check),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| check(item, text)),
             _ => {}
         }
     }
-    check(&serde_json::to_value(value).unwrap());
+    check(&serde_json::to_value(value).unwrap(), text);
 }

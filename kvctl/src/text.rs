@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use torc_client::NodeId;
 
+/// What to do about a certificate that ends soon.
+pub(crate) const RENEWAL: &str = "if the certificate comes from files, replace them: new connections use them within \
+     10 s. A node of a --secure cluster renews it by itself: its log says why it did not";
+
 /// `1 replica`, `3 replicas`.
 pub(crate) fn replicas(number: u32) -> String {
     format!("{number} replica{}", if number == 1 { "" } else { "s" })

@@ -52,6 +52,39 @@ fn a_usage_error_is_one_line_and_exit_code_2() {
 }
 
 #[test]
+fn a_missing_file_is_named_whatever_its_format() {
+    for args in [
+        &["load", "/nonexistent/file"][..],
+        &[
+            "build",
+            "--from",
+            "/nonexistent/file",
+            "--out",
+            "/nonexistent",
+        ],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        let line = one_line(&output.stderr);
+        let expected = "kvctl: cannot read /nonexistent/file: No such file";
+        assert!(line.starts_with(expected), "{args:?}: {line}");
+    }
+}
+
+#[test]
+fn a_backup_that_does_not_exist_is_refused_named_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().display());
+    let args = ["backup", "verify", &url];
+    let newest = run(&args);
+    assert_eq!(newest.status.code(), Some(6), "{newest:?}");
+    let line = one_line(&newest.stderr);
+    assert!(line.contains(&format!("kvctl backup list {url}")), "{line}");
+    let named = run(&[&args[..], &["--backup", "20260101-000000-00000000"]].concat());
+    assert_eq!(named.status.code(), Some(6), "{named:?}");
+}
+
+#[test]
 fn limits_are_refused_with_exit_code_6_before_anybody_is_asked() {
     let long = "k".repeat(1025);
     let endpoint = closed();
@@ -508,7 +541,7 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
     ]);
     assert!(kept.status.success(), "{kept:?}");
     let got = run(&["generation", "get", &path("kept"), "a"]);
-    assert_eq!(got.stdout, b"3\n");
+    assert_eq!(got.stdout, b"3", "byte for byte");
 }
 
 #[test]
@@ -537,9 +570,11 @@ fn a_build_is_copied_to_a_directory_of_any_name_and_read_there() {
     for at in [to.as_str(), sent["url"].as_str().unwrap()] {
         let verified = run(&["generation", "verify", at]);
         assert!(verified.status.success(), "{at}: {verified:?}");
+        let said = String::from_utf8(verified.stdout).unwrap();
+        assert!(said.contains(" is intact: 2 keys"), "{said}");
     }
     let got = run(&["generation", "get", &to, "a"]);
-    assert_eq!(got.stdout, b"3\n");
+    assert_eq!(got.stdout, b"3");
 }
 
 #[test]
@@ -568,7 +603,7 @@ fn a_keyless_generation_says_probably_and_keeps_no_key() {
     let built = build("keyless", &keyless);
     assert!(built.status.success(), "{built:?}");
     let got = run(&["generation", "get", &path("keyless"), "line-0014"]);
-    assert_eq!(got.stdout, b"0005\n", "{got:?}");
+    assert_eq!(got.stdout, b"0005", "{got:?}");
     assert!(one_line(&got.stderr).starts_with("probably present, as number "));
     let absent = run(&["generation", "get", &path("keyless"), "line-1000"]);
     assert_eq!(absent.status.code(), Some(1));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt as _;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::{Path, PathPart};
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode};
@@ -383,7 +384,10 @@ impl Location {
 
     /// Repeats what only reads while an object store fails, because it may cut its answers off. What the
     /// disk cannot read now, it cannot read later.
-    async fn retried<T>(&self, read: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+    async fn retried<'a, T>(
+        &'a self,
+        read: impl Fn() -> BoxFuture<'a, Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
         let mut pause = PAUSE;
         for _ in 1..ATTEMPTS {
             match read().await {
@@ -403,12 +407,15 @@ impl Location {
     /// [`ObjectError::Damaged`]: it is longer. [`ObjectError::Object`].
     pub async fn read(&self, object: &str, longest: u64) -> Result<Option<Bytes>, ObjectError> {
         let path = self.path(object);
-        let read = self.retried(async || {
-            let got = self.store.get(&path).await?;
-            if got.meta.size > longest {
-                return Ok(None);
-            }
-            got.bytes().await.map(Some)
+        let read = self.retried(|| {
+            let path = path.clone();
+            Box::pin(async move {
+                let got = self.store.get(&path).await?;
+                if got.meta.size > longest {
+                    return Ok(None);
+                }
+                got.bytes().await.map(Some)
+            })
         });
         match read.await {
             Ok(Some(bytes)) => Ok(Some(bytes)),
@@ -426,16 +433,19 @@ impl Location {
         let wanted = range.end.saturating_sub(range.start);
         let cut_off = || ObjectError::damaged(object, "it is cut off");
         let path = self.path(object);
-        let read = self.retried(async || {
-            let read = self.store.get_range(&path, range.clone()).await;
-            let Err(error) = read else {
-                return read.map(Some);
-            };
-            // Stores do not say in one way that a range is not there.
-            match self.store.head(&path).await {
-                Ok(meta) if meta.size < range.end => Ok(None),
-                _ => Err(error),
-            }
+        let read = self.retried(|| {
+            let (path, range) = (path.clone(), range.clone());
+            Box::pin(async move {
+                let read = self.store.get_range(&path, range.clone()).await;
+                let Err(error) = read else {
+                    return read.map(Some);
+                };
+                // Stores do not say in one way that a range is not there.
+                match self.store.head(&path).await {
+                    Ok(meta) if meta.size < range.end => Ok(None),
+                    _ => Err(error),
+                }
+            })
         });
         match read.await {
             Ok(Some(bytes)) if bytes.len() as u64 == wanted => Ok(bytes),
@@ -451,7 +461,13 @@ impl Location {
     /// [`ObjectError::Object`].
     pub async fn len(&self, object: &str) -> Result<Option<u64>, ObjectError> {
         let path = self.path(object);
-        match self.retried(async || self.store.head(&path).await).await {
+        match self
+            .retried(|| {
+                let path = path.clone();
+                Box::pin(async move { self.store.head(&path).await })
+            })
+            .await
+        {
             Ok(meta) => Ok(Some(meta.size)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(failed("look for", object)(source)),
@@ -464,7 +480,9 @@ impl Location {
     /// [`ObjectError::Object`].
     pub async fn list(&self, below: &str) -> Result<Vec<(String, u64)>, ObjectError> {
         let path = self.path(below);
-        let list = async || self.store.list(Some(&path)).try_collect::<Vec<_>>().await;
+        let list = || -> BoxFuture<'_, Result<Vec<_>, Error>> {
+            self.store.list(Some(&path)).try_collect().boxed()
+        };
         let listed = match self.retried(list).await {
             Err(Error::NotFound { .. }) => return Ok(Vec::new()),
             listed => listed.map_err(failed("list", path.as_ref()))?,
@@ -479,7 +497,7 @@ impl Location {
     /// [`ObjectError::Object`].
     pub async fn names(&self) -> Result<Vec<String>, ObjectError> {
         let path = &self.prefix;
-        let list = async || self.store.list_with_delimiter(Some(path)).await;
+        let list = || -> BoxFuture<'_, _> { self.store.list_with_delimiter(Some(path)) };
         let listed = match self.retried(list).await {
             Err(Error::NotFound { .. }) => return Ok(Vec::new()),
             listed => listed.map_err(failed("list", path.as_ref()))?,

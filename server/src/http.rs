@@ -124,7 +124,7 @@ struct HotQuery {
 async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuery>) -> Response {
     let window_ms = match query.window.as_deref().map(window_ms) {
         Some(None) => {
-            let advice = "window must be a number from 1 with the unit s, m or h, for example 60s, 10m or 24h\n";
+            let advice = "window must be a number from 1 with a unit, ms, s, m or h (without one: seconds), for example 60s, 10m or 24h\n";
             return (StatusCode::BAD_REQUEST, advice).into_response();
         }
         Some(Some(ms)) => ms,

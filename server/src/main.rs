@@ -42,8 +42,8 @@ enum Command {
     /// Found the topology group again from this stopped node, after a majority of its voters was
     /// lost for good
     ///
-    /// Shows what it would do and what may be lost; changes nothing without `--force`. Declares
-    /// dead all members except this node and those of `--keep`: they must never start again with
+    /// Shows what it would do and what may be lost; changes nothing without `--force`. Writes
+    /// off all members except this node and those of `--keep`: they must never start again with
     /// their data directories. Kept nodes follow by themselves once this one runs.
     Recover {
         /// Data directory of a surviving node: the one with the newest log
@@ -183,8 +183,7 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
     if settings.insecure {
         tracing::warn!(
             "--insecure: connections are neither encrypted nor authenticated; \
-             anyone who reaches {} can read and change everything",
-            settings.grpc_addr
+             anyone who reaches a port of this node can read and change everything"
         );
     }
     let data_dir = settings.data_dir.clone();
@@ -231,7 +230,8 @@ Use the cluster, here or elsewhere (asks for the token):
   kvctl login {address}
   {admin}
 
-Let a node in, once and within the hour, then give it its share (more tokens: kvctl token create --join):
+Add a node with this token, which admits one node within an hour (more: kvctl token create --join). The second
+command moves data to it:
 
   kvd serve --data-dir DIR --join {join}
   kvctl join-node HOST:PORT

@@ -137,7 +137,7 @@ impl Metrics {
         );
         let slow = counter(
             "slow_operations",
-            "Operations that took longer than --slow-ms; 0 without it",
+            "Operations that took --slow-ms or longer; 0 without it",
         );
         let connections_refused = counter(
             "connections_refused",

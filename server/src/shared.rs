@@ -265,9 +265,10 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
         StoreError::OutOfSpace => Reason::OutOfSpace,
         StoreError::MemtableFull { .. } => Reason::Overloaded,
         StoreError::Refused(_) | StoreError::Keyless { .. } => Reason::Invalid,
-        StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadIngest { .. } => {
-            Reason::Corrupt
-        }
+        StoreError::Corrupt { .. }
+        | StoreError::LostBatch { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::BadIngest { .. } => Reason::Corrupt,
         StoreError::Failed { .. } | StoreError::Closed | StoreError::NotHeld { .. } => {
             Reason::NotServing
         }

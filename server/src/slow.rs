@@ -1,6 +1,6 @@
 //! The log of slow operations: kind, duration, outcome and trace id, but never keys.
 //!
-//! If everything is slow, the node logs a few lines per second and the number of further slow
+//! If everything is slow, the node logs 20 lines per second and the number of further slow
 //! operations.
 
 use std::time::{Duration, Instant};

@@ -64,7 +64,7 @@ impl Sweeper {
         let sweeps = topology.sweeps();
         self.since.retain(|id, _| sweeps.contains_key(id));
         for (id, swept) in sweeps {
-            if swept.contains(&me) || !topology.unheard(&dropped_name(*id)).is_empty() {
+            if swept.contains(&me) || !topology.unconfirmed(&dropped_name(*id)).is_empty() {
                 continue;
             }
             let first = (Instant::now(), false);
@@ -137,11 +137,11 @@ impl Sweeper {
         keys: &[Locator],
     ) -> Result<(), Fault> {
         let registers = self.shared.registers()?;
-        let unheard = || {
+        let unconfirmed = || {
             let message = format!("this node does not know namespace {} yet", id.0);
             Fault::new(Reason::NotServing, message)
         };
-        let rules = registers.rules(id).ok_or_else(unheard)?;
+        let rules = registers.rules(id).ok_or_else(unconfirmed)?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let wanted = keys.iter().map(|at| Wanted {
             partition,

@@ -344,7 +344,7 @@ impl World {
 
     /// The administrator learns that no member answers from an older generation any more.
     fn note_returned(&mut self) {
-        let is_heard = self.group.unheard(NAME).is_empty();
+        let is_heard = self.group.unconfirmed(NAME).is_empty();
         let all = self.switched.len() as u64;
         if (is_heard || self.is_broken(Broken::ReturnsAtOnce)) && self.returned < all {
             self.summary.switches += all - self.returned;

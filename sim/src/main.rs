@@ -23,7 +23,9 @@ use torc_replication::{Mutation, Mutations};
 use torc_sim::{Hunt, PLAN, Profile, Report, Tally, Trace, hunt, run, run_seed, shrink};
 
 #[derive(Debug, Parser)]
-#[command(about = "Deterministic simulation of Torc's replication")]
+#[command(
+    about = "Test Torc's replication: a deterministic simulation, faults in real processes, hostile clients"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,7 +51,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Break each rule in turn; fails if a broken rule is not detected within a minute.
+    /// Break each rule in turn; fails if a broken rule is not detected within --seconds.
     Mutants {
         /// Break only this rule.
         #[arg(long)]

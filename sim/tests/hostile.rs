@@ -84,6 +84,40 @@ fn there_are_many_kinds_and_each_has_a_name_of_its_own() {
     }
 }
 
+/// The rows of the README's table: the beginnings of names, and how many kinds have them.
+fn rows_of_the_readme() -> Vec<(Vec<String>, usize)> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let text = std::fs::read_to_string(readme).unwrap();
+    let (_, table) = text.split_once("\n| names | kinds |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let rows = table.lines().skip(2).map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let names = cells[0].split('`').skip(1).step_by(2);
+        let names = names.map(|name| name.strip_suffix('*').unwrap().to_owned());
+        (names.collect(), cells[1].parse().unwrap())
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_documents_count_every_kind() {
+    let kinds = kinds();
+    let mut counted = 0;
+    for (beginnings, number) in rows_of_the_readme() {
+        let fits = |name: &str| beginnings.iter().any(|it| name.starts_with(it));
+        let found = kinds.iter().filter(|(name, _)| fits(name)).count();
+        assert_eq!(found, number, "{beginnings:?}");
+        counted += number;
+    }
+    assert_eq!(counted, kinds.len(), "the table of README.md lacks some");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root.join(document)).unwrap();
+        let said = format!("{counted} kinds of hostile clients");
+        assert!(text.contains(&said), "{document}: {said}");
+    }
+}
+
 #[test]
 fn hostile_clients_are_refused_while_an_honest_one_is_served() {
     let kvd = kvd();

@@ -117,10 +117,10 @@ pub enum StoreError {
         /// The number that it was opened with.
         wanted: u32,
     },
-    /// A file is corrupt. Nothing was changed or skipped: move the directory away and
-    /// let the node join again, or restore it from a backup.
+    /// A file is corrupt. Nothing was changed or skipped: keep the directory, start the node with
+    /// an empty one, and let it replace the old node.
     #[error(
-        "{} is corrupt at byte {offset}: {what}; move the directory away and let the node join again",
+        "{} is corrupt at byte {offset}: {what}. Nothing was changed: keep the directory, start the node with an empty one, and let it replace the old node: `kvctl replace-node OLD-ID ADDRESS --dead`",
         .file.display()
     )]
     Corrupt {
@@ -131,11 +131,25 @@ pub enum StoreError {
         /// The problem.
         what: &'static str,
     },
-    /// A slice is damaged. Nothing was changed. The store cannot tell whether the key
-    /// exists, so it returns an error rather than "not found": copy the partition again
-    /// from another replica, or write the key again.
+    /// The last batch of the log is damaged, and not as by an interrupted write: it was complete
+    /// once, so it may have been acknowledged. Nothing was changed or skipped. Replace the node if
+    /// others have replicas of its keys. If not, open the store with
+    /// [`cut_damaged_log`](crate::StoreOptions::cut_damaged_log).
     #[error(
-        "partition {partition}: a slice at byte {offset} of {} is damaged: {what}; copy the partition again", .file.display()
+        "{} is corrupt at byte {offset}: the last batch is damaged although it was complete once, so acknowledged writes may be lost. Nothing was changed. If other nodes have replicas of its keys, keep the directory, start the node with an empty one, and let it replace the old node: `kvctl replace-node OLD-ID ADDRESS --dead`. If not, `kvd serve --cut-damaged-log` starts it without that batch",
+        .file.display()
+    )]
+    LostBatch {
+        /// The last segment of the log.
+        file: PathBuf,
+        /// Offset of the batch in it, bytes.
+        offset: u64,
+    },
+    /// A slice is damaged. Nothing was changed. The store cannot tell whether the key
+    /// exists, so it returns an error rather than "not found". Other replicas supply its records;
+    /// with one replica, write the key again.
+    #[error(
+        "partition {partition}: a slice at byte {offset} of {} is damaged: {what}. Other replicas answer for its keys and supply them; with one replica, write the keys again", .file.display()
     )]
     Damaged {
         /// The slice's partition.
@@ -253,6 +267,7 @@ impl StoreError {
             | Self::OlderFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
+            | Self::LostBatch { .. }
             | Self::Damaged { .. }
             | Self::ManifestTooLong { .. }
             | Self::Unflushable { .. }
@@ -288,6 +303,7 @@ impl StoreError {
             | Self::OlderFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
+            | Self::LostBatch { .. }
             | Self::Damaged { .. }
             | Self::Keyless { .. }
             | Self::ManifestTooLong { .. }

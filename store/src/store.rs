@@ -82,8 +82,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::OlderFormat`],
-    /// [`StoreError::PartitionsDiffer`], [`StoreError::Corrupt`] with file and offset,
-    /// [`StoreError::BadOption`], [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    /// [`StoreError::PartitionsDiffer`], [`StoreError::Corrupt`] and [`StoreError::LostBatch`] with
+    /// file and offset, [`StoreError::BadOption`], [`StoreError::OutOfSpace`], [`StoreError::Io`].
     pub fn open(options: StoreOptions) -> Result<(Self, Recovery), StoreError> {
         Self::open_with(options, Arc::new(RealFs))
     }

@@ -214,9 +214,13 @@ fn a_log_that_may_lack_acknowledged_writes_is_refused_and_left_as_it_is() {
     let before = fs.file(&path);
     for _ in 0..2 {
         let error = open(&fs).unwrap_err();
-        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        assert!(matches!(error, StoreError::LostBatch { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains("acknowledged writes may be lost"), "{said}");
+        assert!(
+            said.contains("--cut-damaged-log"),
+            "the way out without another replica: {said}"
+        );
         assert_eq!(fs.file(&path), before, "a later start would not see it");
     }
     let (fs, _) = with_last_batch(|batch| batch[1000..2100].fill(0));
@@ -300,7 +304,8 @@ fn corruption_before_the_end_names_file_and_offset() {
     assert_eq!(
         error.to_string(),
         "/data/log-00000000000000000004 is corrupt at byte 64: the body of a frame fails its \
-         checksum; move the directory away and let the node join again"
+         checksum. Nothing was changed: keep the directory, start the node with an empty one, \
+         and let it replace the old node: `kvctl replace-node OLD-ID ADDRESS --dead`"
     );
 }
 

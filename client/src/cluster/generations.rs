@@ -42,7 +42,7 @@ pub struct Generation {
     pub not_ready: Vec<NodeId>,
     /// For the current one: members that may still serve an older one. For a merge: members that may
     /// still write below its version.
-    pub unheard: Vec<NodeId>,
+    pub unconfirmed: Vec<NodeId>,
 }
 
 fn as_text<S: serde::Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
@@ -194,7 +194,7 @@ impl Generation {
             records: wire.records,
             payload_bytes: wire.payload_bytes,
             not_ready: wire.not_ready.into_iter().map(NodeId).collect(),
-            unheard: wire.unheard.into_iter().map(NodeId).collect(),
+            unconfirmed: wire.unconfirmed.into_iter().map(NodeId).collect(),
         })
     }
 }

@@ -31,7 +31,7 @@ function table(id, columns, rows, label) {
 function attention({ status }) {
   const list = [];
   const add = (how, text) => list.push(h("li", { class: how }, text));
-  if (status.without_quorum) add("bad", `${count(status.without_quorum)} partitions have no quorum: their keys cannot be read or written.`);
+  if (status.without_quorum) add("bad", `Partitions without a quorum: ${count(status.without_quorum)}. Their keys cannot be read or written.`);
   if (status.under_replicated) add("", `${count(status.under_replicated)} of ${count(status.partitions)} partitions lack a replica: restart the nodes that are down, or replace them.`);
   if (!status.topology_leader) add("", "The topology group has no leader: joins and leaves must wait.");
   for (const node of status.nodes) {
@@ -41,7 +41,7 @@ function attention({ status }) {
     if (node.disk_full) add("bad", `${who}: the disk is full. The node refuses writes until there is space.`);
     if (node.damaged_slices) add("", `${who}: ${count(node.damaged_slices)} slices are damaged. Check the disk.`);
     const days = node.certificate_ends_at_ms ? (node.certificate_ends_at_ms - state.now.at_ms) / 86.4e6 : Infinity;
-    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: the certificate has expired.` : `${who}: the certificate expires in ${Math.floor(days)} days. Replace its files.`);
+    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: the certificate has expired.` : `${who}: the certificate expires in ${Math.floor(days)} days. If it comes from files, replace them. A node of a --secure cluster renews it by itself: its log says why it did not.`);
     if (node.exposed?.length) add("", `${who} serves ${node.exposed.join(", ")} to other machines without TLS.`);
   }
   show($("attention").firstElementChild, list);
@@ -175,7 +175,7 @@ function generations({ status }) {
   const all = status.generations;
   const writing = status.nodes.filter((it) => it.backing_up).map((it) => it.id);
   $("generations-card").hidden = !all.length && !writing.length;
-  const waits = (it) => [it.not_ready.length ? `being fetched by ${it.not_ready.join(", ")}` : "", it.unheard.length ? `not known to ${it.unheard.join(", ")}` : ""].filter((text) => text).join("; ");
+  const waits = (it) => [it.not_ready.length ? `being fetched by ${it.not_ready.join(", ")}` : "", it.unconfirmed.length ? `not known to ${it.unconfirmed.join(", ")}` : ""].filter((text) => text).join("; ");
   table("generations", [
     { name: "namespace", of: (it) => it.namespace },
     { name: "generation", num: true, of: (it) => `${it.number}` },

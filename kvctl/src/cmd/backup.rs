@@ -228,7 +228,11 @@ async fn readable(location: &Location) -> Result<Vec<Listed>, Failure> {
 }
 
 /// The given name, or the name of the newest complete backup.
-pub(super) async fn name_of(location: &Location, named: Option<String>) -> Result<String, Failure> {
+pub(super) async fn name_of(
+    location: &Location,
+    url: &str,
+    named: Option<String>,
+) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name);
     }
@@ -245,7 +249,7 @@ pub(super) async fn name_of(location: &Location, named: Option<String>) -> Resul
             format!("backup {name} cannot be read: {error}. Choose another one with --backup");
         return Err(Failure::Damaged(message));
     }
-    newest.ok_or_else(|| Failure::Usage("there is no complete backup there".into()))
+    newest.ok_or_else(|| Failure::NoBackup(url.to_owned()))
 }
 
 async fn look(
@@ -256,7 +260,7 @@ async fn look(
     out: &mut Out,
 ) -> Result<(), Failure> {
     let location = Location::open(url)?;
-    let name = name_of(&location, backup).await?;
+    let name = name_of(&location, url, backup).await?;
     let bar = input::spinner().with_message("verifying the backup");
     let verified = verify(&location, &name, depth, || bar.tick()).await;
     bar.finish_and_clear();
@@ -291,7 +295,7 @@ async fn get(
 ) -> Result<(), Failure> {
     let key = key.key()?;
     let location = Location::open(url)?;
-    let backup = Backup::read(&location, &name_of(&location, backup).await?).await?;
+    let backup = Backup::read(&location, &name_of(&location, url, backup).await?).await?;
     let namespace = namespace_of(&backup, global.namespace())?;
     let found = backup.get(&location, namespace, &key).await?;
     let version = found.as_ref().map(torc_record::Record::version);

@@ -53,8 +53,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// File to read, `-` for standard input, or a directory to read every .ndjson, .csv, .tsv and
-    /// .parquet file of. Repeat the option for several.
+    /// File to read, `-` for standard input, or a directory, of which it reads every .ndjson,
+    /// .jsonl, .json, .csv, .tsv, .tab and .parquet file. Repeat the option for several.
     #[arg(long, value_name = "PATH", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.
@@ -242,8 +242,8 @@ impl Inputs {
     fn of(args: &Args) -> Result<Self, Failure> {
         let (mut files, mut lens) = (Vec::new(), Vec::new());
         for path in input::files(&args.from)? {
-            let format = Source::of(&path, args.format)?;
             let len = input::len(&path)?;
+            let format = Source::of(&path, args.format)?;
             if len.is_some() {
                 let mut rows = format.rows(&path, naming(args), &ProgressBar::hidden())?;
                 if let Some(Err(error)) = rows.next() {

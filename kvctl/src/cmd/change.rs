@@ -22,7 +22,7 @@ pub(super) struct ChangeArgs {
     /// Print the plan and change nothing.
     #[arg(long)]
     pub(super) plan: bool,
-    /// Partitions to move at a time. Default: the cluster's setting.
+    /// Partitions to move at a time. Default: 512.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) parallel: Option<u32>,
     /// Return as soon as the nodes have agreed on the change; the cluster continues by itself.
@@ -353,9 +353,9 @@ fn describe_losses(plan: &Plan) -> String {
             .map(|partitions| text::count(partitions.into()));
         let _ = writeln!(
             text,
-            "  partitions with {} replicas: {majority} keep a majority, {minority} have fewer left, \
+            "  partitions with {}: {majority} keep a majority, {minority} have fewer left, \
              {none} have none",
-            losses.replicas,
+            text::replicas(losses.replicas),
         );
     }
     if plan.losses.iter().any(|it| it.minority + it.none > 0) {
@@ -439,7 +439,7 @@ node  partitions   then  receives     sends
         let expected = "\
 without nodes 1, 2 (dead, or not responding):
   partitions with 3 replicas: 1 keep a majority, 63 have fewer left, 0 have none
-  partitions with 1 replicas: 30 keep a majority, 0 have fewer left, 34 have none
+  partitions with 1 replica: 30 keep a majority, 0 have fewer left, 34 have none
   this needs --force for each of these nodes that is lost for good. Partitions with fewer than a
   majority left lose the writes that only dead nodes acknowledged; those with none left lose all keys
 transition 9 must end before this change can be planned

@@ -112,7 +112,7 @@ enum Command {
         #[arg(value_name = "ID")]
         id: u64,
     },
-    /// Print the value of a key. Exit code 1 if the generation lacks the key.
+    /// Print the value of a key, byte for byte. Exit code 1 if the generation lacks the key.
     Get {
         /// Directory of the build.
         #[arg(value_name = "DIR")]
@@ -224,7 +224,7 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         Command::List { name } => change::list(name.as_deref(), global, out).await,
         Command::Key { name, id } => key(name, *id, global, out).await,
         Command::Get { dir, key } => get(dir, key, global, out),
-        Command::Show { dir } => show(&Generation::open(dir).map_err(failure)?, global, out),
+        Command::Show { dir } => show(&Generation::open(dir).map_err(failure)?, "", global, out),
         Command::Verify { dir, depth } => verify(dir, *depth, global, out).await,
     }
 }
@@ -265,8 +265,7 @@ fn get(dir: &Path, key: &KeyArgs, global: &Global, out: &mut Out) -> Result<(), 
             "probably present, as number {id}: an absent key looks present with probability {rate:.1e}"
         ));
     }
-    out.raw(&value)?;
-    out.raw(b"\n")
+    out.raw(&value)
 }
 
 async fn verify(dir: &Path, depth: HowDeep, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -278,10 +277,15 @@ async fn verify(dir: &Path, depth: HowDeep, global: &Global, out: &mut Out) -> R
     if let Some(url) = as_url(dir) {
         let published = Published::open(url).await.map_err(failure)?;
         published.verify(depth).await.map_err(failure)?;
-        return shown(published.manifest(), None, global, out);
+        return shown(published.manifest(), None, " is intact", global, out);
     }
     Generation::verify(dir, depth).map_err(failure)?;
-    show(&Generation::open(dir).map_err(failure)?, global, out)
+    show(
+        &Generation::open(dir).map_err(failure)?,
+        " is intact",
+        global,
+        out,
+    )
 }
 
 /// A location of objects instead of a directory.
@@ -289,15 +293,22 @@ fn as_url(dir: &Path) -> Option<&str> {
     dir.to_str().filter(|text| text.contains("://"))
 }
 
-fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {
+fn show(
+    generation: &Generation,
+    verdict: &str,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
     let index_bytes = Some(generation.index_bytes());
-    shown(generation.manifest(), index_bytes, global, out)
+    shown(generation.manifest(), index_bytes, verdict, global, out)
 }
 
-/// `index_bytes` is known only of a generation in a directory.
+/// `index_bytes` is known only of a generation in a directory. `verdict` is empty if it was not
+/// verified.
 fn shown(
     manifest: &Manifest,
     index_bytes: Option<u64>,
+    verdict: &str,
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
@@ -317,7 +328,7 @@ fn shown(
         return out.json(&shown);
     }
     out.line(format!(
-        "generation {}: {} keys ({}) in {} ({}), for {} partitions{}",
+        "generation {}{verdict}: {} keys ({}) in {} ({}), for {} partitions{}",
         &shown.generation[..16],
         text::count(shown.records),
         text::bytes(shown.payload_bytes),

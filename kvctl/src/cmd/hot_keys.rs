@@ -316,6 +316,6 @@ a\\tb has more than half of all accesses";
 
     #[test]
     fn the_json_is_documented() {
-        crate::out::assert_documented(&hot());
+        crate::out::assert_documented_under("`hot-keys`", &hot());
     }
 }

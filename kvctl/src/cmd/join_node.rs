@@ -10,10 +10,11 @@ use crate::out::Out;
 ///
 /// Shows the plan, then the progress until every partition has moved; the cluster keeps
 /// serving. Repeating the command is harmless and shows the progress. Endpoints are
-/// nodes of the cluster; ADDR is the new node's address as other nodes reach it.
+/// nodes of the cluster; ADDR is the new node's gRPC or peer address, as nodes of the cluster reach
+/// it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// gRPC address of the new node, host:port.
+    /// Address of the new node, host:port.
     #[arg(value_name = "ADDR")]
     address: Address,
     #[command(flatten)]

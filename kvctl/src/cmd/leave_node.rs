@@ -11,14 +11,15 @@ use crate::out::Out;
 /// Move all data off a node, then remove it from the cluster.
 ///
 /// Shows the plan, then the progress until every partition has moved; the cluster keeps
-/// serving. Then you can stop the node's process. A node that does not answer must be
-/// declared dead: kvctl asks on a terminal; scripts pass `--dead`.
+/// serving. Then stop the node's process: until you do, it may answer gets of static namespaces
+/// from an old generation. A node that does not answer must be declared dead: kvctl asks on a
+/// terminal; scripts pass `--dead`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Id of the node, as `status` shows it.
     #[arg(value_name = "ID")]
     node: NodeId,
-    /// Allow fewer nodes than replicas to stay; every partition then has fewer replicas. With
+    /// Leave even if fewer nodes than replicas remain; every partition then has fewer replicas. With
     /// `--dead`: partitions that lose their majority with this node continue with the remaining
     /// replicas. Data that only dead nodes held is lost; `--plan` shows how much.
     #[arg(long)]

@@ -86,8 +86,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let len = input::len(&args.file)?;
     let format = input::format_of(&args.file, args.format)?;
-    let bar = input::bar(input::len(&args.file)?);
+    let bar = input::bar(len);
     let input = bar.wrap_read(input::open(&args.file)?);
     let mut client = global.client()?;
     let mut condition = None;
@@ -341,7 +342,7 @@ impl Done {
             _ => "continue",
         };
         format!(
-            "{}; every row before line {line} is stored: {how} with --from-line {line}",
+            "{}; every row before line {line} is done: {how} with --from-line {line}",
             counts.join(", ")
         )
     }
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(
             done(stopped, 2).how_to_go_on(1, &LoadEnd::Interrupted),
             "1,234 records were stored, 3 more may or may not be, 1 were not, skipped 2 bad \
-             rows: see bad.csv; every row before line 1237 is stored: continue with --from-line \
+             rows: see bad.csv; every row before line 1237 is done: continue with --from-line \
              1237"
         );
         let nothing = done(Report::default(), 0);

@@ -115,15 +115,15 @@ async fn drop_it(name: String, yes: bool, global: &Global, out: &mut Out) -> Res
             "nothing was changed: dropping `{name}` deletes all of its keys for good; to confirm, add `--yes`"
         )));
     }
-    let unheard = global.client()?.drop_namespace(&name).await?;
-    if !unheard.is_empty() {
+    let unconfirmed = global.client()?.drop_namespace(&name).await?;
+    if !unconfirmed.is_empty() {
         note(format_args!(
             "{} does not respond and may serve `{name}` until it reconnects",
-            text::nodes(&unheard)
+            text::nodes(&unconfirmed)
         ));
     }
     if global.json() {
-        return out.json(&Dropped { name, unheard });
+        return out.json(&Dropped { name, unconfirmed });
     }
     out.line(format_args!("dropped namespace `{name}`"))
 }
@@ -132,7 +132,7 @@ async fn drop_it(name: String, yes: bool, global: &Global, out: &mut Out) -> Res
 #[derive(Debug, Serialize)]
 struct Dropped {
     name: String,
-    unheard: Vec<NodeId>,
+    unconfirmed: Vec<NodeId>,
 }
 
 const fn mode(mode: NamespaceMode) -> &'static str {

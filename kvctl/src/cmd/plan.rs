@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(six.memory_bytes, six.index_bytes + (512 << 20));
         assert_eq!((five.nodes, five.records), (5, 3_960_000));
         assert_eq!(plan.join_bytes, 18_000_000 * 180 / 7);
-        crate::out::assert_documented(&plan);
+        crate::out::assert_documented_under("`plan`", &plan);
     }
 
     #[test]

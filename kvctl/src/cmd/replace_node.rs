@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Id of the node to replace, as `status` shows it.
     #[arg(value_name = "OLD")]
     old: NodeId,
-    /// gRPC address of the new node, host:port.
+    /// Address of the new node, host:port: its gRPC or peer address, as nodes of the cluster reach it.
     #[arg(value_name = "ADDR")]
     address: Address,
     /// With `--dead`: let partitions that lose their majority with OLD continue with the remaining

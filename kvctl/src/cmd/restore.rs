@@ -75,7 +75,8 @@ struct Restored {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     global.refuse_namespace("--only NAME, and --into for another name")?;
     let location = Location::open(&args.url)?;
-    let backup = Backup::read(&location, &name_of(&location, args.backup).await?).await?;
+    let name = name_of(&location, &args.url, args.backup).await?;
+    let backup = Backup::read(&location, &name).await?;
     if let Some(only) = &args.only {
         namespace_of(&backup, only)?;
     }
@@ -194,17 +195,17 @@ async fn prepare(
 async fn raise(client: &Client, namespace: &str, epoch: Epoch) -> Result<(), Failure> {
     let mut named = Vec::new();
     loop {
-        let unheard = client.raise_epoch(namespace, epoch).await?;
-        if unheard.is_empty() {
+        let unconfirmed = client.raise_epoch(namespace, epoch).await?;
+        if unconfirmed.is_empty() {
             return Ok(());
         }
-        if unheard != named {
-            let nodes = text::nodes(&unheard);
+        if unconfirmed != named {
+            let nodes = text::nodes(&unconfirmed);
             note(format_args!(
                 "waiting for {nodes} to learn of the epochs of `{namespace}`: start them, or remove \
                  those that are lost for good"
             ));
-            named = unheard;
+            named = unconfirmed;
         }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
             r#""random_primary_peak_to_mean":1.5,"random_moved_to_minimum":0.88}"#,
         );
         assert_eq!(serde_json::to_string(&ROW).unwrap(), expected);
-        crate::out::assert_documented(&ROW);
+        crate::out::assert_documented_under("`ring simulate`", &ROW);
     }
 
     #[test]

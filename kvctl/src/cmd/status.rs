@@ -160,7 +160,7 @@ fn generation(generation: &Generation) -> String {
     };
     for (nodes, what) in [
         (&generation.not_ready, "fetch it"),
-        (&generation.unheard, older),
+        (&generation.unconfirmed, older),
     ] {
         if !nodes.is_empty() {
             line.extend(["; ", &text::nodes(nodes), " ", what]);
@@ -190,7 +190,8 @@ fn short(status: &ClusterStatus) -> Option<String> {
 fn fullness(node: &NodeStatus) -> Option<String> {
     node.disk_full.then(|| {
         format!(
-            "node {}: its disk is full: it refuses writes until there is space, but answers reads",
+            "node {}: its disk is full: it stores nothing and coordinates no reads or writes until there is \
+             space; clients use other nodes",
             node.member.id
         )
     })
@@ -203,7 +204,7 @@ fn certificate(node: &NodeStatus) -> Option<String> {
     let days = left.as_secs() / (24 * 3600);
     (days < 14).then(|| {
         let id = node.member.id;
-        let advice = "replace its files; new connections use them within 10 s";
+        let advice = text::RENEWAL;
         if left.is_zero() {
             format!("node {id}: its certificate has expired, so clients and nodes cannot connect: {advice}")
         } else {
@@ -442,7 +443,7 @@ removal of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 decla
             status.nodes[0].certificate_ends_at_ms = Some(end as u64);
             describe(&status, &ProgressRate::default())
         };
-        assert!(told(13).contains("node 1: its certificate expires in 13 d: replace its files"));
+        assert!(told(13).contains("node 1: its certificate expires in 13 d: if the certificate"));
         assert!(told(-2).contains("node 1: its certificate has expired"));
         assert!(!told(14).contains("certificate"));
     }

@@ -106,13 +106,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             out.line(table(&tokens))
         }
         Action::Revoke { id } => {
-            let unheard = global.client()?.revoke_token(id).await?;
+            let unconfirmed = global.client()?.revoke_token(id).await?;
             if global.json() {
                 let id = id.to_string();
-                out.json(&serde_json::json!({ "id": id, "unheard": unheard }))?;
+                out.json(&serde_json::json!({ "id": id, "unconfirmed": unconfirmed }))?;
             }
-            if !unheard.is_empty() {
-                let nodes = text::nodes(&unheard);
+            if !unconfirmed.is_empty() {
+                let nodes = text::nodes(&unconfirmed);
                 return Err(Failure::StillAccepted { id, nodes });
             }
             if global.json() {

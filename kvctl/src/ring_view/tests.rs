@@ -258,5 +258,5 @@ fn the_json_of_a_ring_does_not_change() {
         ],
     });
     assert_eq!(json, expected);
-    crate::out::assert_documented(&view);
+    crate::out::assert_documented_under("`ring`", &view);
 }

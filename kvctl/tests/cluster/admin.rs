@@ -109,7 +109,10 @@ async fn a_namespace_is_dropped_while_a_node_is_down_which_is_named() {
     let dropped = cluster.kvctl(&[&drop[..], &["urls", "--yes"]].concat());
     assert!(dropped.status.success(), "{dropped:?}");
     let told: Value = serde_json::from_slice(&dropped.stdout).unwrap();
-    assert_eq!(told, serde_json::json!({"name": "urls", "unheard": [3]}));
+    assert_eq!(
+        told,
+        serde_json::json!({"name": "urls", "unconfirmed": [3]})
+    );
     let said = String::from_utf8(dropped.stderr).unwrap();
     assert!(said.contains("node 3 does not respond"), "{said}");
     let listed = cluster.kvctl(&["namespace", "list"]);

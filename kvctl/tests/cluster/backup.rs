@@ -345,8 +345,8 @@ async fn restored_records_have_versions_above_all_of_the_backup() {
     let url = format!("file://{}", backups.display());
     let client = old.client().await;
     // A cluster that has seen many changes.
-    let unheard = client.raise_epoch("default", Epoch(5_000)).await.unwrap();
-    assert!(unheard.is_empty());
+    let unconfirmed = client.raise_epoch("default", Epoch(5_000)).await.unwrap();
+    assert!(unconfirmed.is_empty());
     put_all(&client, (0..50).map(|it| (key(it), "old".into()))).await;
     let before = client.get(key(7)).await.unwrap().unwrap().version;
     assert!(before.epoch > Epoch(5_000));

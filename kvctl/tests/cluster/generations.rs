@@ -326,7 +326,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     let promoted = client.promote(2, false);
     let promoted = promoted.await.unwrap();
     assert_eq!(
-        promoted.unheard.len(),
+        promoted.unconfirmed.len(),
         1,
         "the killed one may be back with what it knew"
     );
@@ -368,7 +368,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         (&current["number"], &current["state"]),
         (&2.into(), &"current".into())
     );
-    assert_eq!(current["unheard"], serde_json::json!([victim + 1]));
+    assert_eq!(current["unconfirmed"], serde_json::json!([victim + 1]));
     let told = ok(&cluster.kvctl(&["status"]));
     let line = format!("node {} may answer from an older one", victim + 1);
     assert!(

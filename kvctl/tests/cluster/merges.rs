@@ -201,14 +201,18 @@ async fn a_reservation_waits_for_a_node_that_is_down_and_names_it() {
     let client = cluster.client().await;
     let impatient = client.with_deadline(Duration::from_secs(2));
     let merge = impatient.reserve_merge("default").await.unwrap();
-    assert_eq!(merge.unheard.len(), 1, "it may write in the earlier epoch");
+    assert_eq!(
+        merge.unconfirmed.len(),
+        1,
+        "it may write in the earlier epoch"
+    );
     let status = ok(&cluster.kvctl(&["status"]));
     let line = format!("node {} may not know of it", victim + 1);
     assert!(status.contains(&line), "{status}");
     cluster.nodes[victim].start();
     until("all nodes know of it", async || {
         let merges = client.generations(None).await.unwrap();
-        merges[0].unheard.is_empty()
+        merges[0].unconfirmed.is_empty()
     })
     .await;
     client.drop_generation(merge.number).await.unwrap();

@@ -354,7 +354,7 @@ async fn a_pod_that_may_not_leave_or_gets_no_answer_keeps_its_data_and_its_place
     pods.ask_to_stop(2);
     pods.has_stopped(2).await;
     assert!(
-        pods.log(2).contains("3 nodes hold 3 replicas"),
+        pods.log(2).contains("3 nodes hold up to 3 replicas"),
         "{}",
         pods.log(2)
     );

@@ -10,6 +10,7 @@ use torc_tls::{Authority, Key, SigningRequest};
 
 use crate::join::some_traffic;
 use crate::processes::{Node, kvctl, until};
+use crate::tour::{blocks_of, paste};
 use crate::traffic::Traffic;
 
 /// Runs `kvctl` without a cluster.
@@ -421,4 +422,46 @@ async fn only_a_node_of_the_authority_joins() {
     nodes.push(fourth);
     all_ready(&admin, 2).await;
     assert_eq!(&admin.get("k").await.unwrap().unwrap().value[..], b"v");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_ones_own_can_be_pasted() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, text) = readme
+        .split_once("#### With certificates of your own\n")
+        .unwrap();
+    let blocks = blocks_of(text, "sh");
+    let [certificates, tokens, ..] = &blocks[..] else {
+        panic!("two blocks: {blocks:?}");
+    };
+    let (issue, use_them) = certificates.split_once("kvd serve ").unwrap();
+    let (_, use_them) = use_them.split_once('\n').unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let flags = [
+        "--partitions=64",
+        "--bootstrap",
+        &format!("--tls-cert={}", file("node-1.pem")),
+        &format!("--tls-key={}", file("node-1-key.pem")),
+        &format!("--tls-ca={}", file("ca/ca.pem")),
+    ];
+    let mut node = Node::prepare(dir.path(), "node", &flags);
+    let address = node.grpc.to_string();
+    let issue = issue.replace("db-1.example", "127.0.0.1");
+    paste(&issue, dir.path(), &address);
+    node.start();
+    let alice = [
+        ["--tls-ca", &file("ca/ca.pem")],
+        ["--tls-cert", &file("alice.pem")],
+        ["--tls-key", &file("alice-key.pem")],
+    ];
+    let get = [&alice.concat()[..], &["get", "greeting"]].concat();
+    until("the node serves", async || {
+        kvctl(std::slice::from_ref(&address), &get).status.code() == Some(1)
+    })
+    .await;
+    paste(use_them, dir.path(), &address);
+    let tokens = tokens.replace("revoke ID", "revoke \"$(cut -d. -f1 loader.token)\"");
+    paste(&tokens, dir.path(), &address);
 }

@@ -62,12 +62,12 @@ fn a_dropped_namespace_loses_its_name_at_once_and_is_forgotten_when_all_have_swe
         Some(id),
         "nodes need its mode"
     );
-    assert_eq!(topology.unheard(&dropped), [1, 2, 3].map(NodeId).into());
+    assert_eq!(topology.unconfirmed(&dropped), [1, 2, 3].map(NodeId).into());
     let epoch = topology.epoch();
     for node in [1, 2, 3].map(NodeId) {
         topology.apply(Command::Adopted { node, epoch }).unwrap();
     }
-    assert_eq!(topology.unheard(&dropped), BTreeSet::new());
+    assert_eq!(topology.unconfirmed(&dropped), BTreeSet::new());
     swept(&mut topology, &[1, 3, 3], id);
     assert!(topology.sweeps().contains_key(&id), "node 2 has not");
     let mut topology = stored_again(&topology);
@@ -189,6 +189,6 @@ fn a_static_namespace_goes_with_its_generations() {
     assert_eq!(topology.generations().count(), 0);
     assert!(topology.sweeps().is_empty(), "nodes drop slices themselves");
     assert_eq!(topology.namespace(&dropped_name(id)), None);
-    let unheard = topology.unheard(&dropped_name(id));
-    assert_eq!(unheard, [1, 2, 3].map(NodeId).into());
+    let unconfirmed = topology.unconfirmed(&dropped_name(id));
+    assert_eq!(unconfirmed, [1, 2, 3].map(NodeId).into());
 }

@@ -41,7 +41,10 @@ pub enum TopologyError {
         node: NodeId,
     },
     /// The member is not in the state that the change starts from.
-    #[error("node {node} is {state:?} already")]
+    #[error(
+        "node {node} is {}, so it cannot change like this; nothing was changed: see `kvctl status`",
+        state.name()
+    )]
     WrongState {
         /// The member.
         node: NodeId,
@@ -50,7 +53,12 @@ pub enum TopologyError {
     },
     /// A later start of the member is known: this one has an older copy of its data
     /// directory, or a clone of it.
-    #[error("start {} of node {node} is known, and this is start {}", known.number, asked.number)]
+    #[error(
+        "the cluster has seen start {} of node {node}, but this is start {}: its data directory is an older copy or \
+         a clone",
+        known.number,
+        asked.number
+    )]
     Superseded {
         /// The member.
         node: NodeId,
@@ -78,8 +86,8 @@ pub enum TopologyError {
     /// Removing a node would leave fewer nodes than replicas. Add another one first, or
     /// force it: every partition then has fewer replicas.
     #[error(
-        "{active} nodes hold {replicas} replicas of everything: join another node first, or \
-         force it and have fewer replicas"
+        "{active} nodes hold up to {replicas} replicas of a key, so none can leave. Nothing was changed: join \
+         another node first, or pass `--force` to continue with fewer replicas"
     )]
     TooFewNodes {
         /// Active members now.
@@ -88,13 +96,16 @@ pub enum TopologyError {
         replicas: u8,
     },
     /// Another member has this address. Remove it first, or choose another address.
-    #[error("another member has the address {address}")]
+    #[error(
+        "another member has the address {address}, and nothing was changed: if that node is lost for good, remove it \
+         with `kvctl leave-node ID --dead`"
+    )]
     AddressTaken {
         /// The address in question.
         address: String,
     },
     /// The cluster has as many members as ballots can name.
-    #[error("the cluster is full")]
+    #[error("the cluster has the maximum number of members: remove one first (`kvctl leave-node`)")]
     TooManyMembers,
     /// Every slot that ballots can distinguish was assigned to a present or former member.
     #[error("no slot is left: 65,536 nodes have been members of this cluster")]
@@ -103,7 +114,10 @@ pub enum TopologyError {
     #[error("no transition is running: see `kvctl status`")]
     NoTransition,
     /// The abort would return data to a node that was declared dead. Let the transition end.
-    #[error("partitions have left node {node}, which was declared dead: let the transition end")]
+    #[error(
+        "cannot abort, and nothing was changed: partitions have left node {node}, which was declared dead. Let the \
+         transition end"
+    )]
     CannotGoBack {
         /// The dead node.
         node: NodeId,
@@ -222,7 +236,8 @@ pub enum TopologyError {
     },
     /// Some members that should hold the generation do not hold all of it.
     #[error(
-        "generation {number} is not on all of its nodes yet: waiting for {}",
+        "generation {number} is not on all of its nodes, and nothing was changed: wait for these nodes: {} \
+         (see `kvctl generation list`)",
         nodes(waiting)
     )]
     NotReady {
@@ -239,10 +254,11 @@ pub enum TopologyError {
     },
     /// Some members may still answer from the previous generation.
     #[error(
-        "these nodes may still answer from an older generation of `{name}`: {}",
+        "these nodes may still answer from an older generation of `{name}`: {}. Nothing was changed: start them, or \
+         remove those that are lost for good",
         nodes(waiting)
     )]
-    Unheard {
+    Unconfirmed {
         /// The namespace.
         name: String,
         /// Those members.
@@ -287,7 +303,10 @@ pub enum TopologyError {
     )]
     NoRotation,
     /// A step of a rotation was skipped.
-    #[error("the rotation of the authority is at the step {step}, from which {to} does not follow")]
+    #[error(
+        "the rotation of the authority is at the step {step}, so {to} is not next, and nothing was changed: see \
+         `kvctl ca show`"
+    )]
     RotationStep {
         /// The present step.
         step: RotationStep,

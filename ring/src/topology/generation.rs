@@ -350,7 +350,7 @@ impl Topology {
     /// The members that may still serve an older generation of a namespace, or a dropped namespace, or
     /// write with ballots of an earlier epoch.
     #[must_use]
-    pub fn unheard(&self, namespace: &str) -> BTreeSet<NodeId> {
+    pub fn unconfirmed(&self, namespace: &str) -> BTreeSet<NodeId> {
         let switch = self.stored.switches.get(namespace);
         let waiting = switch.into_iter().flat_map(|switch| &switch.waiting);
         let counts = |node: &&NodeId| {
@@ -548,9 +548,9 @@ impl Topology {
             self.close_merges(layer);
             return Ok(Outcome::Done);
         }
-        let waiting = self.unheard(&namespace);
+        let waiting = self.unconfirmed(&namespace);
         if !waiting.is_empty() {
-            return Err(TopologyError::Unheard {
+            return Err(TopologyError::Unconfirmed {
                 name: namespace,
                 waiting: waiting.into_iter().collect(),
             });

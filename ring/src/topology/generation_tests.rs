@@ -173,7 +173,7 @@ fn a_generation_is_current_only_when_every_replica_has_it() {
     assert_eq!(routed(&topology), generation.id);
     assert!(generation.has_keys_in(topology.partitions(), Partition(1)));
     assert!(!generation.has_keys_in(topology.partitions(), Partition(2)));
-    assert_eq!(topology.unheard(NAME), [1, 2, 3].map(NodeId).into());
+    assert_eq!(topology.unconfirmed(NAME), [1, 2, 3].map(NodeId).into());
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_batch_notices_that_it_would_read_another_generation() {
 fn a_switch_waits_for_every_member_that_can_still_answer() {
     let mut topology = static_cluster();
     let old = promoted(&mut topology);
-    assert_eq!(topology.unheard(NAME), BTreeSet::new());
+    assert_eq!(topology.unconfirmed(NAME), BTreeSet::new());
     let number = reserve(&mut topology);
     attach(&mut topology, number).unwrap();
     hold(&mut topology, number);
@@ -207,24 +207,24 @@ fn a_switch_waits_for_every_member_that_can_still_answer() {
         let node = NodeId(node);
         topology.apply(Command::Adopted { node, epoch }).unwrap();
     }
-    assert_eq!(topology.unheard(NAME), [2, 3].map(NodeId).into());
+    assert_eq!(topology.unconfirmed(NAME), [2, 3].map(NodeId).into());
     assert!(topology.must_tell(NodeId(2), topology.epoch()));
     assert!(!topology.must_tell(NodeId(2), before));
     let drop_old = Command::DropGeneration { number: old };
     let refused = topology.apply(drop_old.clone());
-    assert!(matches!(refused, Err(TopologyError::Unheard { .. })));
+    assert!(matches!(refused, Err(TopologyError::Unconfirmed { .. })));
     // A member that joined later starts with the current generation.
     enrol(&mut topology, 4);
-    assert_eq!(topology.unheard(NAME), [2, 3].map(NodeId).into());
+    assert_eq!(topology.unconfirmed(NAME), [2, 3].map(NodeId).into());
     let lost = Command::WriteOff {
         node: NodeId(3),
         at_ms: 0,
     };
     topology.apply(lost).unwrap();
-    assert_eq!(topology.unheard(NAME), [2].map(NodeId).into());
+    assert_eq!(topology.unconfirmed(NAME), [2].map(NodeId).into());
     let namespace = NAME.to_owned();
     topology.apply(Command::StopWaiting { namespace }).unwrap();
-    assert_eq!(topology.unheard(NAME), BTreeSet::new());
+    assert_eq!(topology.unconfirmed(NAME), BTreeSet::new());
     topology.apply(drop_old).unwrap();
     assert_eq!(topology.generation(old), None);
 }
@@ -291,7 +291,11 @@ fn what_was_rolled_back_has_to_be_attached_anew() {
     roll_back(&mut topology).unwrap();
     assert_eq!(state(&topology, three), GenerationState::RolledBack);
     assert_eq!(state(&topology, two), GenerationState::Current);
-    assert_eq!(topology.unheard(NAME).len(), 3, "a switch like any other");
+    assert_eq!(
+        topology.unconfirmed(NAME).len(),
+        3,
+        "a switch like any other"
+    );
     all_hear(&mut topology);
     let refused = promote(&mut topology, three);
     assert_eq!(refused, Err(TopologyError::NotAttached { number: three }));

@@ -2,7 +2,7 @@
 //!
 //! A merge reserves a ballot: every write that begins after the reservation is above it, whatever
 //! any clock says, because all partitions of the layer enter a new epoch and the reservation waits
-//! until every member acts in it ([`Topology::unheard`]). Records are merged as puts on the
+//! until every member acts in it ([`Topology::unconfirmed`]). Records are merged as puts on the
 //! condition that the key's version is below the reserved ballot.
 //!
 //! An absent key has the version of its partition's last collection. While a merge is open, its
@@ -87,11 +87,11 @@ impl Topology {
             return Err(TopologyError::setting("above", "an epoch of at most 2^48"));
         }
         self.check_nothing_moves()?;
-        if !self.unheard(name).is_empty() {
+        if !self.unconfirmed(name).is_empty() {
             return Ok(Outcome::Done);
         }
         let mut others = self.stored.switches.keys();
-        if others.any(|other| !self.unheard(other).is_empty()) {
+        if others.any(|other| !self.unconfirmed(other).is_empty()) {
             self.wait_for_all(name.to_owned());
             return Ok(Outcome::Done);
         }

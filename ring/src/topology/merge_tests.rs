@@ -58,12 +58,12 @@ fn a_reservation_is_above_all_earlier_ballots_and_waits_for_every_member() {
     assert!(epoch > before);
     assert_eq!(epochs(&topology), BTreeSet::from([(epoch, true)]));
     assert_eq!(merge.state, GenerationState::Merging);
-    assert_eq!(topology.unheard("default").len(), 3);
+    assert_eq!(topology.unconfirmed("default").len(), 3);
     for node in [1, 2, 3].map(NodeId) {
         assert!(topology.must_tell(node, epoch), "{node}");
         topology.apply(Command::Adopted { node, epoch }).unwrap();
     }
-    assert!(topology.unheard("default").is_empty());
+    assert!(topology.unconfirmed("default").is_empty());
     let stored = serde_json::to_string(&topology).unwrap();
     let restored: Topology = serde_json::from_str(&stored).unwrap();
     assert_eq!(restored, topology);
@@ -156,7 +156,7 @@ fn a_raised_epoch_is_above_the_given_one_and_raised_once() {
     let mut topology = founded(3, 3, 1);
     raise(&mut topology, 1_000).unwrap();
     assert_eq!(epochs(&topology), BTreeSet::from([(Epoch(1_001), false)]));
-    assert_eq!(topology.unheard("default").len(), 3);
+    assert_eq!(topology.unconfirmed("default").len(), 3);
     let once = topology.clone();
     raise(&mut topology, 1_000).unwrap();
     raise(&mut topology, 3).unwrap();
@@ -177,7 +177,7 @@ fn whoever_finds_the_epoch_raised_waits_for_every_member_too() {
     let other = Command::RaiseEpoch { namespace, above };
     topology.apply(other.clone()).unwrap();
     assert_eq!(epochs(&topology), raised);
-    assert_eq!(topology.unheard("other").len(), 3);
+    assert_eq!(topology.unconfirmed("other").len(), 3);
     let once = topology.clone();
     topology.apply(other).unwrap();
     assert_eq!(topology, once, "it waits already");
@@ -185,7 +185,7 @@ fn whoever_finds_the_epoch_raised_waits_for_every_member_too() {
     for node in [1, 2, 3].map(NodeId) {
         topology.apply(Command::Adopted { node, epoch }).unwrap();
     }
-    assert!(topology.unheard("other").is_empty() && topology.is_above("other", Epoch(1_000)));
+    assert!(topology.unconfirmed("other").is_empty() && topology.is_above("other", Epoch(1_000)));
 }
 
 /// A recovery could name an epoch that a lost raise had named before.
@@ -219,7 +219,7 @@ fn a_recovery_is_above_every_raise_that_may_be_lost() {
         hear(&mut topology, &[2, 3]);
         assert!(topology.epoch() < survivor, "{}", topology.epoch());
     }
-    assert_eq!(topology.unheard("other"), BTreeSet::from([NodeId(1)]));
+    assert_eq!(topology.unconfirmed("other"), BTreeSet::from([NodeId(1)]));
     for _ in 0..10 {
         hear(&mut topology, &[1, 2, 3]);
         raise(&mut topology, far).unwrap();

@@ -13,6 +13,18 @@ pub enum MemberState {
     Leaving,
 }
 
+impl MemberState {
+    /// Its name in messages.
+    #[must_use]
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Active => "active",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// The step of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RotationStep {

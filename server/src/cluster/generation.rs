@@ -175,21 +175,21 @@ pub(super) async fn heard(
         to_answer
     };
     let mut known = None;
-    let unheard = loop {
+    let unconfirmed = loop {
         let read = shared.group.read_current(before(deadline, TO_SEND));
-        let unheard = match (read.await, known) {
-            (Ok(topology), _) => topology.unheard(namespace),
+        let unconfirmed = match (read.await, known) {
+            (Ok(topology), _) => topology.unconfirmed(namespace),
             // The group has lost its leader: report the members that had not heard at the last read.
-            (Err(_), Some(unheard)) => break unheard,
+            (Err(_), Some(unconfirmed)) => break unconfirmed,
             (Err(error), None) => return Err(error.into()),
         };
-        if unheard.is_empty() {
-            return Ok(unheard);
+        if unconfirmed.is_empty() {
+            return Ok(unconfirmed);
         }
         if Instant::now() + ASK_AGAIN >= until {
-            break unheard;
+            break unconfirmed;
         }
-        known = Some(unheard);
+        known = Some(unconfirmed);
         tokio::time::sleep(ASK_AGAIN).await;
     };
     if forced {
@@ -197,7 +197,7 @@ pub(super) async fn heard(
         let command = Command::StopWaiting { namespace };
         shared.group.propose(command, deadline).await?;
     }
-    Ok(unheard)
+    Ok(unconfirmed)
 }
 
 fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
@@ -279,8 +279,8 @@ pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Gener
         } else {
             Vec::new()
         },
-        unheard: if switches {
-            ids(topology.unheard(&generation.namespace))
+        unconfirmed: if switches {
+            ids(topology.unconfirmed(&generation.namespace))
         } else {
             Vec::new()
         },

@@ -69,9 +69,9 @@ pub(super) async fn drop(
     shared.group.propose(command, deadline).await?;
     let name = id.map(topology::dropped_name).unwrap_or_default();
     let heard = generation::heard(shared, &name, false, deadline);
-    let unheard = heard.await.map_err(Fault::after_change)?;
+    let unconfirmed = heard.await.map_err(Fault::after_change)?;
     Ok(DropNamespaceResponse {
-        unheard: unheard.into_iter().map(|node| node.0).collect(),
+        unconfirmed: unconfirmed.into_iter().map(|node| node.0).collect(),
     })
 }
 
@@ -91,14 +91,14 @@ pub(super) async fn raise_epoch(
         };
         shared.group.propose(command, deadline).await?;
         let heard = async {
-            let unheard = generation::heard(shared, &namespace, false, deadline).await?;
-            Ok((unheard, shared.group.read_current(deadline).await?))
+            let unconfirmed = generation::heard(shared, &namespace, false, deadline).await?;
+            Ok((unconfirmed, shared.group.read_current(deadline).await?))
         };
-        let (unheard, topology) = heard.await.map_err(Fault::after_change)?;
+        let (unconfirmed, topology) = heard.await.map_err(Fault::after_change)?;
         // One command raises it by a limited number of epochs, and the next only once all members are there.
-        if !unheard.is_empty() || topology.is_above(&namespace, above) {
-            let unheard = unheard.into_iter().map(|node| node.0).collect();
-            return Ok(RaiseEpochResponse { unheard });
+        if !unconfirmed.is_empty() || topology.is_above(&namespace, above) {
+            let unconfirmed = unconfirmed.into_iter().map(|node| node.0).collect();
+            return Ok(RaiseEpochResponse { unconfirmed });
         }
     }
 }
@@ -118,8 +118,8 @@ pub(super) async fn all_heard(
         let heard = tokio::time::timeout_at(until.into(), hearing).await;
         (!heard.unwrap_or(false)).then_some(*id)
     });
-    let unheard = join_all(hearing).await.into_iter().flatten().collect();
-    Ok((table, unheard))
+    let unconfirmed = join_all(hearing).await.into_iter().flatten().collect();
+    Ok((table, unconfirmed))
 }
 
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {

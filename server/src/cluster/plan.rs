@@ -329,7 +329,8 @@ async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSumm
     );
     let answer = client.summarize(request).await.map_err(|status| {
         let message = format!(
-            "node {node} did not report what it stores ({})",
+            "node {node} did not report the sizes of its partitions ({}), so nothing was planned or changed: retry, or \
+             if it is lost for good, first replace it with `--dead`",
             status.message()
         );
         Fault::new(Reason::OwnerUnreachable, message)

@@ -34,7 +34,7 @@ pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
         !host.is_empty() && host.len() <= MOST_OF_A_HOST && port.parse::<u16>().is_ok()
     });
     if !is_host_port {
-        let message = format!("`{address}` is not HOST:PORT, the node's gRPC address");
+        let message = format!("`{address}` is not HOST:PORT: use the node's gRPC or peer address");
         return Err(Fault::new(Reason::Invalid, message));
     }
     let unknown = || {
@@ -48,7 +48,7 @@ pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
     found.find(is_allowed).ok_or_else(|| {
         let message = format!(
             "`{address}` is a link-local, metadata, multicast, broadcast or unspecified address, or has \
-             port 0, where no node can be, and nothing was changed: use the node's gRPC address"
+             port 0, where no node can be, and nothing was changed: use the node's gRPC or peer address"
         );
         Fault::new(Reason::Refused, message)
     })

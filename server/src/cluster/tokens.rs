@@ -139,8 +139,8 @@ pub(super) async fn revoke(
     let command = Command::RevokeBearerToken { id };
     shared.group.propose(command, deadline).await?;
     let heard = all_heard(shared, HEAR_TIME, deadline).await;
-    let (_, unheard) = heard.map_err(Fault::after_change)?;
+    let (_, unconfirmed) = heard.map_err(Fault::after_change)?;
     Ok(RevokeTokenResponse {
-        unheard: unheard.into_iter().map(|node| node.0).collect(),
+        unconfirmed: unconfirmed.into_iter().map(|node| node.0).collect(),
     })
 }

@@ -164,7 +164,7 @@ async fn a_dropped_namespace_answers_nobody_and_its_records_are_deleted() {
     for (name, ..) in namespaces {
         let name = name.to_owned();
         let dropped = cluster.drop_namespace(DropNamespaceRequest { name }).await;
-        assert!(dropped.unwrap().into_inner().unheard.is_empty());
+        assert!(dropped.unwrap().into_inner().unconfirmed.is_empty());
     }
     for index in 0..3 {
         let mut kv = servers.kv(index).await;

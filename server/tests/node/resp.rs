@@ -493,7 +493,7 @@ async fn a_delete_that_finds_no_value_is_kept_while_a_merge_is_open() {
     let mut cluster = servers.cluster(0).await;
     let reserved = cluster.change_generation(timed(request)).await.unwrap();
     let reserved = reserved.into_inner().generation.unwrap();
-    assert!(reserved.unheard.is_empty());
+    assert!(reserved.unconfirmed.is_empty());
     let later = [
         "DEL one",
         "GETDEL two",

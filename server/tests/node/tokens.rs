@@ -127,10 +127,10 @@ async fn a_revocation_names_the_nodes_that_have_not_heard_of_it() {
     let mut admin = office.admin(&servers.nodes[0]).await;
     let mut revoke = async || {
         let revoked = admin.revoke_token(RevokeTokenRequest { id: id.clone() });
-        revoked.await.map(|answer| answer.into_inner().unheard)
+        revoked.await.map(|answer| answer.into_inner().unconfirmed)
     };
     until("the others have a leader", async || {
-        revoke().await.is_ok_and(|unheard| unheard == [3])
+        revoke().await.is_ok_and(|unconfirmed| unconfirmed == [3])
     })
     .await;
     let get = GetRequest {
@@ -144,7 +144,9 @@ async fn a_revocation_names_the_nodes_that_have_not_heard_of_it() {
         servers.link_faults(index, "{}");
     }
     until("all have heard", async || {
-        revoke().await.is_ok_and(|unheard| unheard.is_empty())
+        revoke()
+            .await
+            .is_ok_and(|unconfirmed| unconfirmed.is_empty())
     })
     .await;
     for node in servers.nodes {

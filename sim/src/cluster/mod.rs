@@ -16,7 +16,7 @@
 //!
 //! The seed decides faults and requests, not their timing: a run is not repeatable.
 //!
-//! Absent on purpose: expiring values, and machines that lose power.
+//! Absent on purpose: machines that lose power.
 
 mod aftermath;
 mod changes;

@@ -7,9 +7,6 @@ use crate::format::{Entry, FileKind, Frame, FrameKind, FrameReader, Next};
 use crate::log::SegmentInfo;
 use crate::{LogTail, Seq, StoreError};
 
-const LOST_BATCH: &str =
-    "the last batch is damaged although it was complete once, so acknowledged writes may be lost";
-
 /// The part of the log to read back.
 #[derive(Debug)]
 pub(crate) struct Replay<'a> {
@@ -43,8 +40,8 @@ impl Replay<'_> {
     /// syncs it, so that everything read is durable before anything relies on it.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] with file and offset, [`StoreError::NewerFormat`],
-    /// [`StoreError::Io`], [`StoreError::Failed`].
+    /// [`StoreError::Corrupt`] and [`StoreError::LostBatch`] with file and offset,
+    /// [`StoreError::NewerFormat`], [`StoreError::Io`], [`StoreError::Failed`].
     pub(crate) fn run(&self, mut apply: impl FnMut(Seq, Entry)) -> Result<LogEnd, StoreError> {
         let mut end = LogEnd {
             last_seq: self.after.0,
@@ -196,7 +193,7 @@ fn settle_tail(
         }
         found = match tail.used_bytes {
             0 => LogTail::Whole,
-            _ if tail.was_whole && !cuts_damaged => return Err(reader.corrupt(LOST_BATCH)),
+            _ if tail.was_whole && !cuts_damaged => return Err(lost_batch(reader)),
             bytes if tail.was_whole => LogTail::Damaged { bytes },
             bytes => LogTail::Torn { bytes },
         };
@@ -215,4 +212,11 @@ fn settle_tail(
     let synced = reader.file().sync_data();
     synced.map_err(StoreError::stopped("sync", reader.path()))?;
     Ok(found)
+}
+
+fn lost_batch(reader: &FrameReader) -> StoreError {
+    StoreError::LostBatch {
+        file: reader.path().to_owned(),
+        offset: reader.at(),
+    }
 }

@@ -109,7 +109,8 @@ fn open_slices(
                     offset = place.at,
                     partition = place.partition.0,
                     what,
-                    "a slice is damaged: its partition is refused until it is copied again"
+                    "a slice is damaged: this node refuses its keys until other replicas have supplied them, \
+                     or they are written again"
                 );
             }
             Arc::new(slice)

@@ -426,7 +426,8 @@ impl Slice {
                 offset = self.at,
                 partition = self.partition().0,
                 what,
-                "a slice is damaged: its keys are refused until the partition is copied again"
+                "a slice is damaged: this node refuses its keys until other replicas have supplied them, \
+                     or they are written again"
             );
         }
         StoreError::Damaged {

@@ -282,7 +282,7 @@ mod tests {
         tally.errors.insert("deadline", 2);
         tally.messages.insert("deadline", "too late".to_owned());
         let json = serde_json::to_value(report(tally)).unwrap();
-        crate::out::assert_documented(&json);
+        crate::out::assert_documented_under("`bench`", &json);
         let expected = serde_json::json!({
             "workload": null, "seconds": 0.5, "concurrency": 64, "rate": null, "batch": 1, "keys": 10,
             "value_bytes": 100, "operations": 1, "operations_per_s": 2.0, "failed": 2, "not_sent": null,
@@ -335,7 +335,7 @@ first deadline: too late";
             ..workload()
         };
         let report = Report::new(&core, 8, &run);
-        crate::out::assert_documented(&report);
+        crate::out::assert_documented_under("`bench`", &report);
         let text = report.describe();
         let head = "YCSB e: 2 operations in 500 ms: 4 of 4,000 per second, 8 concurrent requests";
         assert!(text.starts_with(head), "{text}");

@@ -139,7 +139,7 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
             "without_quorum",
             Level::Critical,
             format!(
-                "{} have no quorum: their keys cannot be read or written",
+                "without a quorum: {}. Their keys cannot be read or written",
                 text::counted(count, "partition")
             ),
             "start the nodes that are down; for a node lost for good, see `kvctl replace-node --help`",
@@ -150,7 +150,7 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
             "under_replicated",
             Level::Warning,
             format!(
-                "{} lack live replicas",
+                "with too few live replicas: {}",
                 text::counted(count, "partition")
             ),
             "start the nodes that are down, or replace them; if there are fewer nodes than replicas, add nodes",
@@ -214,7 +214,7 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
             "not_ready",
             Level::Critical,
             format!("node {id} does not serve its partitions: {why}"),
-            "read its log",
+            "`/readyz` of the node says why; it usually waits for other nodes",
         ));
     }
     if node.damaged_slices > 0 {
@@ -232,7 +232,8 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
             "exposed",
             Level::Warning,
             format!("node {id} serves {doors} to other machines without TLS: anyone who reaches it may do everything"),
-            "give it --tls-cert, --tls-key and --tls-ca, or bind 127.0.0.1",
+            "give it certificates (--tls-cert, --tls-key and --tls-ca), or bind 127.0.0.1; a new cluster can be founded \
+             with --secure",
         ));
     }
     let of_it = |finding| Finding {
@@ -245,7 +246,9 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
 fn disk(node: &NodeStatus) -> Option<Finding> {
     let id = node.member.id;
     if node.disk_full {
-        let what = format!("the disk of node {id} is full: it refuses writes");
+        let what = format!(
+            "the disk of node {id} is full: it stores nothing, and coordinates no reads or writes"
+        );
         let advice = "free some space; it resumes by itself";
         return Some(finding("disk", Level::Critical, what, advice));
     }
@@ -262,7 +265,7 @@ fn certificate(node: &NodeStatus, now_ms: u64) -> Option<Finding> {
     let id = node.member.id;
     let left_ms = node.certificate_ends_at_ms?.saturating_sub(now_ms);
     let days = left_ms / MS_PER_DAY;
-    let advice = "replace its files: new connections use them within 10 s";
+    let advice = text::RENEWAL;
     match (left_ms, days) {
         (0, _) => {
             let what = format!(

@@ -207,9 +207,9 @@ pub(super) async fn roll_back(
 
 async fn heard(client: &Client, mut current: Generation) -> Result<Generation, Failure> {
     let mut named = Vec::new();
-    while !current.unheard.is_empty() {
-        if current.unheard != named {
-            let (number, nodes) = (current.number, text::nodes(&current.unheard));
+    while !current.unconfirmed.is_empty() {
+        if current.unconfirmed != named {
+            let (number, nodes) = (current.number, text::nodes(&current.unconfirmed));
             if current.state == GenerationState::Merging {
                 note(format_args!(
                     "waiting for {nodes}, which may not know of merge {number}: start them, or \
@@ -221,7 +221,7 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
                      from the previous one (`--force` does not wait)"
                 ));
             }
-            named.clone_from(&current.unheard);
+            named.clone_from(&current.unconfirmed);
         }
         current = look_again(client, &current).await?;
     }
@@ -293,7 +293,7 @@ pub(super) async fn list(
         ("waiting for", Align::Left),
     ]);
     for each in &all {
-        let waiting = [&each.not_ready[..], &each.unheard].concat();
+        let waiting = [&each.not_ready[..], &each.unconfirmed].concat();
         table.row([
             each.number.to_string(),
             each.namespace.clone(),
@@ -379,7 +379,7 @@ mod tests {
             records: 0,
             payload_bytes: 0,
             not_ready: vec![torc_client::NodeId(1)],
-            unheard: Vec::new(),
+            unconfirmed: Vec::new(),
         });
     }
 }

@@ -265,6 +265,6 @@ mod tests {
             rows[0].peak_to_mean < rows[1].peak_to_mean,
             "planned, not random"
         );
-        crate::out::assert_documented(&rows[0]);
+        crate::out::assert_documented_under("`ring simulate`", &rows[0]);
     }
 }
