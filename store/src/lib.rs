@@ -103,7 +103,7 @@ pub use options::StoreOptions;
 pub use partition::{PartitionBatch, PartitionMeta};
 pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
-pub use scan::{Cursor, CursorError, FilteredPage, ScanLimits, ScanPage};
+pub use scan::{Cursor, FilteredPage, ScanLimits, ScanPage};
 pub use scratch::{Pairs, Scratch};
 pub use seq::Seq;
 pub use stats::{
