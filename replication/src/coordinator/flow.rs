@@ -70,7 +70,7 @@ impl Coordinator {
         if !op.own.mine.is_empty() || Self::is_reconcile(op) {
             return false;
         }
-        let silent = op.attempts >= self.options.tries && op.own.tally.is_empty();
+        let silent = op.attempts >= super::MOST_TRIES && op.own.tally.is_empty();
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 

@@ -89,7 +89,7 @@ impl Coordinator {
     /// behind ours cannot wait for long.
     pub(super) fn ends_in_doubt(&self, now: Now, op: &RegisterOp) -> bool {
         let since = op.own.overtaken_ms;
-        since.is_some_and(|since| now.elapsed_ms >= since + self.options.doubt_ms)
+        since.is_some_and(|since| now.elapsed_ms >= since + super::DOUBT_MS)
     }
 
     fn carry_forward(

@@ -43,7 +43,7 @@ impl Replica {
     }
 
     fn park(&mut self, from: NodeId, envelope: Envelope) {
-        if self.parked.len() >= self.options.parked {
+        if self.parked.len() >= super::MOST_PARKED {
             self.parked.pop_front();
         }
         self.parked.push_back((from, envelope));

@@ -42,6 +42,12 @@ use crate::{
 use newcomer::Pulling;
 pub use reading::{Reading, Readout};
 
+/// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock skew that
+/// peers tolerate, or a restarted replica refuses writes for as long.
+const CEILING_AHEAD_MS: u64 = 200;
+/// Limit on the messages kept until their epoch is known.
+const MOST_PARKED: usize = 64;
+
 /// The time on two clocks, so setting the wall clock cannot disturb timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
@@ -54,15 +60,10 @@ pub struct Now {
 /// Limits of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaOptions {
-    /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock
-    /// skew that peers tolerate, or a restarted replica refuses writes for as long.
-    pub ceiling_ahead_ms: u64,
     /// Limit on the promises in memory.
     pub promises: usize,
     /// Records per page of a copy.
     pub page_records: usize,
-    /// Limit on the messages kept until their epoch is known.
-    pub parked: usize,
     /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
 }
@@ -70,10 +71,8 @@ pub struct ReplicaOptions {
 impl Default for ReplicaOptions {
     fn default() -> Self {
         Self {
-            ceiling_ahead_ms: 200,
             promises: 4_096,
             page_records: 1_024,
-            parked: 64,
             copies_slices: true,
         }
     }
@@ -461,7 +460,7 @@ impl Replica {
         if time <= self.meta.ceiling {
             return;
         }
-        let ahead = self.options.ceiling_ahead_ms << 16;
+        let ahead = CEILING_AHEAD_MS << 16;
         self.meta.ceiling = HybridTime(time.0.saturating_add(ahead));
         batch.meta = Some(self.meta);
     }

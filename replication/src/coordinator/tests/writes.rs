@@ -52,8 +52,7 @@ fn who_was_overtaken_waits_a_while_for_those_that_may_know_of_its_write() {
     };
     scene.hear_recall(B, 1, above.clone(), Recall::Never);
     scene.hear_promise(C, 1, above);
-    let doubt_ms = CoordinatorOptions::default().doubt_ms;
-    for _ in 0..doubt_ms / 10 - 1 {
+    for _ in 0..DOUBT_MS / 10 - 1 {
         scene.pass(10);
         assert_eq!(scene.answers(), []);
     }
