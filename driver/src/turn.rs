@@ -272,6 +272,13 @@ impl<'a> Turn<'a> {
     /// Abstains as if the key were unreadable, so the coordinator continues without this replica.
     fn decline(&mut self, to: NodeId, tag: Tag, asked: &Envelope) {
         let is_full = self.is_full;
+        let metrics = &self.registers.metrics;
+        let declined = if is_full {
+            &metrics.declined_disk
+        } else {
+            &metrics.declined_memory
+        };
+        declined.inc();
         let reply = Envelope {
             partition: asked.partition,
             epoch: asked.epoch,

@@ -64,7 +64,6 @@ impl Store {
         }
         let mut parts = parts.finish();
         shared.admit_now(&mut parts);
-        // The memory reserved above bounds these; the queue's own limit would make callers wait.
         if let Err(refusal) = shared.queue.push_changes(parts) {
             let (parts, why) = *refusal;
             for mut changes in parts {
@@ -133,10 +132,7 @@ impl Store {
     /// [`StoreError::Failed`], [`StoreError::Closed`].
     pub fn resume(&self, partition: Partition) -> Result<(), StoreError> {
         let op = Op::Resume { partition };
-        self.shared()
-            .queue
-            .push_control(op)
-            .map_err(|refusal| refusal.1)
+        self.shared().queue.push(op).map_err(|refusal| refusal.1)
     }
 
     /// The durable facts of a partition; all zero if they were never set.
@@ -170,7 +166,7 @@ impl Store {
         let shared = self.shared();
         shared.health.check()?;
         let done = Callback::new(done);
-        let pushed = shared.queue.push_control(Op::Ceiling { time, done });
+        let pushed = shared.queue.push(Op::Ceiling { time, done });
         pushed.map_err(|refusal| {
             let (op, why) = *refusal;
             op.discard();

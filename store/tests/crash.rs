@@ -24,7 +24,7 @@ use common::{
 use proptest::prelude::*;
 use torc_record::{Epoch, HybridTime, Record};
 use torc_ring::Partition;
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{LogTail, PartitionBatch, PartitionMeta, Store, StoreError};
 
 /// Approximate number of calls that opening makes.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use common::{DIR, Model, block_on, options, partition_of, put, tombstone};
 use torc_record::{Ballot, Epoch, HybridTime, Record};
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{LogTail, PartitionBatch, PartitionMeta, Recovery, Store};
 
 const FORMAT: u32 = 3;

@@ -18,7 +18,7 @@ use common::{
 use proptest::prelude::*;
 use torc_record::{Ballot, Digest, Epoch, HybridTime, Record, State};
 use torc_ring::Partition;
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError, StoreHealth};
 
 #[derive(Debug, Clone)]

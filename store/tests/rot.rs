@@ -17,7 +17,7 @@ use common::{
 use proptest::prelude::*;
 use torc_record::Record;
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{Cursor, ScanLimits, Store, StoreError};
 
 /// A closed store with one segment of a few slices and an empty log.

@@ -14,7 +14,7 @@ use common::{block_on, open, partition_of, put, tombstone};
 use proptest::prelude::*;
 use torc_record::Record;
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{Cursor, ScanLimits, Seq, Store};
 
 const HOME: Partition = Partition(5);

@@ -12,7 +12,7 @@ use torc_record::{
     State,
 };
 use torc_ring::{Partition, Partitions, Token};
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{
     Cursor, PartitionBatch, PartitionMeta, PartitionSummary, RangeSum, Recovery, ScanLimits, Seq,
     Store, StoreError, StoreOptions, Unreadable,

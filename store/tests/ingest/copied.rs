@@ -9,7 +9,7 @@ use crate::{
 use bytes::Bytes;
 use proptest::prelude::*;
 use torc_record::{Ballot, HybridTime, Record};
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{PartitionBatch, PartitionMeta, SealedPartition, Seq, Store, StoreError};
 
 #[test]

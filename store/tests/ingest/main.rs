@@ -16,7 +16,7 @@ use bytes::Bytes;
 use common::{CLUSTER, apply, block_on, open, partition_of, put, scan_all, tombstone};
 use torc_record::{Ballot, Record};
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{
     Ingest, PartitionBatch, SealedPartition, SealedSlice, Seq, SliceInfo, Store, StoreError,
 };

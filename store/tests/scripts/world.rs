@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
-use torc_store::testing::{Call, CrashFs, Survives, compacted};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore, compacted};
 use torc_store::{LogTail, PartitionBatch, Recovery, Store, Verdict};
 
 use crate::common::{CLUSTER, DIR, apply, block_on, open, partition_of};

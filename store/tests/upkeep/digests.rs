@@ -8,7 +8,7 @@ use crate::common::{
 };
 use crate::open_with;
 use torc_record::{Digest, Key, Record};
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{CompactionReport, Cursor, ScanLimits, Store};
 
 /// Five more keys under the digest of key 1.
