@@ -15,6 +15,7 @@
 mod ballot;
 mod clock;
 mod collected;
+mod condition;
 mod digest;
 mod key;
 mod record;
@@ -23,6 +24,7 @@ mod width;
 
 pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
 pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
+pub use condition::Condition;
 pub use digest::{DIGEST_LEN, Digest, DigestKey};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};

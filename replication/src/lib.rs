@@ -44,8 +44,8 @@ mod storage;
 pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
 pub use coordinator::{
-    Condition, Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite,
-    Intent, Operation, OutOfReach, Outcome, Quorum, Request, Rules,
+    Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite, Intent,
+    Operation, OutOfReach, Outcome, Quorum, Request, Rules,
 };
 pub use effect::Effect;
 pub use fence::Fence;

@@ -57,7 +57,7 @@ use crate::{
 };
 pub use eventual::{EventualOptions, EventualRead, EventualWrite, Quorum};
 use line::Lines;
-pub use request::{Condition, Operation, Outcome, Request, Rules};
+pub use request::{Operation, Outcome, Request, Rules};
 use table::{Pending, Table};
 use tally::Tally;
 use warm::Warm;

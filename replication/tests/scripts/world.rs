@@ -36,10 +36,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
-use torc_record::{Ballot, Epoch, HybridTime, NodeSlot};
+use torc_record::{Ballot, Condition, Epoch, HybridTime, NodeSlot};
 use torc_replication::{
-    Collector, Condition, Config, Coordinator, CoordinatorOptions, Effect, Envelope, Input, Intent,
-    Locator, Message, Milestone, Milestones, Mutations, Now, OpId, Operation, Quorum, Replica,
+    Collector, Config, Coordinator, CoordinatorOptions, Effect, Envelope, Input, Intent, Locator,
+    Message, Milestone, Milestones, Mutations, Now, OpId, Operation, Quorum, Replica,
     ReplicaOptions, Request, Rules, Seq, Storage,
 };
 use torc_ring::{NodeId, Partition};
@@ -459,13 +459,13 @@ impl World {
     fn operation(&mut self, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<()> {
         let id = target(args)?;
         let condition = match args.take_key("if") {
-            None => Condition::None,
-            Some("absent") => Condition::Absent,
-            Some(version) => Condition::Version(words::ballot(version)?),
+            None => None,
+            Some("absent") => Some(Condition::IfAbsent),
+            Some(version) => Some(Condition::IfVersion(words::ballot(version)?)),
         };
         let condition = match args.take_key("older") {
             None => condition,
-            Some(bound) => Condition::Older(words::ballot(bound)?),
+            Some(bound) => Some(Condition::IfOlderThan(words::ballot(bound)?)),
         };
         let expires_at_ms = args.take_key("until").map(str::parse).transpose()?;
         let time_ms = args.take_key("deadline").map(str::parse).transpose()?;

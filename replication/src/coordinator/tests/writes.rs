@@ -1,6 +1,7 @@
 //! Writes that depend on time. The scripts in `tests/scripts/registers` cover the others.
 
 use super::*;
+use torc_record::Condition;
 
 const HIGH: HybridTime = HybridTime::from_unix_ms(1_000_150);
 
@@ -129,7 +130,7 @@ fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round()
         condition,
     };
     let mut scene = Scene::new(None);
-    scene.begin(1, conditional(Condition::Absent));
+    scene.begin(1, conditional(Some(Condition::IfAbsent)));
     scene.hear_promise(A, 1, absent());
     scene.hear_promise(B, 1, absent());
     scene.hear_accepted(A, 1);
@@ -140,6 +141,6 @@ fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round()
     scene.sent();
     // The clock goes back.
     scene.ms = 50;
-    scene.begin(2, conditional(Condition::Version(version)));
+    scene.begin(2, conditional(Some(Condition::IfVersion(version))));
     assert_eq!(scene.prepares(), 3, "the replicas know whether it is gone");
 }
