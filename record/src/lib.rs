@@ -19,6 +19,7 @@ mod condition;
 mod digest;
 mod key;
 mod record;
+mod replica;
 mod sum;
 mod width;
 
@@ -28,5 +29,6 @@ pub use condition::Condition;
 pub use digest::{DIGEST_LEN, Digest, DigestKey};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
+pub use replica::{ReplicaBatch, ReplicaFacts};
 pub use sum::{PageSum, entry_sum};
 pub use width::{to_millis, to_usize};

@@ -40,6 +40,8 @@ mod replica;
 mod same;
 mod scan;
 mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
@@ -58,7 +60,7 @@ pub use same::SameRound;
 pub use scan::{
     FilteredPage, KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep,
 };
-pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
+pub use storage::{Entry, LogPosition, Lookup, Scanned, Seq, Storage};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
     Settled, Votes,

@@ -60,6 +60,7 @@ impl Node {
     pub(crate) fn new(number: u64, clock_error_ms: i64, mutations: Mutations) -> Self {
         let mut disk = Disk::default();
         disk.splits_digests = mutations.has(Mutation::PageSplitsDigest);
+        disk.is_checked = mutations == Mutations::NONE;
         Self {
             id: NodeId(number),
             slot: NodeSlot(number as u16),

@@ -24,9 +24,9 @@
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, State};
+//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, ReplicaBatch, State};
 //! use torc_ring::Token;
-//! use torc_store::{PartitionBatch, Store, StoreOptions};
+//! use torc_store::{Store, StoreOptions};
 //!
 //! let (store, recovery) = Store::open(StoreOptions::new(dir))?;
 //! println!("{} records in {} s", recovery.records, recovery.seconds);
@@ -37,7 +37,7 @@
 //! let ballot = Ballot::default();
 //! let record = Record { namespace, digest, key: Key::new("key")?, ballot, origin: None, state };
 //! let partition = StoreOptions::new(dir).partitions.holding(namespace, Token::of(&digest));
-//! let batch = PartitionBatch { records: vec![record], ..PartitionBatch::default() };
+//! let batch = ReplicaBatch { records: vec![record], ..ReplicaBatch::default() };
 //! let (done, outcome) = tokio::sync::oneshot::channel();
 //! store.apply(partition, batch, |applied| drop(done.send(applied)))?;
 //! outcome.await??;
@@ -105,7 +105,6 @@ pub use commit::{Applied, LogSync};
 pub use error::StoreError;
 pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;
-pub use partition::{PartitionBatch, PartitionMeta};
 pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
 pub use scan::{Cursor, FilteredPage, ScanLimits, ScanPage};

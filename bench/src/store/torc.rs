@@ -9,10 +9,11 @@ use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch,
+    State,
 };
 use torc_ring::{Partitions, Token};
-use torc_store::{PartitionBatch, Store, StoreOptions};
+use torc_store::{Store, StoreOptions};
 
 use super::engine::{Engine, touched};
 use crate::records::Pair;
@@ -60,9 +61,9 @@ impl Torc {
             let token = Token::of(&record.digest);
             let partition = self.partitions.holding(record.namespace, token);
             let records = vec![record];
-            let batch = PartitionBatch {
+            let batch = ReplicaBatch {
                 records,
-                ..PartitionBatch::default()
+                ..ReplicaBatch::default()
             };
             (partition, batch)
         });

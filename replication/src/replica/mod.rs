@@ -28,7 +28,9 @@ mod slices;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, State};
+use torc_record::{
+    Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, ReplicaBatch, ReplicaFacts, State,
+};
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
 
@@ -36,8 +38,8 @@ use crate::locator::LocatorTable;
 use crate::promise::Promises;
 use crate::recent::Recent;
 use crate::{
-    Batch, Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Meta, Milestone,
-    Mutation, Mutations, Outcome, Seq, Storage, Tag, Votes,
+    Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation,
+    Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
 pub use reading::{Reading, Readout};
@@ -141,7 +143,7 @@ pub struct Replica {
     options: ReplicaOptions,
     mutations: Mutations,
     /// As last handed to the disk.
-    meta: Meta,
+    meta: ReplicaFacts,
     config: Option<Arc<Config>>,
     adopting: Option<(Seq, Arc<Config>)>,
     floor: Ballot,
@@ -192,7 +194,7 @@ impl Replica {
     pub fn recover(
         me: NodeId,
         partition: Partition,
-        meta: Meta,
+        meta: ReplicaFacts,
         options: ReplicaOptions,
         mutations: Mutations,
     ) -> Self {
@@ -232,7 +234,7 @@ impl Replica {
 
     /// The durable facts, as last handed to the disk.
     #[must_use]
-    pub const fn meta(&self) -> &Meta {
+    pub const fn meta(&self) -> &ReplicaFacts {
         &self.meta
     }
 
@@ -456,7 +458,7 @@ impl Replica {
     }
 
     /// Raises the ceiling above `time` in this batch, some way ahead (R3).
-    fn reserve(&mut self, time: HybridTime, batch: &mut Batch) {
+    fn reserve(&mut self, time: HybridTime, batch: &mut ReplicaBatch) {
         if time <= self.meta.ceiling {
             return;
         }
@@ -466,7 +468,7 @@ impl Replica {
     }
 
     /// Puts a record into a batch; the ceiling follows.
-    fn store(&mut self, record: Record, batch: &mut Batch) {
+    fn store(&mut self, record: Record, batch: &mut ReplicaBatch) {
         if record.ballot.epoch == self.meta.epoch {
             self.reserve(record.ballot.time, batch);
         }
@@ -488,7 +490,7 @@ impl Replica {
     }
 
     /// Passes a batch to the disk. Returns its number, or 0 if it is empty.
-    fn persist(&mut self, batch: Batch, out: &mut Vec<Effect>) -> Seq {
+    fn persist(&mut self, batch: ReplicaBatch, out: &mut Vec<Effect>) -> Seq {
         if batch.is_empty() {
             return Seq(0);
         }
@@ -550,7 +552,7 @@ impl Replica {
 }
 
 /// The highest ballot that `ceiling` covers.
-fn ceiling_ballot(meta: &Meta) -> Ballot {
+fn ceiling_ballot(meta: &ReplicaFacts) -> Ballot {
     Ballot {
         epoch: meta.epoch,
         time: meta.ceiling,

@@ -1,10 +1,10 @@
 //! Calls that wait, made of the calls of a node.
 
 use tokio::sync::oneshot;
-use torc_record::{Digest, NamespaceId, Record};
+use torc_record::{Digest, NamespaceId, Record, ReplicaBatch};
 use torc_ring::{Partition, Token};
 
-use crate::{Applied, PartitionBatch, PartitionSummary, Store, StoreError, StoreHealth};
+use crate::{Applied, PartitionSummary, Store, StoreError, StoreHealth};
 
 /// Writes that return when they are durable, and reads that may wait for the disk. Like a replica,
 /// a write accepts the partition again after a failure; unlike one, it flushes a full memtable
@@ -42,9 +42,9 @@ impl WaitingStore for Store {
         let change = |record: Record| {
             let partition = partitions.holding(record.namespace, Token::of(&record.digest));
             let records = vec![record];
-            let batch = PartitionBatch {
+            let batch = ReplicaBatch {
                 records,
-                ..PartitionBatch::default()
+                ..ReplicaBatch::default()
             };
             (partition, batch)
         };
@@ -54,9 +54,9 @@ impl WaitingStore for Store {
     async fn drop_partition(&self, partition: Partition) -> Result<PartitionSummary, StoreError> {
         self.check_partition(partition)?;
         let before = self.summary(partition);
-        let batch = PartitionBatch {
+        let batch = ReplicaBatch {
             wipe: true,
-            ..PartitionBatch::default()
+            ..ReplicaBatch::default()
         };
         store(self, vec![(partition, batch)]).await?;
         Ok(before)
@@ -76,7 +76,7 @@ impl WaitingStore for Store {
 
 async fn store(
     store: &Store,
-    mut changes: Vec<(Partition, PartitionBatch)>,
+    mut changes: Vec<(Partition, ReplicaBatch)>,
 ) -> Result<(), StoreError> {
     store.shared().health.check()?;
     loop {

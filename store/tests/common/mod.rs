@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use torc_record::{
     Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, PageSum, Record,
-    State,
+    ReplicaBatch, ReplicaFacts, State,
 };
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{
-    Cursor, PartitionBatch, PartitionMeta, PartitionSummary, RangeSum, Recovery, ScanLimits, Seq,
-    Store, StoreError, StoreOptions, Unreadable,
+    Cursor, PartitionSummary, RangeSum, Recovery, ScanLimits, Seq, Store, StoreError, StoreOptions,
+    Unreadable,
 };
 
 pub(crate) const DIR: &str = "/data";
@@ -95,7 +95,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn apply(
     store: &Store,
     partition: Partition,
-    batch: PartitionBatch,
+    batch: ReplicaBatch,
 ) -> Result<(), StoreError> {
     let (told, outcome) = std::sync::mpsc::channel();
     store.apply(partition, batch, move |done| told.send(done).unwrap())?;
@@ -105,7 +105,7 @@ pub(crate) fn apply(
 /// Hands over changes of several partitions and waits for the report.
 pub(crate) fn apply_many(
     store: &Store,
-    changes: Vec<(Partition, PartitionBatch)>,
+    changes: Vec<(Partition, ReplicaBatch)>,
 ) -> Vec<(usize, StoreError)> {
     let (told, outcome) = std::sync::mpsc::channel();
     store.apply_many(changes, move |applied| told.send(applied.failed).unwrap());
@@ -127,7 +127,7 @@ pub(crate) struct Model {
     pub(crate) last_seq: u64,
     pub(crate) meta: BTreeMap<String, Vec<u8>>,
     /// Facts and watermark.
-    pub(crate) facts: BTreeMap<Partition, (PartitionMeta, Ballot)>,
+    pub(crate) facts: BTreeMap<Partition, (ReplicaFacts, Ballot)>,
     pub(crate) ceiling: HybridTime,
 }
 
@@ -153,7 +153,7 @@ impl Model {
 
     /// Applies changes of a partition. Collected records are gone for good: nothing at or below a
     /// watermark is ever written again, see [`Model::is_writable`].
-    pub(crate) fn apply(&mut self, partition: Partition, batch: &PartitionBatch) {
+    pub(crate) fn apply(&mut self, partition: Partition, batch: &ReplicaBatch) {
         if batch.wipe {
             self.drop_partition(partition);
         }
