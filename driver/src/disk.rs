@@ -9,7 +9,7 @@ use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, PageSum};
 use torc_replication::compare::{Range, RangeSum};
 use torc_replication::{Entry, KeyId, Locator, LogPosition, Lookup, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{Cursor, ScanLimits, Seq, Store};
+use torc_store::{ScanLimits, Seq, Store};
 
 use super::Keys;
 
@@ -167,9 +167,9 @@ fn digest(token: u64, rest: u8) -> Digest {
 }
 
 /// Sorts after every key with this digest and namespace.
-pub(super) fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
+pub(super) fn cursor_after(id: KeyId) -> Result<Locator, KeyError> {
     static LAST: [u8; MAX_KEY_LEN] = [u8::MAX; MAX_KEY_LEN];
-    Ok(Cursor {
+    Ok(Locator {
         digest: id.digest,
         namespace: id.namespace,
         key: Key::new(Bytes::from_static(&LAST))?,

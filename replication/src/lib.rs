@@ -52,7 +52,7 @@ pub use coordinator::{
 pub use effect::Effect;
 pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
-pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
+pub use locator::{DigestHasher, NumberHasher, NumberTable};
 pub use lost::{LostStretch, Stretch};
 pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Recall, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
@@ -61,6 +61,7 @@ pub use scan::{
     FilteredPage, KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep,
 };
 pub use storage::{Entry, LogPosition, Lookup, Scanned, Seq, Storage};
+pub use torc_record::{KeyId, Locator};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
     Settled, Votes,

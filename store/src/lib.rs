@@ -107,7 +107,7 @@ pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;
 pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
-pub use scan::{Cursor, FilteredPage, ScanLimits, ScanPage};
+pub use scan::{FilteredPage, ScanLimits, ScanPage};
 pub use scratch::{Pairs, Scratch};
 pub use seq::Seq;
 pub use stats::{

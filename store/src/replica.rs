@@ -10,7 +10,7 @@
 //! * A batch that was reported to `done` without an error is durable and applied.
 
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, HybridTime, NamespaceId, PageSum, Record, ReplicaBatch,
+    Ballot, DIGEST_LEN, Digest, HybridTime, Locator, NamespaceId, PageSum, Record, ReplicaBatch,
     ReplicaFacts,
 };
 use torc_ring::{Partition, Token};
@@ -18,7 +18,7 @@ use torc_ring::{Partition, Token};
 use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
-use crate::{Applied, Cursor, Store, StoreError};
+use crate::{Applied, Store, StoreError};
 
 /// The sum of the versions in a range, which replicas compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Store {
     pub fn page_sum(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         until: Option<(Digest, NamespaceId)>,
         most: usize,
     ) -> Option<PageSum> {

@@ -7,30 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use torc_record::{Digest, Epoch, Key, NamespaceId, PageSum, Record};
-
-/// Position of one record in ring order: a scan continues after it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
-    /// Digest of (namespace, key).
-    pub digest: Digest,
-    /// The key space.
-    pub namespace: NamespaceId,
-    /// The key.
-    pub key: Key,
-}
-
-impl Cursor {
-    /// The position of a record.
-    #[must_use]
-    pub fn of(record: &Record) -> Self {
-        Self {
-            digest: record.digest,
-            namespace: record.namespace,
-            key: record.key.clone(),
-        }
-    }
-}
+use torc_record::{Epoch, Locator, PageSum, Record};
 
 /// Limits of one page of a scan. A page has at least one record if there is one, so a scan always
 /// makes progress. A page never ends between two keys of one digest, even if that exceeds its
@@ -59,7 +36,7 @@ pub struct ScanPage {
     /// Records in ring order, tombstones included.
     pub records: Vec<Record>,
     /// Where to continue; `None` when `done`.
-    pub next: Option<Cursor>,
+    pub next: Option<Locator>,
     /// Whether the end of the partition was reached.
     pub done: bool,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use torc_record::{Digest, NamespaceId, Record};
+use torc_record::{Digest, Locator, NamespaceId, Record};
 use torc_ring::Partition;
 
 use crate::counters::Counter;
@@ -18,9 +18,9 @@ use crate::shared::Shared;
 use crate::threads::Threads;
 use crate::trace::Trace;
 use crate::{
-    CompactionReport, Cursor, FilteredPage, FlushReport, Ingest, PartitionSummary, Recovery,
-    ScanLimits, ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth,
-    StoreOptions, StoreStats, meta, recovery,
+    CompactionReport, FilteredPage, FlushReport, Ingest, PartitionSummary, Recovery, ScanLimits,
+    ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth, StoreOptions,
+    StoreStats, meta, recovery,
 };
 
 /// A longer batch is written as several log batches.
@@ -172,7 +172,7 @@ impl Store {
     pub fn scan(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
@@ -189,7 +189,7 @@ impl Store {
     pub fn scan_filtered(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
         keep: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Option<FilteredPage>, StoreError> {
@@ -211,7 +211,7 @@ impl Store {
         &self,
         partition: Partition,
         since: Seq,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
