@@ -32,7 +32,9 @@ async fn the_alert_on_writes_that_find_no_memory_sees_them() {
         let own = |line: &&str| line.starts_with(&name) && line.contains(&matchers);
         let values = metrics.lines().filter(own);
         let values = values.map(|line| line.rsplit(' ').next().unwrap());
-        values.map(|value| value.parse::<u64>().unwrap()).sum::<u64>()
+        values
+            .map(|value| value.parse::<u64>().unwrap())
+            .sum::<u64>()
     };
     assert_eq!(declined().await, 0);
     let kv = servers.kv(0).await;
