@@ -20,7 +20,7 @@
 //! * `upkeep`: periodic work: deadlines, retries, comparison, collection, repair.
 //! * `scrub`: finds damage. `lost`: recovers lost records from the other replicas.
 //! * `hints`: writes of `eventual` namespaces that nodes have missed.
-//! * [`budget`]: the memory limit for clients' requests and answers. [`mutants`]: rules that a test build breaks.
+//! * [`mutants`]: rules that a test build breaks.
 //!
 //! Invariants:
 //! * Messages, writes and answers leave in the order in which they were decided: see
@@ -41,7 +41,6 @@
 )]
 
 mod alone;
-pub mod budget;
 mod confirm;
 mod disk;
 mod generation;
@@ -80,13 +79,13 @@ use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTab
 use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
 use torc_store::{Store, StoreError};
 
-use crate::budget::{Budget, LongValues};
 use crate::mutants::broken_rules;
 use alone::Alone;
 use hints::HintKeeper;
 use readings::Readings;
 use replica_slot::ReplicaSlot;
 use shard::Shard;
+use torc_limits::budget::{Budget, LongValues};
 use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::Tracer;
 use turn::{Outbox, Turn};

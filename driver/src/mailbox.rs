@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use torc_proto::Fault;
 use torc_replication::Outcome;
 
-use crate::budget::Budget;
+use torc_limits::budget::Budget;
 
 /// The result of an operation. The bytes of a value stay charged while it is referenced; a value
 /// that does not fit the budget becomes a fault.

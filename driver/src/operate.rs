@@ -12,7 +12,7 @@ use torc_ring::Partition;
 
 use super::turn::{Outbox, Turn};
 use super::{Mailbox, Registers, SHARDS, Told, WINDOW, shard_of};
-use crate::budget::{LongValues, SMALL};
+use torc_limits::budget::{LongValues, SMALL};
 
 /// An operation on a key, as its caller requests it.
 #[derive(Debug, Clone)]

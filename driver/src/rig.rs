@@ -17,9 +17,9 @@ use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_store::{Store, StoreOptions};
 
-use super::budget::Budget;
 use super::turn::Outbox;
 use super::{Durable, Keys, Me, RegisterMetrics, Registers, WantedSlices, upkeep};
+use torc_limits::budget::Budget;
 
 pub(super) const ME: NodeId = NodeId(1);
 /// The only partition.

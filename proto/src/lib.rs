@@ -15,6 +15,7 @@ mod fault;
 pub mod link;
 pub mod load;
 mod names;
+mod namespaces;
 mod scan;
 mod secret;
 mod topology;
@@ -27,6 +28,7 @@ pub use convert::{
 };
 pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
+pub use namespaces::{find_namespace, namespace_of};
 pub use scan::ScanPosition;
 pub use topology::{
     member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,
@@ -35,6 +37,13 @@ pub use trace::{TRACEPARENT, TraceContext};
 
 /// Largest gRPC message that a client may send, bytes: a batch's worth of values.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;
+
+/// Bytes of slices in a message of `CopySlices`. Buffers of this size stay in the CPU cache and are reused on both
+/// sides; larger ones are mapped and cleared again each time.
+pub const MESSAGE_BYTES: usize = 1 << 17;
+
+/// Limit on the slices that a request for slices lists as present.
+pub const MAX_HAVE: usize = 256;
 
 /// Most items of one batch.
 pub const MAX_BATCH_ITEMS: usize = 1_000;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::future::join_all;
+use tokio::sync::watch;
+use torc_record::Epoch;
 use torc_ring::NodeId;
-
-use crate::shared::Shared;
 
 /// Interval at which the names are resolved again.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -31,29 +31,24 @@ impl Addresses {
     }
 }
 
-/// Keeps the addresses up to date, until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut changes = shared.adopted.subscribe();
+/// Keeps the addresses up to date for ever. `members`: the peer addresses of the others; they may be
+/// different after each of the `changes`.
+pub(crate) async fn run(
+    addresses: Arc<Addresses>,
+    members: impl Fn() -> Vec<(NodeId, String)>,
+    mut changes: watch::Receiver<Epoch>,
+) {
     loop {
         changes.borrow_and_update();
-        let members = shared.routing.load_full().map(|table| {
-            let me = shared.identity.node();
-            let others = table.members.iter().filter(|(node, _)| Some(**node) != me);
-            let others = others.map(|(node, it)| (*node, it.identity.peer_address.clone()));
-            others.collect::<Vec<_>>()
-        });
-        let before = shared.addresses.0.load_full();
-        let resolving = members.unwrap_or_default().into_iter();
+        let before = addresses.0.load_full();
+        let resolving = members().into_iter();
         let resolving = resolving.map(async |(node, name)| {
             let resolved = resolve(&name).await;
             let resolved = resolved.or_else(|| before.get(&node).cloned());
             (node, resolved.unwrap_or_default())
         });
         let resolved = join_all(resolving).await;
-        shared
-            .addresses
-            .0
-            .store(Arc::new(resolved.into_iter().collect()));
+        addresses.0.store(Arc::new(resolved.into_iter().collect()));
         // Fails only if the node is gone.
         let _ = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
     }

@@ -13,12 +13,11 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use torc_access::caller::Caller;
+use torc_group::TopologyGroup;
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 use torc_ring::topology::{Holder, Holders, Topology};
 use torc_telemetry::clock::unix_ms;
-
-use crate::shared::Shared;
 
 /// Interval of the check for expired tokens.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -60,11 +59,11 @@ impl Bearers {
     }
 }
 
-/// Removes expired tokens, until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
+/// Removes expired tokens for ever.
+pub(crate) async fn run(bearers: Arc<Bearers>, group: TopologyGroup) {
     loop {
-        if let Some(topology) = shared.group.topology() {
-            shared.bearers.renew(&topology);
+        if let Some(topology) = group.topology() {
+            bearers.renew(&topology);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -76,7 +75,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// # Errors
 /// `UNAUTHENTICATED`.
 pub(crate) fn holder_of(
-    shared: &Shared,
+    bearers: &Bearers,
     caller: &Caller,
     headers: &HeaderMap,
 ) -> Result<Option<Caller>, Fault> {
@@ -89,6 +88,6 @@ pub(crate) fn holder_of(
         let message = "malformed authorization header: send `Bearer ID.SECRET`";
         Fault::new(Reason::Unauthenticated, message)
     })?;
-    let holder = shared.bearers.find(token)?;
+    let holder = bearers.find(token)?;
     Ok(Some(caller.with_token(holder)))
 }

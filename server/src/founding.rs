@@ -92,9 +92,9 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
 fn self_as_member(shared: &Shared) -> NewMember {
     NewMember {
         incarnation: shared.identity.incarnation,
-        address: shared.address.clone(),
-        peer_address: shared.peer_address.clone(),
-        http_address: shared.http_address.clone(),
+        address: shared.reached_at.grpc.clone(),
+        peer_address: shared.reached_at.peers.clone(),
+        http_address: shared.reached_at.http.clone(),
         zone: shared.settings.zone.clone(),
         weight: shared.settings.weight,
         release: shared.settings.release.clone(),
@@ -152,16 +152,16 @@ pub(crate) async fn announce_address(shared: Arc<Shared>) {
         if let (Ok(table), Ok(node)) = (shared.routing(), shared.node()) {
             let known = table.members.get(&node).map(|member| &member.identity);
             let moved = known.is_some_and(|known| {
-                known.address != shared.address
-                    || known.peer_address != shared.peer_address
-                    || known.http_address != shared.http_address
+                known.address != shared.reached_at.grpc
+                    || known.peer_address != shared.reached_at.peers
+                    || known.http_address != shared.reached_at.http
             });
             if !moved {
                 return;
             }
-            let address = shared.address.clone();
-            let peer_address = shared.peer_address.clone();
-            let http_address = shared.http_address.clone();
+            let address = shared.reached_at.grpc.clone();
+            let peer_address = shared.reached_at.peers.clone();
+            let http_address = shared.reached_at.http.clone();
             let command = Command::Relocate {
                 node,
                 address,

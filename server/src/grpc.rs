@@ -22,14 +22,13 @@ use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_tls::Door;
 
 use crate::cluster::ClusterService;
-use crate::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
-use crate::hot;
 use crate::kv::KvService;
-use crate::meter::Meter;
 use crate::node::{HANG_UP, NodeError};
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;
+use torc_limits::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
+use torc_limits::meter::Meter;
 
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Bytes that a client may send on a stream, and on a connection, before the service takes them. Not
@@ -119,7 +118,7 @@ fn start_worker(
     let shared = Arc::clone(shared);
     let work = move || {
         runtime.block_on(work(&shared, routes, connections));
-        hot::hand_over_at_last(&shared);
+        shared.hot.hand_over_at_last();
         runtime.shutdown_background();
         // Fails if the node was dropped, and nothing waits.
         let _ = done.send(());
@@ -132,7 +131,7 @@ fn start_worker(
 /// Serves connections until the queue ends, then lets requests under way end.
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
-    tokio::spawn(hot::track(Arc::clone(shared)));
+    tokio::spawn(Arc::clone(&shared.hot).track(shared.cancel.clone()));
     // Handshakes run concurrently, so a slow one delays no other.
     let most = 2 * shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
@@ -140,7 +139,7 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
             let stream = TcpStream::from_std(stream);
             let stream =
                 stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
-            Connection::begin(stream.ok()?, place, shared, door).await
+            Connection::begin(stream.ok()?, place, &shared.entrance, door).await
         })
         .buffer_unordered(most)
         .filter_map(async |connection| connection.map(Ok::<_, std::io::Error>));
@@ -159,8 +158,8 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
         .layer(Meter {
-            clients: Arc::clone(&shared.budget),
-            strangers: shared.strangers.clone(),
+            clients: Arc::clone(&shared.limits.budget),
+            strangers: shared.limits.strangers.clone(),
         })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake

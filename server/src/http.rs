@@ -28,7 +28,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/status", get(show_status))
         .route("/ring", get(ring))
         .route("/hot-keys", get(hot_keys))
-        .merge(console::router())
+        .merge(console::router(&shared))
         .route_layer(from_fn_with_state(Arc::clone(&shared), may_observe))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
@@ -42,7 +42,7 @@ async fn may_observe(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let holder = holder_of(&shared, &caller, request.headers());
+    let holder = holder_of(&shared.bearers, &caller, request.headers());
     let who = holder.as_ref().ok().and_then(Option::as_ref);
     let who = who.unwrap_or(&caller).clone();
     let membership = shared.identity.membership();
@@ -66,7 +66,7 @@ async fn may_observe(
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     match shared.ready() {
         Ok(()) => {
-            let left = shared.tls.as_ref().map(|tls| renewal::left(tls));
+            let left = shared.entrance.tls.as_ref().map(|tls| renewal::left(tls));
             match left.filter(|left| *left < renewal::WARN_BEFORE) {
                 Some(left) => {
                     let days = renewal::days(left);
@@ -91,9 +91,9 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         ready: shared.ready().is_ok(),
         leader: shared.group.is_leader(),
         hot: shared.hot.stats(),
-        in_flight_bytes: shared.budget.held() as u64,
-        in_flight_limit_bytes: shared.budget.bound() as u64,
-        in_flight_refused: shared.budget.refused(),
+        in_flight_bytes: shared.limits.budget.held() as u64,
+        in_flight_limit_bytes: shared.limits.budget.bound() as u64,
+        in_flight_refused: shared.limits.budget.refused(),
     };
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match shared.metrics.render(&readings) {
@@ -104,7 +104,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
     match status::gather(&shared, &StatusRequest::default()).await {
-        Ok(status) => Json(status::to_json(&status)).into_response(),
+        Ok(status) => Json(torc_console::status_json(&status)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }
 }
@@ -138,7 +138,7 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
         steps: query.steps.unwrap_or(0),
     };
     match hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await {
-        Ok(answer) => Json(hot::to_json(&answer)).into_response(),
+        Ok(answer) => Json(torc_hot::to_json(&answer)).into_response(),
         Err(fault) => {
             let status = match fault.reason {
                 Reason::Invalid => StatusCode::BAD_REQUEST,

@@ -2,6 +2,7 @@
 //!
 //! This crate is the edge: sockets, randomness and tasks live here. The pure crates make the
 //! decisions: `torc-ring` on placement, `torc-replication` on operations, which `torc-driver` runs.
+//! `torc-limits` bounds what strangers and clients take, `torc-config` has the settings.
 //! `torc-store` keeps the data, `torc-group` agrees on the topology, `torc-links` carries messages
 //! between replicas, `torc-access` tells who may do what, and `torc-telemetry` has logs, spans and the
 //! clock.
@@ -10,19 +11,16 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: checks that the parts of a data directory belong together; `boot`: detects an
 //!   older copy or a clone of it.
-//! * `shared`: state that all parts of a node share.
+//! * `shared`: state that all parts of a node share; `limits`: its permits and budgets.
 //! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
 //!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
 //!   replacing the authority; `first_use`: the first tokens;
-//!   `http`: health, metrics, JSON; `console`: the web page.
-//! * `resp`: the server for Redis clients.
-//! * `admission`: the limit of concurrent operations; `classes`: limits of dearer requests;
-//!   `answers`: the end of answers that nobody reads.
-//! * `connections`: the limits of connections; `addresses`: those of members.
-//! * `meter`: charging clients' requests and answers to the memory limit (`torc_driver::budget`).
+//!   `http`: health, metrics, JSON; `console`: what the web page (`torc-console`) needs of this node.
+//! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
+//! * `addresses`: those of the other members, whose connections have permits of their own.
 //! * `backup`: this node's part in a backup.
 //! * `slow`: the log of slow operations.
-//! * `hot`: the most accessed keys.
+//! * `hot`: what `torc-hot`, the most accessed keys, needs of this node.
 //! * `adopt`: adopting a new topology; `registers`: starting the replicas; `moves`: receiving
 //!   slices and reporting facts.
 //! * [`playground`]: a whole cluster in one process.
@@ -37,17 +35,12 @@
 )]
 
 mod addresses;
-mod admission;
 mod adopt;
-mod answers;
 #[cfg(feature = "backup")]
 mod backup;
 mod bearers;
 mod boot;
-mod classes;
 mod cluster;
-pub mod config;
-mod connections;
 mod console;
 mod data_dir;
 mod disk_faults;
@@ -59,8 +52,8 @@ mod hot;
 mod http;
 mod identity;
 mod kv;
+mod limits;
 mod memory;
-mod meter;
 mod metrics;
 mod moves;
 pub mod node;
@@ -75,10 +68,11 @@ mod rotation;
 mod shared;
 mod slow;
 mod sweep;
-pub mod variables;
 
 pub use data_dir::DataDirError;
 pub use first_use::FirstUse;
 pub use node::{Node, NodeError};
 pub use torc_access::enrolment::EnrolError;
 pub use torc_access::tls_dir::TlsDirError;
+pub use torc_config as config;
+pub use torc_config::variables;

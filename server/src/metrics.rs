@@ -2,13 +2,13 @@
 //! no key material in labels.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,66 +16,11 @@ use prometheus_client::registry::{Registry, Unit};
 use torc_access::audit::AuditMetrics;
 use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
-use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
+use torc_redis::RespMetrics;
 use torc_telemetry::latencies::Latencies;
+use torc_telemetry::operation::{Operation, Totals};
 use torc_telemetry::spans::SpanMetrics;
-
-use crate::resp::RespMetrics;
-
-/// A client's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Operation {
-    Get,
-    Put,
-    Delete,
-    BatchGet,
-    BatchPut,
-    Scan,
-}
-
-impl Operation {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Get,
-        Self::Put,
-        Self::Delete,
-        Self::BatchGet,
-        Self::BatchPut,
-        Self::Scan,
-    ];
-}
-
-impl Operation {
-    /// Its name in metrics and logs.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Put => "put",
-            Self::Delete => "delete",
-            Self::BatchGet => "batch_get",
-            Self::BatchPut => "batch_put",
-            Self::Scan => "scan",
-        }
-    }
-
-    /// The name of its spans: the name of its call.
-    pub(crate) const fn span(self) -> &'static str {
-        match self {
-            Self::Get => "torc.v1.Kv/Get",
-            Self::Put => "torc.v1.Kv/Put",
-            Self::Delete => "torc.v1.Kv/Delete",
-            Self::BatchGet => "torc.v1.Kv/BatchGet",
-            Self::BatchPut => "torc.v1.Kv/BatchPut",
-            Self::Scan => "torc.v1.Kv/Scan",
-        }
-    }
-}
-
-impl EncodeLabelValue for Operation {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
-        EncodeLabelValue::encode(&self.name(), encoder)
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
@@ -113,7 +58,7 @@ pub(crate) struct Metrics {
     pub(crate) transfer_retries: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
-    pub(crate) resp: RespMetrics,
+    pub(crate) resp: Arc<RespMetrics>,
     pub(crate) audit: AuditMetrics,
     pub(crate) spans: SpanMetrics,
     readouts: Readouts,
@@ -141,20 +86,10 @@ pub(crate) struct Readings {
     pub(crate) resident_memory_bytes: u64,
     pub(crate) ready: bool,
     pub(crate) leader: bool,
-    pub(crate) hot: crate::hot::HotStats,
+    pub(crate) hot: torc_hot::HotStats,
     pub(crate) in_flight_bytes: u64,
     pub(crate) in_flight_limit_bytes: u64,
     pub(crate) in_flight_refused: u64,
-}
-
-/// Totals of clients' requests since the start.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    /// Histograms of request times, by operation.
-    pub(crate) times: [[u64; BUCKETS]; Operation::ALL.len()],
-    pub(crate) faults: u64,
-    /// Number of commands of Redis clients.
-    pub(crate) commands: u64,
 }
 
 /// Creates all fault counters at the start: `rate()` would miss the first fault of a series that
@@ -248,7 +183,7 @@ impl Metrics {
         Self {
             links: LinkMetrics::register(&mut registry),
             registers: RegisterMetrics::register(&mut registry),
-            resp: RespMetrics::register(&mut registry),
+            resp: Arc::new(RespMetrics::register(&mut registry)),
             audit: AuditMetrics::register(&mut registry),
             spans: SpanMetrics::register(&mut registry),
             readouts: Readouts::register(&mut registry),

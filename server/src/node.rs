@@ -16,10 +16,10 @@ use torc_access::attempts::Attempts;
 use torc_access::audit::Audit;
 use torc_access::enrolment::{self, EnrolError};
 use torc_access::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
-use torc_driver::budget::Budget;
 use torc_group::{
     Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
 };
+use torc_hot::Hot;
 use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
@@ -28,33 +28,29 @@ use torc_telemetry::clock;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{Door, NodeTls, TlsError};
 
-use crate::admission::Admission;
-use crate::bearers::{self, Bearers};
+use crate::bearers;
 use crate::boot;
-use crate::classes::Classes;
 use crate::config::Settings;
-use crate::connections::{Connection, Places};
-use crate::console::{self, Console};
+use crate::console;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
-use crate::hot::{self, Hot};
+use crate::hot;
 use crate::identity::{Identity, IdentityError};
-use crate::meter::Strangers;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
-use crate::resp::{self, RespDoor};
-use crate::shared::Shared;
+use crate::resp;
+use crate::shared::{ReachedAt, Shared};
 use crate::slow::SlowLog;
 use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
+use torc_limits::connections::{Connection, Entrance, Places};
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
 /// Time limit for the operations then under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
-const READERS: usize = 32;
 /// Time limit for receiving the head of a request.
 const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
 /// Pause after the system failed to accept a connection.
@@ -212,11 +208,11 @@ impl Node {
         tasks.spawn(adopt::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
-            bearers::run(Arc::clone(&shared)),
+            bearers::run(Arc::clone(&shared.bearers), shared.group.clone()),
         ));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
-            addresses::run(Arc::clone(&shared)),
+            watch_addresses(Arc::clone(&shared)),
         ));
         tasks.spawn(generations::run(Arc::clone(&shared)));
         tasks.spawn(sweep::run(Arc::clone(&shared)));
@@ -237,7 +233,7 @@ impl Node {
         tasks.spawn(until_cancelled(shared.cancel.clone(), async {
             consoles.await;
         }));
-        if let Some(tls) = shared.tls.clone() {
+        if let Some(tls) = shared.entrance.tls.clone() {
             let renewing = renewal::run(Arc::clone(&shared), tls);
             tasks.spawn(until_cancelled(shared.cancel.clone(), renewing));
         }
@@ -280,7 +276,7 @@ impl Node {
             let started = shared.group.start(membership.node, membership.cluster);
             started.await?;
         } else if !founding::is_due(shared) {
-            let address = &shared.address;
+            let address = &shared.reached_at.grpc;
             tracing::info!("not in a cluster yet: waiting for `kvctl join-node {address}`");
         }
         Ok(())
@@ -363,9 +359,9 @@ impl Node {
         shared.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
         tracing::debug!("refusing new operations");
-        shared.admission.close();
+        shared.limits.admission.close();
         shared.closing.cancel();
-        let idle = tokio::time::timeout(DRAIN, shared.admission.idle());
+        let idle = tokio::time::timeout(DRAIN, shared.limits.admission.idle());
         if idle.await.is_err() {
             tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
@@ -520,30 +516,41 @@ fn open(
         .as_ref()
         .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
     let tracer = tracer.transpose().map_err(NodeError::Thread)?;
+    let scratch = Scratch::open(dir.scratch);
+    let identity = Arc::new(identity);
+    let member = Arc::clone(&identity);
+    let entrance = Entrance {
+        tls,
+        idle_time: settings.idle_time,
+        cancel: cancel.clone(),
+        handshakes_failed: metrics.handshakes_failed.clone(),
+        cluster: Box::new(move || member.membership().map(|it| it.cluster)),
+    };
     Ok(Shared {
-        peer_address: settings.peer_address(peer),
-        address,
-        http_address: settings
-            .advertise_http_addr
-            .clone()
-            .unwrap_or_else(|| http.to_string()),
-        resp: RespDoor::new(&settings, resp),
-        scratch: Scratch::open(dir.scratch),
+        reached_at: ReachedAt {
+            peers: settings.peer_address(peer),
+            grpc: address,
+            http: (settings.advertise_http_addr.clone()).unwrap_or_else(|| http.to_string()),
+            resp: resp.map(|bound| {
+                let advertised = settings.advertise_resp_addr.clone();
+                advertised.unwrap_or_else(|| bound.to_string())
+            }),
+        },
+        hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
+        scratch,
         identity,
         boot,
         confirmed: tokio::sync::watch::Sender::new(false),
         group,
-        admission: Admission::new(settings.max_operations),
-        budget: Budget::new(settings.in_flight_bytes),
-        strangers: Strangers::beside(settings.in_flight_bytes),
+        limits: Limits::new(&settings),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
-        addresses: addresses::Addresses::default(),
-        tls,
+        addresses: Arc::default(),
+        entrance,
         own_authority: own_authority.map(Arc::new),
         attempts: Attempts::default(),
-        bearers: Bearers::default(),
+        bearers: Arc::default(),
         audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
@@ -551,14 +558,7 @@ fn open(
         metrics,
         tracer,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
-        hot: Hot::new(settings.hot),
-        console: Console::default(),
-        classes: Classes::default(),
-        sketch_permits: tokio::sync::Semaphore::new(2),
-        searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        forwards: torc_driver::budget::Forwards::default(),
-        readers: tokio::sync::Semaphore::new(READERS),
-        ingests: tokio::sync::Semaphore::new(settings.worker_threads),
+        console: Arc::default(),
         started: now,
         workers: std::sync::OnceLock::new(),
         leaving: cancel.child_token(),
@@ -576,6 +576,20 @@ async fn confirm_and_announce(shared: Arc<Shared>) {
     if *shared.confirmed.borrow() {
         announce_address(shared).await;
     }
+}
+
+/// Keeps the addresses of the other members up to date.
+async fn watch_addresses(shared: Arc<Shared>) {
+    let (known, changes) = (Arc::clone(&shared.addresses), shared.adopted.subscribe());
+    let members = || {
+        let me = shared.identity.node();
+        let table = shared.routing.load();
+        let members = table.iter().flat_map(|table| &table.members);
+        let others = members.filter(|(node, _)| Some(**node) != me);
+        let others = others.map(|(node, it)| (*node, it.identity.peer_address.clone()));
+        others.collect()
+    };
+    addresses::run(known, members, changes).await;
 }
 
 async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = ()>) {
@@ -604,7 +618,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
             let (router, shared) = (router.clone(), Arc::clone(&shared));
             let cancel = cancel.clone();
             tokio::spawn(async move {
-                let begun = Connection::begin(stream, place, &shared, Door::Http);
+                let begun = Connection::begin(stream, place, &shared.entrance, Door::Http);
                 let Some(stream) = begun.await else {
                     return;
                 };

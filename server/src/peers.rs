@@ -10,11 +10,10 @@ use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
-use torc_proto::{Fault, MAX_MESSAGE_LEN, Names, Reason};
+use torc_proto::{Fault, MAX_MESSAGE_LEN, MESSAGE_BYTES, Names, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, RoutingTable};
 use torc_tls::{Connector, InUse};
-
-use crate::recipient::Recipient;
-use crate::replica::MESSAGE_BYTES;
 
 /// Messages between nodes may be larger than those of clients, because they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
@@ -112,6 +111,60 @@ impl Peers {
         Ok(ClusterClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
+    }
+}
+
+/// A member of this node's cluster, to send a request to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Recipient {
+    cluster: ClusterId,
+    node: NodeId,
+    address: String,
+}
+
+impl Recipient {
+    /// # Errors
+    /// `OWNER_UNREACHABLE` if the node is not a member.
+    pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
+        let address = table.peer_address(node).ok_or_else(|| {
+            let message =
+                format!("node {node} is no longer a member: refresh the topology and retry");
+            Fault::new(Reason::OwnerUnreachable, message)
+        })?;
+        Ok(Self {
+            cluster: table.cluster,
+            node,
+            address: address.to_owned(),
+        })
+    }
+
+    /// The node to which a request is passed on for a caller that cannot reach it. A request is
+    /// passed on once.
+    ///
+    /// # Errors
+    /// `STALE_EPOCH` if it was passed on already, or if the node is not a member.
+    pub(crate) fn passed_on(
+        table: &RoutingTable,
+        node: NodeId,
+        was_passed_on: bool,
+    ) -> Result<Self, Fault> {
+        let recipient = Self::of(table, node).ok().filter(|_| !was_passed_on);
+        recipient.ok_or_else(|| {
+            let message = format!("there is no node {node} at this address: refresh the topology");
+            Fault::new(Reason::StaleEpoch, message).at(table.epoch)
+        })
+    }
+
+    pub(crate) const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        Names::of_node(self.cluster, self.node)
     }
 }
 

@@ -14,74 +14,19 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use torc_access::caller::Caller;
-use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Names, Reason, wrong_cluster};
-use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, RoutingTable};
+use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Reason, wrong_cluster};
+use torc_ring::topology::ClusterId;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bearers::holder_of;
-use crate::connections::Peer;
 use crate::identity::Membership;
 use crate::shared::Shared;
+use torc_limits::connections::Peer;
 
 /// The only call between nodes that the client port also serves: it lets a caller with one address
 /// of a node learn the other.
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
-
-/// A member of this node's cluster, to send a request to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Recipient {
-    cluster: ClusterId,
-    node: NodeId,
-    address: String,
-}
-
-impl Recipient {
-    /// # Errors
-    /// `OWNER_UNREACHABLE` if the node is not a member.
-    pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
-        let address = table.peer_address(node).ok_or_else(|| {
-            let message =
-                format!("node {node} is no longer a member: refresh the topology and retry");
-            Fault::new(Reason::OwnerUnreachable, message)
-        })?;
-        Ok(Self {
-            cluster: table.cluster,
-            node,
-            address: address.to_owned(),
-        })
-    }
-
-    /// The node to which a request is passed on for a caller that cannot reach it. A request is
-    /// passed on once.
-    ///
-    /// # Errors
-    /// `STALE_EPOCH` if it was passed on already, or if the node is not a member.
-    pub(crate) fn passed_on(
-        table: &RoutingTable,
-        node: NodeId,
-        was_passed_on: bool,
-    ) -> Result<Self, Fault> {
-        let recipient = Self::of(table, node).ok().filter(|_| !was_passed_on);
-        recipient.ok_or_else(|| {
-            let message = format!("there is no node {node} at this address: refresh the topology");
-            Fault::new(Reason::StaleEpoch, message).at(table.epoch)
-        })
-    }
-
-    pub(crate) const fn node(&self) -> NodeId {
-        self.node
-    }
-
-    pub(crate) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(crate) fn names(&self) -> Names {
-        Names::of_node(self.cluster, self.node)
-    }
-}
 
 /// A layer that wraps the services in [`Checked`].
 #[derive(Debug, Clone)]
@@ -156,13 +101,13 @@ impl<S> Checked<S> {
             return Ok(());
         }
         let needed = Access::to(path).unwrap_or(Access::Client);
-        let holder = holder_of(&self.shared, caller, request.headers())
+        let holder = holder_of(&self.shared.bearers, caller, request.headers())
             .inspect_err(|fault| self.shared.denied(caller, path, fault))?;
         let who = holder.as_ref().unwrap_or(caller);
         who.check(needed, cluster)
             .inspect_err(|fault| self.shared.denied(who, path, fault))?;
         if needed == Access::Node && !caller.is_on_peer_port && path != IDENTIFY {
-            let address = &self.shared.peer_address;
+            let address = &self.shared.reached_at.peers;
             let message = format!(
                 "only the peer port serves nodes, and this is the port of clients: call {address}"
             );
@@ -252,6 +197,7 @@ fn text(value: &HeaderValue) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torc_ring::NodeId;
 
     const ME: Membership = Membership {
         cluster: ClusterId([7; 16]),

@@ -79,7 +79,7 @@ pub(crate) fn begin(
     options
         .faults_file
         .clone_from(&shared.settings.test_link_faults);
-    options.tls = shared.tls.as_ref().map(NodeTls::connector);
+    options.tls = shared.entrance.tls.as_ref().map(NodeTls::connector);
     options.runtimes = shared.workers.get().cloned().unwrap_or_default();
     let worker = options.runtimes.first().cloned();
     let worker = worker.unwrap_or_else(Handle::current);
@@ -95,7 +95,7 @@ pub(crate) fn begin(
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,
-        (shared.store.clone(), Arc::clone(&shared.budget)),
+        (shared.store.clone(), Arc::clone(&shared.limits.budget)),
         links.clone(),
         shared.started,
         (reports, slices),

@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use torc_access::attempts::Attempts;
 use torc_access::audit::{Act, Audit};
 use torc_access::caller::Caller;
 use torc_access::tls_dir::OwnAuthority;
+use torc_console::Console;
 use torc_driver::Registers;
-use torc_driver::budget::{Budget, Forwards};
 use torc_group::TopologyGroup;
+use torc_hot::Hot;
+use torc_limits::connections::Entrance;
 use torc_links::LinkService;
 use torc_proto::{Access, Fault, Reason, TraceContext};
 use torc_record::{Epoch, NodeSlot};
@@ -22,23 +24,16 @@ use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
 use torc_telemetry::spans::Tracer;
-use torc_tls::NodeTls;
 
 use crate::addresses::Addresses;
-use crate::admission::Admission;
 use crate::bearers::Bearers;
-use crate::classes::Classes;
-use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
-use crate::console::Console;
-use crate::hot::Hot;
 use crate::identity::Identity;
-use crate::meter::Strangers;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::peers::Peers;
-use crate::recipient::Recipient;
-use crate::resp::RespDoor;
+use crate::peers::Recipient;
 use crate::slow::SlowLog;
 
 /// Default time limit of an operation.
@@ -47,39 +42,43 @@ pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Upper bound on the time limit of an operation.
 pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Where others reach this node, each HOST:PORT.
+pub(crate) struct ReachedAt {
+    pub(crate) grpc: String,
+    pub(crate) peers: String,
+    pub(crate) http: String,
+    /// `None` if it serves no Redis clients.
+    pub(crate) resp: Option<String>,
+}
+
 /// The parts of one node. Any task may use them.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) address: String,
-    pub(crate) peer_address: String,
-    pub(crate) http_address: String,
-    /// What all connections of Redis clients share.
-    pub(crate) resp: RespDoor,
+    pub(crate) reached_at: ReachedAt,
     pub(crate) store: Store,
     pub(crate) scratch: Scratch,
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
     /// This start of the data directory.
     pub(crate) boot: Boot,
     /// Whether the topology group has confirmed it; until then, the node is not a replica.
     pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
-    pub(crate) admission: Admission,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) strangers: Strangers,
+    /// What clients and other nodes may take at a time.
+    pub(crate) limits: Limits,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     /// The epoch of that topology, for tasks that wait for a newer one.
     pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
     /// The addresses of the other members.
-    pub(crate) addresses: Addresses,
-    /// `None`: connections are not encrypted, and callers have no identity.
-    pub(crate) tls: Option<Arc<NodeTls>>,
+    pub(crate) addresses: Arc<Addresses>,
+    /// What all ports need to accept connections.
+    pub(crate) entrance: Entrance,
     /// `None` if certificates come from files or TLS is off.
     pub(crate) own_authority: Option<Arc<OwnAuthority>>,
     /// Limits the join attempts of strangers.
     pub(crate) attempts: Attempts,
-    pub(crate) bearers: Bearers,
+    pub(crate) bearers: Arc<Bearers>,
     pub(crate) audit: Arc<Audit>,
     /// The receiving end of messages between replicas, once the registers exist.
     pub(crate) link_service: OnceLock<LinkService>,
@@ -90,20 +89,8 @@ pub(crate) struct Shared {
     /// `None` if tracing is off.
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) throttle: Throttle,
-    pub(crate) hot: Hot,
-    pub(crate) console: Console,
-    /// Permits for requests that cost more than an operation on a key.
-    pub(crate) classes: Classes,
-    /// Permits to compute sketches of keys.
-    pub(crate) sketch_permits: Semaphore,
-    /// Permits to search pages of scans, each on its own thread.
-    pub(crate) searchers: Semaphore,
-    pub(crate) forwards: Forwards,
-    /// Permits for stale gets that read the disk.
-    pub(crate) readers: Semaphore,
-    /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would
-    /// wait for each other's files, each on a thread with its own memory.
-    pub(crate) ingests: Semaphore,
+    pub(crate) hot: Arc<Hot>,
+    pub(crate) console: Arc<Console>,
     pub(crate) started: Instant,
     /// The runtimes of the threads that serve gRPC, set once these run.
     pub(crate) workers: OnceLock<Vec<Handle>>,
@@ -120,7 +107,7 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let node = self.identity.node();
         f.debug_struct("Shared")
-            .field("address", &self.address)
+            .field("address", &self.reached_at.grpc)
             .field("node", &node)
             .finish_non_exhaustive()
     }
@@ -251,9 +238,8 @@ impl Shared {
         let is_mine =
             |state: &&PartitionState| me.is_some_and(|me| state.config.index(me).is_some());
         let mut mine = table.states.iter().filter(is_mine).peekable();
-        let has_quorum = |state: &PartitionState| {
-            answering_replicas(&state.config, |node| !lost.contains(&node)).1
-        };
+        let has_quorum =
+            |state: &PartitionState| state.config.answering(|node| !lost.contains(&node)).1;
         if lost.is_empty() || mine.peek().is_none() || mine.any(has_quorum) {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use torc_ring::Partition;
 
 use torc_record::to_millis;
 
-use crate::metrics::Operation;
+use torc_telemetry::operation::Operation;
 
 const LINES_A_SECOND: u32 = 20;
 

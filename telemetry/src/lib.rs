@@ -4,6 +4,7 @@
 //! * [`log`]: logs on standard error.
 //! * [`spans`]: traces, sent to a collector.
 //! * [`latencies`]: a histogram of request times.
+//! * [`operation`]: the kinds of requests that are timed, and totals of them.
 //! * [`clock`]: the wall clock.
 //!
 //! Absent on purpose: which metrics a node has, and how they are served.
@@ -11,4 +12,5 @@
 pub mod clock;
 pub mod latencies;
 pub mod log;
+pub mod operation;
 pub mod spans;

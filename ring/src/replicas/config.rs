@@ -158,6 +158,19 @@ impl Config {
 
 /// Quorums.
 impl Config {
+    /// The number of answering replicas in the set that serves reads, and whether all answering
+    /// replicas are a quorum for both reads and accepts.
+    #[must_use]
+    pub fn answering(&self, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
+        let members = self.members.iter().enumerate();
+        let present = members.filter(|(_, member)| answers(member.node));
+        let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
+        let readers = votes.intersection(self.readers()).without(self.excluded);
+        let is_quorum =
+            self.may_read(votes, Mutations::NONE) && self.may_accept(votes, Mutations::NONE);
+        (readers.count(), is_quorum)
+    }
+
     /// Whether these members are a quorum to read and to prepare.
     #[must_use]
     pub fn may_read(&self, votes: Votes, mutations: Mutations) -> bool {

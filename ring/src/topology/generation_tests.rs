@@ -177,6 +177,23 @@ fn a_generation_is_current_only_when_every_replica_has_it() {
 }
 
 #[test]
+fn a_batch_notices_that_it_would_read_another_generation() {
+    let mut topology = static_cluster();
+    let names = ["default", NAME, NAME, ""];
+    let mut read = ReadGenerations::default();
+    promoted(&mut topology);
+    assert!(!read.differ(&topology.routing(), names), "the first one");
+    assert!(!read.differ(&topology.routing(), names), "the same");
+    promoted(&mut topology);
+    assert!(!read.differ(&topology.routing(), ["default"]));
+    assert!(!read.have_changed());
+    assert!(read.differ(&topology.routing(), names));
+    assert!(read.have_changed());
+    assert!(!read.have_changed(), "it is told once");
+    assert!(!read.differ(&topology.routing(), names));
+}
+
+#[test]
 fn a_switch_waits_for_every_member_that_can_still_answer() {
     let mut topology = static_cluster();
     let old = promoted(&mut topology);

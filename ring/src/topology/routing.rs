@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use torc_record::{Digest, DigestKey, Epoch, Layer, NamespaceId};
 
-use super::{ClusterId, Generation, Layers, Member, Namespace};
+use super::{ClusterId, Generation, Layers, Member, Namespace, is_dropped_name};
 use crate::replicas::{Config, Stage};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
@@ -88,6 +88,13 @@ impl RoutingTable {
     #[must_use]
     pub fn partition_of(&self, namespace: NamespaceId, digest: &Digest) -> Partition {
         self.partitions.holding(namespace, Token::of(digest))
+    }
+
+    /// A namespace by its name; the empty name means `default`. `None` if it is unknown or dropped.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        let name = if name.is_empty() { "default" } else { name };
+        self.namespaces.get(name).filter(|_| !is_dropped_name(name))
     }
 
     /// State of a partition; `None` if the partition is not in use.

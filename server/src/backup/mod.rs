@@ -50,7 +50,7 @@ use torc_ring::{NodeId, Partition};
 use torc_store::{SealedSlice, StoreError};
 
 use crate::moves::Throttle;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, object_fault, stale, store_fault};
 
 use lacking::Ours;
@@ -104,7 +104,7 @@ pub(crate) async fn start(
     if partitions.is_empty() {
         return Ok(Box::pin(futures::stream::empty()));
     }
-    let place = shared.classes.backups.enter()?;
+    let place = shared.limits.classes.backups.enter()?;
     let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
     let (messages, receiver) = mpsc::channel(1);
     let writing = Writing {

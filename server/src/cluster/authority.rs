@@ -148,7 +148,7 @@ async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fau
 
 fn rotatable(shared: &Shared) -> Result<&Arc<OwnAuthority>, Fault> {
     shared.own_authority.as_ref().ok_or_else(|| {
-        let message = if shared.tls.is_some() {
+        let message = if shared.entrance.tls.is_some() {
             "the nodes of this cluster use certificate files (--tls-cert), so Torc does not rotate their authority: \
              put both authorities into the --tls-ca file of every node and client, then replace the certificates, then remove the \
              old authority; nodes reload replaced files within 10 s"

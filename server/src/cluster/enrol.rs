@@ -91,7 +91,7 @@ fn vet<'a>(
 /// The authority that nodes share.
 pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
     shared.own_authority.as_deref().ok_or_else(|| {
-        let message = if shared.tls.is_some() {
+        let message = if shared.entrance.tls.is_some() {
             "the nodes of this cluster use certificate files (--tls-cert) and cannot issue certificates: ask the person who \
              has the authority to issue one (`kvctl cert issue --node`)"
         } else {

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use torc_proto::v1::{self, ExplainRequest, ExplainResponse, Holding, Position, SliceVerdict};
 use torc_proto::{
-    Fault, Reason, WireError, member_to_wire, partition_state_to_wire, version_to_wire,
+    Fault, Reason, WireError, find_namespace, member_to_wire, partition_state_to_wire,
+    version_to_wire,
 };
 use torc_record::{Digest, Key, NamespaceId, State};
 use torc_ring::topology::{PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
-use crate::hot;
-use crate::kv::{find_namespace, fingerprint_bits};
+use crate::kv::fingerprint_bits;
+use crate::peers::Recipient;
 use crate::peers::within;
-use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// Time for a replica to answer.
@@ -39,16 +39,16 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.classes.stored.enter_soon().await?;
+        let _place = shared.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, digest, answer).await?;
-        let hot = hot::estimate(shared, namespace, &digest).await;
+        let hot = shared.hot.estimate(namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
     if request.local {
         return here().await;
     }
-    let _place = shared.classes.explanations.enter_soon().await?;
+    let _place = shared.limits.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
         let answer = if shared.identity.node() == Some(node) {

@@ -9,7 +9,7 @@ use torc_proto::v1::{
     self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse, GenerationKind,
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
-use torc_proto::{Fault, WireError, version_to_wire};
+use torc_proto::{Fault, WireError, find_namespace, version_to_wire};
 use torc_ring::NodeId;
 use torc_ring::topology::{
     Arcs, Command, Counts, Generation, GenerationContent, GenerationShape, GenerationState,
@@ -18,7 +18,6 @@ use torc_ring::topology::{
 use torc_telemetry::clock::unix_ms;
 
 use crate::generations::Source;
-use crate::kv::find_namespace;
 use crate::shared::Shared;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tonic::Request;
 use torc_proto::{Fault, Reason};
 
+use crate::peers::Recipient;
 use crate::peers::within;
-use crate::recipient::Recipient;
 use crate::shared::Shared;
 
 /// Metadata of a request that was already forwarded once.

@@ -10,8 +10,8 @@ use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 use torc_store::StoreError;
 
+use crate::peers::Recipient;
 use crate::peers::within;
-use crate::recipient::Recipient;
 use crate::shared::Shared;
 
 /// A maintenance task.

@@ -268,7 +268,11 @@ impl Cluster for ClusterService {
         &self,
         request: Request<HotWindowRequest>,
     ) -> Result<Response<HotWindowResponse>, Status> {
-        let answer = hot::own(&self.shared, request.into_inner()).await;
+        let answer = self
+            .shared
+            .hot
+            .own(self.shared.node()?, request.into_inner())
+            .await;
         Ok(Response::new(answer?))
     }
 

@@ -19,7 +19,7 @@ use futures::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
-use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire};
+use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire, find_namespace};
 use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
@@ -28,10 +28,9 @@ use torc_store::{ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::answers::{self, Stopped};
-use crate::kv::find_namespace;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, stale, store_fault};
+use torc_limits::answers::{self, Stopped};
 
 pub(crate) type SketchStream =
     Pin<Box<dyn Stream<Item = Result<SketchKeysResponse, Status>> + Send>>;
@@ -61,8 +60,9 @@ pub(super) async fn start(
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
-    let place = shared.classes.sketches.enter()?;
+    let place = shared.limits.classes.sketches.enter()?;
     let charge = shared
+        .limits
         .budget
         .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;
     let sets = checked_namespaces(&table, &request.namespaces, seed)?;
@@ -215,7 +215,7 @@ struct Sketching {
 impl Sketching {
     async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
         let shared = Arc::clone(&self.shared);
-        let mut turn = std::pin::pin!(shared.sketch_permits.acquire());
+        let mut turn = std::pin::pin!(shared.limits.sketch_permits.acquire());
         let _turn = loop {
             match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
                 Ok(turn) => break turn,

@@ -10,15 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures::future::join_all;
-use serde_json::{Value, json};
-use torc_proto::v1::{
-    self, ChangeKind, GenerationKind, GenerationState, MemberState, NodeStatus, StatusRequest,
-    StatusResponse,
-};
-use torc_proto::{Fault, member_to_wire, version_from_wire};
+use torc_proto::v1::{self, NodeStatus, StatusRequest, StatusResponse};
+use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::replicas::{Config, Mutations, Votes};
-use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
+use torc_ring::topology::{Member, RoutingTable, Topology, Transition};
 use torc_store::StoreHealth;
 use torc_telemetry::clock::unix_ms;
 
@@ -47,7 +42,7 @@ pub(crate) async fn gather(
             .into_iter()
             .collect()
     } else {
-        let _place = shared.classes.statuses.enter_soon().await?;
+        let _place = shared.limits.classes.statuses.enter_soon().await?;
         let asked = table
             .members
             .iter()
@@ -101,27 +96,13 @@ impl Short {
             let Some(config) = topology.config(partition) else {
                 continue;
             };
-            let (count, is_quorum) = answering_replicas(config, |node| answering.contains(&node));
+            let (count, is_quorum) = config.answering(|node| answering.contains(&node));
             let due = u32::from(topology.replicas_due(partition));
             short.under_replicated += u32::from(count < due);
             short.without_quorum += u32::from(!is_quorum);
         }
         short
     }
-}
-
-/// The number of answering replicas in the set that serves reads, and whether all answering
-/// replicas form a quorum for both reads and accepts.
-pub(crate) fn answering_replicas(config: &Config, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
-    let members = config.members.iter().enumerate();
-    let present = members.filter(|(_, member)| answers(member.node));
-    let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
-    let readers = votes
-        .intersection(config.readers())
-        .without(config.excluded);
-    let is_quorum =
-        config.may_read(votes, Mutations::NONE) && config.may_accept(votes, Mutations::NONE);
-    (readers.count(), is_quorum)
 }
 
 async fn one(
@@ -227,11 +208,11 @@ fn own(
         disk_full: shared.store.health() == StoreHealth::OutOfSpace,
         sealed_keys: slices.keys,
         index_bytes,
-        certificate_ends_at_ms: shared.tls.as_ref().map_or(0, |tls| {
+        certificate_ends_at_ms: shared.entrance.tls.as_ref().map_or(0, |tls| {
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, to_millis)
         }),
-        resp_address: shared.resp.address().unwrap_or_default().to_owned(),
+        resp_address: shared.reached_at.resp.clone().unwrap_or_default(),
         clock_ms: unix_ms(),
         free_bytes: stats.free_bytes,
         memtable_bytes: stats.memtable_bytes,
@@ -248,7 +229,7 @@ fn own(
         exposed: shared.settings.exposed(),
         out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
         #[cfg(feature = "backup")]
-        backing_up: shared.classes.backups.is_full(),
+        backing_up: shared.limits.classes.backups.is_full(),
         load: shared.console.load(load_ms),
         heat,
         ..counts(table, id)
@@ -290,173 +271,4 @@ pub(crate) fn resident_memory_bytes() -> u64 {
         .and_then(|pages| pages.parse().ok())
         .unwrap_or_default();
     pages * rustix::param::page_size() as u64
-}
-
-/// The status as JSON, for HTTP.
-pub(crate) fn to_json(status: &StatusResponse) -> Value {
-    let cluster = <[u8; 16]>::try_from(&status.cluster_id[..])
-        .map(ClusterId)
-        .ok();
-    json!({
-        "cluster_id": cluster.map(|id| id.to_string()),
-        "epoch": status.epoch,
-        "feature_level": status.feature_level,
-        "answered_by": status.answered_by,
-        "topology_leader": status.topology_leader,
-        "partitions": status.partitions,
-        "replicas": status.replicas,
-        "under_replicated": status.under_replicated,
-        "without_quorum": status.without_quorum,
-        "generations": status.generations.iter().map(generation_json).collect::<Vec<_>>(),
-        "nodes": status.nodes.iter().map(node_json).collect::<Vec<_>>(),
-        "transition": status.transition.as_ref().map(transition_json),
-        "last_transition": status.last_transition.as_ref().map(transition_json),
-    })
-}
-
-fn node_json(node: &NodeStatus) -> Value {
-    let member = node.member.clone().unwrap_or_default();
-    let state = match member.state() {
-        MemberState::Joining => "joining",
-        MemberState::Active => "active",
-        MemberState::Leaving => "leaving",
-        MemberState::Unspecified => "unknown",
-    };
-    let mut fields = stored_json(node);
-    let others = json!({
-        "id": member.id,
-        "slot": member.slot,
-        "address": member.address,
-        "peer_address": member.peer_address,
-        "http_address": member.http_address,
-        "zone": member.zone,
-        "weight_percent": member.weight,
-        "state": state,
-        "reachable": node.reachable,
-        "ready": node.ready,
-        "voter": node.voter,
-        "version": node.version,
-        "release": member.release,
-        "oldest_level": member.oldest_level,
-        "newest_level": member.newest_level,
-        "uptime_ms": node.uptime_ms,
-        "epoch": node.epoch,
-        "partitions": node.partitions,
-        "leads": node.leads,
-        "records": node.records,
-        "tombstones": node.tombstones,
-        "payload_bytes": node.payload_bytes,
-        "log_bytes": node.log_bytes,
-        "rss_bytes": node.rss_bytes,
-        "problem": node.problem,
-        "damaged_slices": node.damaged_slices,
-        "disk_full": node.disk_full,
-        "sealed_keys": node.sealed_keys,
-        "certificate_ends_at_ms": (node.certificate_ends_at_ms > 0).then_some(node.certificate_ends_at_ms),
-    });
-    if let (Value::Object(fields), Value::Object(others)) = (&mut fields, others) {
-        fields.extend(others);
-    }
-    fields
-}
-
-/// The figures of a node's store, and which nodes reach it.
-fn stored_json(node: &NodeStatus) -> Value {
-    json!({
-        "index_bytes": node.index_bytes,
-        "clock_ms": node.clock_ms,
-        "free_bytes": node.free_bytes,
-        "memtable_bytes": node.memtable_bytes,
-        "memtable_limit_bytes": node.memtable_limit_bytes,
-        "mphf_bytes": node.mphf_bytes,
-        "gate_bytes": node.gate_bytes,
-        "offset_bytes": node.offset_bytes,
-        "header_bytes": node.header_bytes,
-        "slices": node.slices,
-        "most_slices": node.most_slices,
-        "slice_bytes": node.slice_bytes,
-        "flushes": node.flushes,
-        "compactions": node.compactions,
-        "exposed": node.exposed,
-        "out_of_reach": node.out_of_reach,
-        "backing_up": node.backing_up,
-    })
-}
-
-fn generation_json(generation: &v1::Generation) -> Value {
-    let state = match generation.state() {
-        GenerationState::Reserved => "reserved",
-        GenerationState::Attached => "attached",
-        GenerationState::Current => "current",
-        GenerationState::Previous => "previous",
-        GenerationState::RolledBack => "rolled_back",
-        GenerationState::Merging => "merging",
-        GenerationState::Unspecified => "unknown",
-    };
-    let shape = generation.shape.as_ref();
-    let version = generation.version.as_ref();
-    let version = version.and_then(|version| version_from_wire(version).ok());
-    json!({
-        "number": generation.number,
-        "namespace": generation.namespace,
-        "id": generation.id,
-        "version": version.map(|version| version.to_string()),
-        "state": state,
-        "source": generation.source,
-        "records": generation.records,
-        "payload_bytes": generation.payload_bytes,
-        "shape": shape.map(shape_json),
-        "false_positive_rate": shape.map_or(0.0, false_positive_rate),
-        "not_ready": generation.not_ready,
-        "unheard": generation.unheard,
-    })
-}
-
-fn false_positive_rate(shape: &v1::GenerationShape) -> f64 {
-    match shape.kind() {
-        GenerationKind::Keyless => 0.5_f64.powf(f64::from(shape.fingerprint_bits)),
-        GenerationKind::Unspecified | GenerationKind::Ids => 0.0,
-    }
-}
-
-fn shape_json(shape: &v1::GenerationShape) -> Value {
-    match shape.kind() {
-        GenerationKind::Unspecified => json!({ "kind": "values" }),
-        GenerationKind::Keyless => json!({
-            "kind": "keyless",
-            "fingerprint_bits": shape.fingerprint_bits,
-            "payload_bytes": shape.payload_bytes,
-        }),
-        GenerationKind::Ids => json!({ "kind": "ids" }),
-    }
-}
-
-fn transition_json(transition: &v1::Transition) -> Value {
-    let kind = match transition.kind() {
-        ChangeKind::Join => "join",
-        ChangeKind::Leave => "leave",
-        ChangeKind::Replace => "replace",
-        ChangeKind::Reweight => "reweight",
-        ChangeKind::Alter => "alter",
-        ChangeKind::Unspecified => "unknown",
-    };
-    json!({
-        "id": transition.id,
-        "kind": kind,
-        "node": (transition.node != 0).then_some(transition.node),
-        "replaced": (transition.replaced != 0).then_some(transition.replaced),
-        "partitions_total": transition.partitions_total,
-        "partitions_done": transition.partitions_done,
-        "partitions_active": transition.partitions_active,
-        "bytes_moved": transition.bytes_moved,
-        "records_moved": transition.records_moved,
-        "bytes_planned": transition.bytes_planned,
-        "records_planned": transition.records_planned,
-        "started_at_ms": transition.started_at_ms,
-        "ended_at_ms": transition.ended_at_ms,
-        "aborted": transition.aborted,
-        "dead": transition.dead,
-        "namespaces": transition.namespaces,
-        "replicas_after": (transition.replicas_after != 0).then_some(transition.replicas_after),
-    })
 }

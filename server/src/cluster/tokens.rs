@@ -30,7 +30,7 @@ pub(crate) async fn create(
     request: CreateTokenRequest,
     deadline: Instant,
 ) -> Result<CreateTokenResponse, Fault> {
-    if shared.tls.is_none() {
+    if shared.entrance.tls.is_none() {
         let message = "without TLS, a token protects nothing, and nodes refuse tokens: start the nodes \
                        with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));
@@ -52,7 +52,7 @@ pub(crate) async fn create(
         authority_digest: join
             .map_or_else(Vec::new, |digest| digest.as_bytes().to_vec())
             .into(),
-        address: join.map_or_else(String::new, |_| shared.address.clone()),
+        address: join.map_or_else(String::new, |_| shared.reached_at.grpc.clone()),
     })
 }
 

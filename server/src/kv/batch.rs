@@ -10,8 +10,10 @@ use torc_proto::v1::{
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
+use torc_ring::topology::ReadGenerations;
+
 use super::item::Item;
-use super::run::{self, Generations};
+use super::run;
 use crate::shared::{CallContext, Shared};
 
 /// Bytes of values per answer. A message is at most twice as long.
@@ -26,7 +28,7 @@ pub(super) async fn get(
     call: CallContext,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
-    let mut generations = Generations::default();
+    let mut generations = ReadGenerations::default();
     loop {
         let results = read(shared, caller, &request.items, call, &mut generations).await;
         // Ends even if generations change all the time: past the deadline, gets fail at once.
@@ -41,7 +43,7 @@ async fn read(
     caller: &Caller,
     items: &[GetRequest],
     call: CallContext,
-    generations: &mut Generations,
+    generations: &mut ReadGenerations,
 ) -> Vec<GetResult> {
     let mut parts = items.chunks(GETS_AT_ONCE);
     let mut results = Vec::with_capacity(items.len());
@@ -75,7 +77,7 @@ async fn allowed<I: Item>(
     caller: &Caller,
     items: &[I],
     call: CallContext,
-    generations: Option<&mut Generations>,
+    generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     if !caller.is_scoped() {
         return run::many(shared, items, call, generations).await;

@@ -40,7 +40,7 @@ pub(super) async fn get(
     let partition = table.partitions.in_layer(id.layer(), arc);
     let held = {
         // Fails only if the semaphore is closed, which never happens.
-        let _reader = shared.readers.acquire().await;
+        let _reader = shared.limits.readers.acquire().await;
         shared.registers()?.key_in(partition, id, slot).await
     };
     match held {

@@ -21,10 +21,10 @@ use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
-use super::request::{Target, check_value, find_namespace};
+use super::request::{Target, check_value};
 use super::run::Asked;
 use crate::peers;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{CallContext, Shared, store_fault};
 
 /// Time for the lead to answer a get before this node runs it instead; each further get of a batch
@@ -54,10 +54,6 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn place(&self) -> (&str, &[u8]);
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
-    /// The id of its namespace, if the namespace exists.
-    fn namespace(&self, _table: &RoutingTable) -> Option<NamespaceId> {
-        None
-    }
     fn route(&self) -> Option<&Route>;
     /// The item with this route, for the lead of its partition.
     fn routed(&self, route: Route, target: &Target) -> Self;
@@ -119,10 +115,6 @@ impl Item for GetRequest {
         )?;
         target.check_consistency(self.consistency())?;
         Ok(target)
-    }
-
-    fn namespace(&self, table: &RoutingTable) -> Option<NamespaceId> {
-        find_namespace(table, &self.namespace).ok()
     }
 
     routed!();
@@ -192,7 +184,7 @@ impl Item for GetRequest {
         let answer = shared.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
             Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
-                value: shared.budget.hold(ok.value)?,
+                value: shared.limits.budget.hold(ok.value)?,
                 ..ok
             }),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
@@ -210,7 +202,7 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
     Ok(match record.visible(unix_ms()) {
         Some(value) => GetResponse {
             found: true,
-            value: shared.budget.hold(value.clone())?,
+            value: shared.limits.budget.hold(value.clone())?,
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
             hot: shared.hot.hint(&target.at.digest),

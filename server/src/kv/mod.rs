@@ -20,8 +20,6 @@ mod started;
 
 pub(crate) use fault::no_quorum;
 pub(crate) use item::fingerprint_bits;
-pub(crate) use request::{find_namespace, namespace_of};
-pub(crate) use run::Generations;
 pub(crate) use scan::start as scan;
 
 use std::pin::Pin;
@@ -38,15 +36,14 @@ use torc_proto::v1::{
     DeleteResponse, GetKeyRequest, GetKeyResponse, GetRequest, GetResponse, PutRequest,
     PutResponse, ScanRequest, SessionRequest,
 };
-use torc_ring::Partition;
-use torc_ring::topology::Role;
+use torc_ring::topology::{ReadGenerations, Role};
 use torc_telemetry::spans::{Serving, context_of};
 
-use crate::metrics::Operation;
 use crate::recipient::caller_of;
 use crate::shared::{CallContext, Shared, deadline_of};
 use item::Item;
 use started::Started;
+use torc_telemetry::operation::Operation;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -71,7 +68,7 @@ impl KvService {
         let caller = caller_of(request.extensions());
         let allowed = shared.may(caller, I::ROLE, namespace, key);
         let asked = shared.slow.is_on().then(|| request.get_ref().clone());
-        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
             Ok(_admitted) => run::one(shared, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -93,17 +90,12 @@ pub(crate) fn while_counted<T: 'static>(
     }))
 }
 
-/// The partition of the key of a valid get.
-pub(crate) fn partition_of(shared: &Shared, get: &GetRequest) -> Option<Partition> {
-    run::partition_of(shared, Some(get))
-}
-
 /// Runs gets like those of a batch; returns the answers in the same order.
 pub(crate) async fn get_all(
     shared: &Arc<Shared>,
     gets: &[GetRequest],
     deadline: Instant,
-    generations: &mut Generations,
+    generations: &mut ReadGenerations,
 ) -> Vec<Result<GetResponse, Fault>> {
     all(shared, gets, deadline, "resp get", Some(generations)).await
 }
@@ -114,7 +106,7 @@ async fn all<I: Item>(
     items: &[I],
     deadline: Instant,
     name: &'static str,
-    generations: Option<&mut Generations>,
+    generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let tracer = shared.tracer.as_ref().filter(|_| !items.is_empty());
     let serving = Serving::begin(tracer, None, name);
@@ -173,7 +165,12 @@ impl Kv for KvService {
         let started = Started::now(&self.shared, Operation::BatchGet, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+        let answer = match self
+            .shared
+            .limits
+            .admission
+            .admit(request.get_ref().items.len())
+        {
             Ok(_admitted) => batch::get(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -189,7 +186,12 @@ impl Kv for KvService {
         let started = Started::now(&self.shared, Operation::BatchPut, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+        let answer = match self
+            .shared
+            .limits
+            .admission
+            .admit(request.get_ref().items.len())
+        {
             Ok(_admitted) => batch::put(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
@@ -226,7 +228,7 @@ impl Kv for KvService {
         let request = request.into_inner();
         // The answer reveals a key, which may be any.
         let allowed = shared.may(&caller, Role::Read, &request.namespace, b"");
-        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
             Ok(_admitted) => get_key::get(shared, request, deadline).await,
             Err(refused) => Err(refused),
         };

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
-use torc_proto::{Fault, Reason, WireError, digest_from_wire};
+use torc_proto::{Fault, Reason, WireError, digest_from_wire, find_namespace, namespace_of};
 use torc_record::{Condition, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_replication::{Locator, Quorum, Rules};
 use torc_ring::Partition;
-use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable, is_dropped_name};
+use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
 
 /// One key of one namespace, and the rules of its replicas.
 #[derive(Debug, Clone)]
@@ -167,27 +167,6 @@ pub(super) fn generation_of(
     let message = "this node does not know the generation that the request reads: refresh the topology; if \
                    it was dropped, start again";
     Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
-}
-
-pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {
-    namespace_of(table, name).map(|namespace| namespace.id)
-}
-
-pub(crate) fn namespace_of(table: &RoutingTable, name: &str) -> Result<Namespace, Fault> {
-    let name = if name.is_empty() { "default" } else { name };
-    let known = table
-        .namespaces
-        .get(name)
-        .filter(|_| !is_dropped_name(name));
-    known.copied().ok_or_else(|| {
-        let shown: String = name.chars().take(80).collect();
-        Fault::new(
-            Reason::NoSuchNamespace,
-            format!(
-                "there is no namespace `{shown}`: create it with `kvctl namespace create {shown}`"
-            ),
-        )
-    })
 }
 
 pub(super) fn check_value(value: &Bytes) -> Result<(), Fault> {

@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use torc_driver::budget::{LongValues, SMALL};
 use torc_driver::{Registers, Wanted};
+use torc_limits::budget::{LongValues, SMALL};
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
 use torc_record::{Condition, Digest, NamespaceId};
 use torc_replication::{Request, Rules};
 use torc_ring::Partition;
-use torc_ring::topology::{Role, RoutingTable};
+use torc_ring::topology::{ReadGenerations, Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{AtOnce, Item};
 use super::request::Target;
-use crate::hot;
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{CallContext, Shared, stale};
 
 const BACKOFF: Duration = Duration::from_millis(5);
@@ -45,7 +44,7 @@ pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: &[I],
     call: CallContext,
-    mut generations: Option<&mut Generations>,
+    mut generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let mut attempts = Attempts::new(call.deadline);
@@ -53,7 +52,7 @@ pub(super) async fn many<I: Item>(
     while !open.is_empty() {
         let table = shared.routing();
         if let (Ok(table), Some(generations)) = (&table, &mut generations)
-            && generations.differ(table, items)
+            && generations.differ(table, items.iter().map(|item| item.place().0))
         {
             open = (0..items.len()).collect();
         }
@@ -77,43 +76,6 @@ pub(super) async fn many<I: Item>(
     answers
         .map(|answer| answer.unwrap_or_else(|| Err(lost())))
         .collect()
-}
-
-/// The generations that a batch has read, by namespace. A batch reads a single generation: once
-/// another one becomes current, all of its items are read again.
-#[derive(Debug, Default)]
-pub(crate) struct Generations {
-    read: BTreeMap<String, NamespaceId>,
-    have_changed: bool,
-}
-
-impl Generations {
-    /// Whether items read another generation by this table than the batch did before.
-    fn differ<I: Item>(&mut self, table: &RoutingTable, items: &[I]) -> bool {
-        if table.generations.is_empty() {
-            return false;
-        }
-        let (mut differ, mut last) = (false, None);
-        for item in items {
-            let (name, _) = item.place();
-            if last.replace(name) == Some(name) {
-                continue;
-            }
-            let id = item.namespace(table).filter(|id| id.is_generation());
-            let Some(id) = id else { continue };
-            let name = if name.is_empty() { "default" } else { name };
-            let before = self.read.insert(name.to_owned(), id);
-            differ |= before.is_some_and(|before| before != id);
-        }
-        self.have_changed |= differ;
-        differ
-    }
-
-    /// Whether a generation has changed since the last call, so that the parts of the batch that
-    /// were read before must be read again.
-    pub(crate) fn have_changed(&mut self) -> bool {
-        std::mem::take(&mut self.have_changed)
-    }
 }
 
 /// The partition of an item's key, if it has one.
@@ -278,7 +240,7 @@ fn task<I: Item>(item: &I, target: Target) -> Result<Task, Fault> {
 /// Counts an access that this node answers.
 fn count(target: &Target) {
     let at = &target.at;
-    hot::count(at.namespace, &at.digest, at.key.as_bytes());
+    torc_hot::count(at.namespace, &at.digest, at.key.as_bytes());
 }
 
 /// Where an item is answered.
@@ -347,7 +309,11 @@ impl Length {
                 permits => Self::Long(permits),
             };
         }
-        let longest = shared.budget.longest().max(shared.store.longest_record());
+        let longest = shared
+            .limits
+            .budget
+            .longest()
+            .max(shared.store.longest_record());
         Self::Unknown(LongValues::permits_of(longest))
     }
 }
@@ -381,7 +347,7 @@ async fn from_disk<I: Item>(
         return Vec::new();
     }
     // Fails only if the semaphore is closed, which never happens.
-    let _reader = shared.readers.acquire().await;
+    let _reader = shared.limits.readers.acquire().await;
     shared.metrics.cold_reads.inc_by(cold.len() as u64);
     let asked: Vec<I> = cold.iter().map(|place| items[*place].clone()).collect();
     let (reading, known) = (Arc::clone(shared), Arc::clone(table));
@@ -510,11 +476,11 @@ async fn send<I: Item>(
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
     let sending = async {
-        let forwards = &shared.forwards;
+        let forwards = &shared.limits.forwards;
         let taking = forwards.take(to.node(), lengths.permits, call.deadline);
         let _permits = taking.await;
-        if lengths.long == count && !shared.budget.has_room(SMALL + 1) {
-            return Err(shared.budget.refuse());
+        if lengths.long == count && !shared.limits.budget.has_room(SMALL + 1) {
+            return Err(shared.limits.budget.refuse());
         }
         I::send(shared, &to, items, call).await
     };

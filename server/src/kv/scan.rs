@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use torc_driver::NoQuorum;
-use torc_driver::budget::{Charge, TINY};
+use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
@@ -33,9 +33,9 @@ use super::fault::no_quorum;
 use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
-use crate::admission::stopping;
-use crate::answers::{self, Messages, Stopped};
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use torc_limits::admission::stopping;
+use torc_limits::answers::{self, Messages, Stopped};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
 
@@ -94,7 +94,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         silent: 0,
         sent: Instant::now(),
     };
-    let place = shared.classes.scans.enter()?;
+    let place = shared.limits.classes.scans.enter()?;
     tokio::spawn(async move {
         let _place = place;
         answers::end(last, scan.run(pages).await);
@@ -202,7 +202,7 @@ impl Scan {
             };
             let step = match step {
                 Ok(Step::Elsewhere(_)) if self.local => {
-                    let charge = self.shared.budget.force(0);
+                    let charge = self.shared.limits.budget.force(0);
                     return self.send(&pages, vec![], false, charge).await;
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
@@ -284,7 +284,7 @@ impl Scan {
             reading
         } else {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = self.shared.budget.wait(PAGE_BYTES, until).await?;
+            let charge = self.shared.limits.budget.wait(PAGE_BYTES, until).await?;
             self.begin(self.position.clone(), partition, charge, pages)
         };
         self.read_ahead(partition, &table, pages);
@@ -372,7 +372,7 @@ impl Scan {
         let bytes = bytes
             .map_or(PAGE_BYTES, |bytes| 2 * bytes)
             .clamp(TINY, PAGE_BYTES);
-        let budget = &self.shared.budget;
+        let budget = &self.shared.limits.budget;
         budget.has_room(bytes).then(|| budget.force(bytes))
     }
 
@@ -449,7 +449,7 @@ impl Scan {
         let before = self.cursor.clone();
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
+            let charge = match self.shared.limits.budget.wait(PAGE_BYTES, until).await {
                 Ok(charge) => charge,
                 Err(fault) => return Ok(Err(fault)),
             };

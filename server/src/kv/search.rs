@@ -16,8 +16,8 @@ use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
 use torc_store::{ScanLimits, StoreError};
 
-use crate::admission::stopping;
 use crate::shared::{Shared, store_fault};
+use torc_limits::admission::stopping;
 
 /// Limit on the matches reported per value.
 const MAX_MATCHES: usize = 16;
@@ -59,7 +59,7 @@ impl Search {
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Option<FilteredPage>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.searchers.acquire().await;
+        let turn = shared.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
         let (pages, shared) = (pages.clone(), Arc::clone(shared));
         let reading = tokio::task::spawn_blocking(move || {
@@ -104,7 +104,7 @@ impl Search {
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Vec<(Record, Matches)>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.searchers.acquire().await;
+        let turn = shared.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
         let searched = shared.metrics.scan_searched_bytes.clone();
         let pages = pages.clone();

@@ -32,8 +32,8 @@ use tokio::time::Sleep;
 use tokio_util::sync::{PollSemaphore, PollSender, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
 use torc_access::caller::Caller;
-use torc_driver::budget::{Charge, TINY};
 use torc_driver::{Begun, Mailbox, Told, Wanted};
+use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation as Wire;
 use torc_proto::v1::session_response::Outcome as Answer;
@@ -47,9 +47,9 @@ use torc_ring::{NodeId, Partition};
 use super::item::Item;
 use super::run::{self, Asked, Routed, Task};
 use super::started::Started;
-use crate::connections::MAX_CONNECTION_AGE;
-use crate::metrics::Operation;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use torc_limits::connections::MAX_CONNECTION_AGE;
+use torc_telemetry::operation::Operation;
 
 /// Operations of one session under way at a time; further ones wait in the connection's window.
 const IN_FLIGHT: usize = 1024;
@@ -84,7 +84,7 @@ pub(super) fn start(
         caller,
         requests: Some(requests),
         begun: None,
-        mailbox: Mailbox::new(&shared.budget),
+        mailbox: Mailbox::new(&shared.limits.budget),
         slots: Vec::new(),
         free: Vec::new(),
         waiting: VecDeque::new(),
@@ -290,7 +290,7 @@ impl Session {
         }
         let started = Started::now(&self.shared, operation, || trace);
         let call = started.call(deadline);
-        if let Err(refused) = self.shared.admission.enter(1) {
+        if let Err(refused) = self.shared.limits.admission.enter(1) {
             started.end(&self.shared, Some(&refused), || None);
             return self.answer(id, Err::<Answer, _>(refused));
         }
@@ -341,7 +341,7 @@ impl Session {
         let bytes = item.encoded_len();
         let is_short = bytes <= TINY;
         (!is_short)
-            .then(|| self.shared.budget.take(bytes))
+            .then(|| self.shared.limits.budget.take(bytes))
             .transpose()
     }
 
@@ -387,7 +387,7 @@ impl Session {
         let answer = async move {
             let answer = answering.await;
             drop(charge);
-            shared.admission.leave(1);
+            shared.limits.admission.leave(1);
             started.end(&shared, answer.as_ref().err(), || partition(&shared));
             response(id, answer.map(I::into_answer))
         };
@@ -495,7 +495,7 @@ impl Session {
         answer: Result<Answer, Fault>,
         partition: Option<Partition>,
     ) {
-        self.shared.admission.leave(1);
+        self.shared.limits.admission.leave(1);
         started.end(&self.shared, answer.as_ref().err(), || partition);
         self.answer(id, answer);
     }
@@ -508,7 +508,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Forwarded operations are cancelled here, and were counted as well.
-        self.shared.admission.leave(self.in_flight());
+        self.shared.limits.admission.leave(self.in_flight());
     }
 }
 

@@ -6,9 +6,9 @@ use torc_proto::{Fault, TraceContext};
 use torc_ring::Partition;
 use torc_telemetry::spans::Serving;
 
-use crate::metrics::Operation;
 use crate::shared::{CallContext, Shared};
 use crate::slow::Ended;
+use torc_telemetry::operation::Operation;
 
 /// An operation that has started.
 pub(super) struct Started {

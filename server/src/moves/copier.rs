@@ -14,8 +14,8 @@ use torc_proto::{Fault, Reason};
 use torc_ring::{NodeId, Partition};
 
 use super::slices::{Received, receive};
-use crate::replica::MAX_HAVE;
 use crate::shared::{Shared, store_fault};
+use torc_proto::MAX_HAVE;
 
 /// Pause after a failed copy, before the replica may ask again.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use torc_ring::Partition;
 use torc_ring::topology::Sizes;
 use torc_store::Ingest;
 
-use crate::recipient::Recipient;
+use crate::peers::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// A stream without a message for this time has lost its connection.
@@ -123,7 +123,7 @@ pub(crate) async fn work<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
 ) -> Result<T, Fault> {
-    let turn = shared.ingests.acquire().await;
+    let turn = shared.limits.ingests.acquire().await;
     let done = spawn_blocking(work).await;
     drop(turn);
     done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice failed"))?

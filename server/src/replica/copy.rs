@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, MAX_HAVE, MESSAGE_BYTES, Reason};
 use torc_record::{Epoch, NamespaceId};
 use torc_ring::Partition;
 use torc_store::{SealedPartition, SealedSlice, StoreError};
@@ -23,15 +23,10 @@ pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse
 
 /// Bytes of slices that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes of slices in a message. Buffers of this size stay in the CPU cache and are reused on both
-/// sides; larger ones are mapped and cleared again each time.
-pub(crate) const MESSAGE_BYTES: usize = 1 << 17;
 const MESSAGES_AHEAD: usize = 16;
 /// Interval between messages while many transfers share a low limit; a receiver gives up after
 /// several of them.
 const STILL_HERE: Duration = Duration::from_secs(4);
-/// Limit on the slices that the receiver lists as present.
-pub(crate) const MAX_HAVE: usize = 256;
 
 pub(super) async fn start(
     shared: &Arc<Shared>,

@@ -2,8 +2,6 @@
 
 mod copy;
 
-pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
-
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
@@ -55,9 +53,9 @@ impl Replica for ReplicaService {
             incarnation: shared.identity.incarnation.0.to_vec().into(),
             cluster_id: cluster.into(),
             node: membership.map_or(0, |m| m.node.0),
-            address: shared.address.clone(),
-            peer_address: shared.peer_address.clone(),
-            http_address: shared.http_address.clone(),
+            address: shared.reached_at.grpc.clone(),
+            peer_address: shared.reached_at.peers.clone(),
+            http_address: shared.reached_at.http.clone(),
             zone: shared.settings.zone.to_string(),
             weight: shared.settings.weight.percent(),
             version: shared.settings.release.version.clone(),

@@ -1,0 +1,18 @@
+//! The limits of a node: what strangers and clients may take of it at a time.
+//!
+//! * [`connections`]: connections, and the time that they may be silent.
+//! * [`budget`]: bytes of requests and answers; [`meter`] charges them, around every service.
+//! * [`admission`]: operations on keys; [`classes`]: requests that cost more.
+//! * [`answers`]: the end of answers in several messages that nobody reads.
+//!
+//! Invariant: a permit or a charge is held until what it stands for is freed; dropping it gives it
+//! back.
+//!
+//! Absent on purpose: who may do what (`torc-access`), and what the requests do.
+
+pub mod admission;
+pub mod answers;
+pub mod budget;
+pub mod classes;
+pub mod connections;
+pub mod meter;

@@ -1,0 +1,75 @@
+//! Hot keys: what `torc-hot` needs of this node, and the limit on its dearest query.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use torc_hot::{Asked, Members};
+use torc_proto::v1::{HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse};
+use torc_proto::{Fault, Reason, find_namespace};
+use torc_ring::NodeId;
+use torc_ring::topology::RoutingTable;
+
+use crate::peers::Recipient;
+use crate::peers::within;
+use crate::shared::Shared;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Keeps intervals from when the node is a member of a cluster until it stops.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let (hot, cancel) = (Arc::clone(&shared.hot), shared.cancel.clone());
+    let digest_key = Box::pin(async move {
+        loop {
+            if let Some(table) = shared.routing.load_full() {
+                return table.digest_key;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    });
+    hot.keep(digest_key, cancel).await;
+}
+
+/// The hot keys of the cluster.
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    request: HotKeysRequest,
+    deadline: Instant,
+) -> Result<HotKeysResponse, Fault> {
+    let answering = async {
+        let _place = shared.limits.classes.hot_keys.enter_soon().await?;
+        let (table, me) = (shared.routing()?, shared.node()?);
+        let asked = Asked {
+            namespace: find_namespace(&table, &request.namespace)?,
+            table,
+            me,
+            request,
+            deadline,
+        };
+        shared.hot.gather(&**shared, asked).await
+    };
+    let answer = tokio::time::timeout_at(deadline.into(), answering).await;
+    answer.unwrap_or_else(|_| {
+        let message = "the nodes' counts did not arrive before the deadline: retry";
+        Err(Fault::new(Reason::Deadline, message))
+    })
+}
+
+impl Members for Shared {
+    fn hot_window<'a>(
+        &'a self,
+        table: &'a RoutingTable,
+        node: NodeId,
+        request: HotWindowRequest,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<HotWindowResponse, Fault>> {
+        Box::pin(async move {
+            let mut client = self.peers.cluster(&Recipient::of(table, node)?)?;
+            let asked = client.hot_window(within(limit, request));
+            let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
+            let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;
+            let answer = answer.map_err(|status| Fault::from_status(&status))?;
+            Ok(answer.into_inner())
+        })
+    }
+}
