@@ -380,8 +380,10 @@ mod tests {
     #[test]
     fn the_simulated_disk_keeps_the_contract() {
         for seed in 0..20 {
-            let mut disk = Disk::default();
-            disk.is_checked = true;
+            let mut disk = Disk {
+                is_checked: true,
+                ..Disk::default()
+            };
             check(&mut disk, seed);
         }
     }

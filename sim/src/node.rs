@@ -108,7 +108,6 @@ impl Node {
                 linger_ms: 20,
                 lingering: 4,
             },
-            ..CoordinatorOptions::default()
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {
@@ -149,7 +148,6 @@ impl Node {
             promises,
             copies_slices,
             page_records: 2,
-            ..ReplicaOptions::default()
         };
         Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations)
     }

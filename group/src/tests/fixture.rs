@@ -35,6 +35,8 @@ pub(crate) fn founding(nodes: u8) -> Founding {
     }
 }
 
+type Reached = fn(Epoch) -> Milestone;
+
 /// The next reports of the nodes for a running transition; empty if none is running.
 pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
     let mut of_node: BTreeMap<NodeId, Vec<Report>> = BTreeMap::new();
@@ -42,7 +44,7 @@ pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
         let state = topology.state(partition).unwrap();
         let old = state.nodes[0];
         let new = state.next.as_ref().map_or(old, |next| next[0]);
-        let reached: Vec<(NodeId, fn(Epoch) -> Milestone)> = match state.stage {
+        let reached: Vec<(NodeId, Reached)> = match state.stage {
             Stage::Copying => vec![(new, Milestone::Copied)],
             Stage::WriteBothReadOld => {
                 vec![(old, Milestone::Adopted), (new, Milestone::Snapshotted)]

@@ -246,7 +246,7 @@ impl Coordinator {
                 op.own.phase = Phase::Accepting { resent: true };
                 self.resend(now, op, out);
             }
-            Phase::Preparing if self.ends_in_doubt(now, &op) => {
+            Phase::Preparing if Self::ends_in_doubt(now, &op) => {
                 self.finish(&op, Outcome::Overtaken, out);
             }
             Phase::Waiting | Phase::Preparing | Phase::Accepting { resent: true } => {

@@ -23,7 +23,7 @@ use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
-use torc_replication::{KeyId, Locator};
+use torc_replication::Locator;
 use torc_ring::topology::{GenerationShape, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_sketch::rolling::Match;
