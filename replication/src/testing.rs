@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch,
-    ReplicaFacts, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, PageSum, Record,
+    ReplicaBatch, ReplicaFacts, State,
 };
 
 use crate::compare::{self, Range};
@@ -258,6 +258,12 @@ fn all(page: impl Fn(Option<KeyId>) -> Scanned) -> Vec<Entry> {
     }
 }
 
+/// What replicas compare. The last key of a page that was added up is not kept with a sum that was not
+/// read.
+fn said(sum: Option<PageSum>) -> Option<(u64, u128)> {
+    sum.map(|sum| (sum.count, sum.sum))
+}
+
 fn compare_all(disk: &impl Storage, model: &Model, limit: usize, context: &str) {
     for number in 0..KEYS {
         let at = at(number);
@@ -278,17 +284,15 @@ fn compare_all(disk: &impl Storage, model: &Model, limit: usize, context: &str) 
         for most in [3, u64::MAX] {
             let (after, last) = (after.copied(), last.copied());
             assert_eq!(
-                disk.sum_between(after, last, most),
-                compare::sum_between(model, after, last, most),
+                said(disk.sum_between(after, last, most)),
+                said(compare::sum_between(model, after, last, most)),
                 "{context}: sum between {after:?} and {last:?}"
             );
         }
     }
-    let whole = compare::sum_between(model, None, None, u64::MAX);
-    assert!(
-        disk.kept_sum().is_none_or(|kept| Some(kept) == whole),
-        "{context}: kept sum"
-    );
+    let whole = said(compare::sum_between(model, None, None, u64::MAX));
+    let kept = said(disk.kept_sum());
+    assert!(kept.is_none() || kept == whole, "{context}: kept sum");
     for range in Range::ALL.split().chain([Range::ALL]) {
         let sum = compare::sum_of(range, disk);
         assert_eq!(sum, compare::sum_of(range, model), "{context}: range sum");
