@@ -18,6 +18,7 @@ use torc_record::{
     Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
 };
 use torc_ring::{Partition, Partitions, Token};
+use torc_store::testing::WaitingStore;
 use torc_store::{Store, StoreOptions};
 use torc_testkit::Faulty;
 

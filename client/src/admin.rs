@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tonic::{Request, Response, Status};
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{MAX_MESSAGE_LEN, v1};
 use torc_ring::NodeId;
@@ -10,12 +11,34 @@ use torc_ring::NodeId;
 use torc_record::{Epoch, to_millis};
 
 use crate::client::checked_key;
+use crate::naming::Connection;
 use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{
     AlterOptions, Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys,
     HotKeysOptions, Namespace, NamespaceMode, NodeMaintenance, Plan, Transition,
 };
+
+/// One call of any node.
+impl Client {
+    /// Asks any node with one RPC, and others while this is safe and the deadline allows.
+    pub(crate) async fn ask<M: Clone, T>(
+        &self,
+        nature: Nature,
+        message: M,
+        rpc: impl AsyncFn(&mut ClusterClient<Connection>, Request<M>) -> Result<Response<T>, Status>,
+    ) -> Result<T, Error> {
+        let rpc = &rpc;
+        let sending = |channel, budget| {
+            let request = request(message.clone(), budget);
+            // The status of many nodes over an hour is long.
+            let client = ClusterClient::new(channel);
+            let mut client = client.max_decoding_message_size(MAX_MESSAGE_LEN);
+            async move { rpc(&mut client, request).await }
+        };
+        self.call(nature).on_any(sending).await
+    }
+}
 
 /// Operations on the cluster.
 impl Client {
@@ -37,18 +60,13 @@ impl Client {
     /// As `status`.
     pub async fn status_with_load(&self, load: Duration) -> Result<ClusterStatus, Error> {
         let load_ms = to_millis(load);
-        let sending = |channel, budget| async move {
-            let message = v1::StatusRequest {
-                local: false,
-                load_ms,
-            };
-            // An hour of many nodes is long.
-            ClusterClient::new(channel)
-                .max_decoding_message_size(MAX_MESSAGE_LEN)
-                .status(request(message, budget))
-                .await
+        let message = v1::StatusRequest {
+            local: false,
+            load_ms,
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::status)
+            .await?;
         ClusterStatus::from_wire(answer)
     }
 
@@ -59,19 +77,14 @@ impl Client {
     /// As [`Client::get`].
     pub async fn explain(&self, key: impl Into<Bytes>) -> Result<Explanation, Error> {
         let key = checked_key(key)?;
-        let sending = |channel, budget| {
-            let message = v1::ExplainRequest {
-                namespace: self.namespace_name(),
-                key: key.clone(),
-                local: false,
-            };
-            async move {
-                ClusterClient::new(channel)
-                    .explain(request(message, budget))
-                    .await
-            }
+        let message = v1::ExplainRequest {
+            namespace: self.namespace_name(),
+            key,
+            local: false,
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::explain)
+            .await?;
         Explanation::from_wire(answer)
     }
 
@@ -85,21 +98,16 @@ impl Client {
     pub async fn hot_keys(&self, options: HotKeysOptions) -> Result<HotKeys, Error> {
         let window = options.window.map(|window| window.as_millis().max(1));
         let window_ms = window.map_or(0, |ms| u64::try_from(ms).unwrap_or(u64::MAX));
-        let sending = |channel, budget| {
-            let message = v1::HotKeysRequest {
-                namespace: self.namespace_name(),
-                window_ms,
-                top: options.top.unwrap_or(0),
-                node: options.node.map_or(0, |node| node.0),
-                steps: options.steps.unwrap_or(0),
-            };
-            async move {
-                ClusterClient::new(channel)
-                    .hot_keys(request(message, budget))
-                    .await
-            }
+        let message = v1::HotKeysRequest {
+            namespace: self.namespace_name(),
+            window_ms,
+            top: options.top.unwrap_or(0),
+            node: options.node.map_or(0, |node| node.0),
+            steps: options.steps.unwrap_or(0),
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::hot_keys)
+            .await?;
         HotKeys::from_wire(answer)
     }
 
@@ -110,12 +118,9 @@ impl Client {
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
     pub async fn flush(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
         let message = maintenance(node);
-        let sending = |channel, budget| async move {
-            ClusterClient::new(channel)
-                .flush(request(message, budget))
-                .await
-        };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::flush)
+            .await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
@@ -126,12 +131,9 @@ impl Client {
     /// As [`Client::flush`].
     pub async fn compact(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
         let message = maintenance(node);
-        let sending = |channel, budget| async move {
-            ClusterClient::new(channel)
-                .compact(request(message, budget))
-                .await
-        };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::compact)
+            .await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
@@ -149,7 +151,8 @@ impl Client {
             plan_only: true,
             parallel: 0,
         };
-        Ok(self.send_join(change).await?.plan)
+        let planned = self.ask_change(Nature::Read, change, ClusterClient::join);
+        Ok(planned.await?.plan)
     }
 
     /// Adds the running, empty node at `address` (`host:port`), moving `parallel`
@@ -169,7 +172,8 @@ impl Client {
             plan_only: false,
             parallel: parallel.unwrap_or(0),
         };
-        self.send_join(change).await
+        self.ask_change(Nature::Repeatable, change, ClusterClient::join)
+            .await
     }
 
     /// Plans the removal of a node. Changes nothing.
@@ -190,7 +194,8 @@ impl Client {
             plan_only: true,
             ..leave_request(node, options)
         };
-        Ok(self.send_leave(change, Nature::Read).await?.plan)
+        let planned = self.ask_change(Nature::Read, change, ClusterClient::leave);
+        Ok(planned.await?.plan)
     }
 
     /// Moves all data off a node, `parallel` partitions at a time, then removes it.
@@ -214,7 +219,8 @@ impl Client {
     /// # Errors
     /// As [`Client::leave`].
     pub async fn leave_with(&self, node: NodeId, options: GoOptions) -> Result<Change, Error> {
-        self.send_leave(leave_request(node, options), Nature::Write)
+        let change = leave_request(node, options);
+        self.ask_change(Nature::Write, change, ClusterClient::leave)
             .await
     }
 
@@ -234,7 +240,8 @@ impl Client {
             plan_only: true,
             ..replace_request(old, address.into(), options)
         };
-        Ok(self.send_replace(change).await?.plan)
+        let planned = self.ask_change(Nature::Read, change, ClusterClient::replace);
+        Ok(planned.await?.plan)
     }
 
     /// Replaces `old` by the running, empty node at `address` (`host:port`) and removes
@@ -252,7 +259,8 @@ impl Client {
         address: impl Into<String>,
         options: GoOptions,
     ) -> Result<Change, Error> {
-        self.send_replace(replace_request(old, address.into(), options))
+        let change = replace_request(old, address.into(), options);
+        self.ask_change(Nature::Repeatable, change, ClusterClient::replace)
             .await
     }
 
@@ -269,7 +277,8 @@ impl Client {
             plan_only: true,
             parallel: 0,
         };
-        Ok(self.send_reweight(change).await?.plan)
+        let planned = self.ask_change(Nature::Read, change, ClusterClient::reweight);
+        Ok(planned.await?.plan)
     }
 
     /// Changes the weight of a node, in percent of a normal one, moving `parallel`
@@ -291,7 +300,8 @@ impl Client {
             plan_only: false,
             parallel: parallel.unwrap_or(0),
         };
-        self.send_reweight(change).await
+        self.ask_change(Nature::Repeatable, change, ClusterClient::reweight)
+            .await
     }
 
     /// Undoes the running transition of this number: moved partitions move back. Returns
@@ -303,12 +313,10 @@ impl Client {
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is no longer running, or
     /// cannot be undone; and as [`Client::status`].
     pub async fn abort(&self, transition: u64) -> Result<Transition, Error> {
-        let sending = |channel, budget| async move {
-            ClusterClient::new(channel)
-                .abort(request(v1::AbortRequest { transition }, budget))
-                .await
-        };
-        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
+        let message = v1::AbortRequest { transition };
+        let answer = self
+            .ask(Nature::Repeatable, message, ClusterClient::abort)
+            .await?;
         Transition::from_wire(answer.transition.as_ref())
     }
 
@@ -335,15 +343,9 @@ impl Client {
             mode: mode.to_wire().into(),
             replicas: replicas.unwrap_or(0),
         };
-        let sending = |channel, budget| {
-            let message = change.clone();
-            async move {
-                ClusterClient::new(channel)
-                    .create_namespace(request(message, budget))
-                    .await
-            }
-        };
-        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Repeatable, change, ClusterClient::create_namespace)
+            .await?;
         Namespace::from_wire(answer.namespace).map_err(|error| Error::malformed(error, true))
     }
 
@@ -357,15 +359,10 @@ impl Client {
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) for `default`; and as [`Client::status`].
     pub async fn drop_namespace(&self, name: impl Into<String>) -> Result<Vec<NodeId>, Error> {
         let name = name.into();
-        let sending = |channel, budget| {
-            let message = v1::DropNamespaceRequest { name: name.clone() };
-            async move {
-                ClusterClient::new(channel)
-                    .drop_namespace(request(message, budget))
-                    .await
-            }
-        };
-        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
+        let message = v1::DropNamespaceRequest { name };
+        let answer = self
+            .ask(Nature::Repeatable, message, ClusterClient::drop_namespace)
+            .await?;
         Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 
@@ -384,18 +381,13 @@ impl Client {
         above: Epoch,
     ) -> Result<Vec<NodeId>, Error> {
         let namespace = namespace.into();
-        let sending = |channel, budget| {
-            let message = v1::RaiseEpochRequest {
-                namespace: namespace.clone(),
-                above: above.0,
-            };
-            async move {
-                ClusterClient::new(channel)
-                    .raise_epoch(request(message, budget))
-                    .await
-            }
+        let message = v1::RaiseEpochRequest {
+            namespace,
+            above: above.0,
         };
-        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Repeatable, message, ClusterClient::raise_epoch)
+            .await?;
         Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 
@@ -430,7 +422,8 @@ impl Client {
             plan_only: true,
             ..v1::AlterNamespaceRequest::default()
         };
-        Ok(self.send_alter(change).await?.plan)
+        let planned = self.ask_change(Nature::Read, change, ClusterClient::alter_namespace);
+        Ok(planned.await?.plan)
     }
 
     /// Changes the number of `replicas` of a namespace. Returns once the transition is
@@ -455,87 +448,22 @@ impl Client {
             parallel: options.parallel.unwrap_or(0),
             with_all: options.with_all,
         };
-        self.send_alter(change).await
+        self.ask_change(Nature::Repeatable, change, ClusterClient::alter_namespace)
+            .await
     }
 
-    async fn send_alter(&self, change: v1::AlterNamespaceRequest) -> Result<Change, Error> {
-        let sending = |channel, budget| {
-            let message = change.clone();
-            async move {
-                ClusterClient::new(channel)
-                    .alter_namespace(request(message, budget))
-                    .await
-            }
-        };
-        let answer = self
-            .call(nature_of(change.plan_only))
-            .on_any(sending)
-            .await?;
-        Change::from_wire(answer, !change.plan_only)
-    }
-
-    async fn send_replace(&self, change: v1::ReplaceRequest) -> Result<Change, Error> {
-        let sending = |channel, budget| {
-            let message = change.clone();
-            async move {
-                ClusterClient::new(channel)
-                    .replace(request(message, budget))
-                    .await
-            }
-        };
-        let answer = self
-            .call(nature_of(change.plan_only))
-            .on_any(sending)
-            .await?;
-        Change::from_wire(answer, !change.plan_only)
-    }
-
-    async fn send_reweight(&self, change: v1::ReweightRequest) -> Result<Change, Error> {
-        let sending = |channel, budget| async move {
-            ClusterClient::new(channel)
-                .reweight(request(change, budget))
-                .await
-        };
-        let answer = self
-            .call(nature_of(change.plan_only))
-            .on_any(sending)
-            .await?;
-        Change::from_wire(answer, !change.plan_only)
-    }
-
-    async fn send_join(&self, change: v1::JoinRequest) -> Result<Change, Error> {
-        let sending = |channel, budget| {
-            let message = change.clone();
-            async move {
-                ClusterClient::new(channel)
-                    .join(request(message, budget))
-                    .await
-            }
-        };
-        let answer = self
-            .call(nature_of(change.plan_only))
-            .on_any(sending)
-            .await?;
-        Change::from_wire(answer, !change.plan_only)
-    }
-
-    async fn send_leave(&self, change: v1::LeaveRequest, nature: Nature) -> Result<Change, Error> {
-        let sending = |channel, budget| async move {
-            ClusterClient::new(channel)
-                .leave(request(change, budget))
-                .await
-        };
-        let answer = self.call(nature).on_any(sending).await?;
-        Change::from_wire(answer, !change.plan_only)
-    }
-}
-
-/// A plan changes nothing, and a change may be repeated.
-const fn nature_of(plan_only: bool) -> Nature {
-    if plan_only {
-        Nature::Read
-    } else {
-        Nature::Repeatable
+    /// Asks for a change of the cluster, or for its plan: then the nature is `Read`.
+    async fn ask_change<M: Clone>(
+        &self,
+        nature: Nature,
+        message: M,
+        rpc: impl AsyncFn(
+            &mut ClusterClient<Connection>,
+            Request<M>,
+        ) -> Result<Response<v1::ChangeResponse>, Status>,
+    ) -> Result<Change, Error> {
+        let answer = self.ask(nature, message, rpc).await?;
+        Change::from_wire(answer, nature != Nature::Read)
     }
 }
 
@@ -559,6 +487,7 @@ fn replace_request(old: NodeId, address: String, options: GoOptions) -> v1::Repl
         dead: options.dead,
     }
 }
+
 fn maintenance(node: Option<NodeId>) -> v1::MaintenanceRequest {
     v1::MaintenanceRequest {
         node: node.map_or(0, |node| node.0),

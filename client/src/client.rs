@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
-use torc_proto::{TraceContext, v1};
+use torc_proto::{TraceContext, condition_to_wire, v1};
 use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
@@ -353,7 +353,7 @@ impl Client {
                 value: value.clone(),
                 digest: at.digest_to_wire(),
                 route,
-                condition: options.condition.map(Condition::to_wire),
+                condition: options.condition.map(condition_to_wire),
                 ttl_ms: expiry.ttl_ms,
                 expires_at_ms: expiry.expires_at_ms,
                 quorum: self.quorum.into(),
@@ -408,7 +408,7 @@ impl Client {
                 key: key.clone(),
                 digest: at.digest_to_wire(),
                 route,
-                condition: condition.map(Condition::to_wire),
+                condition: condition.map(condition_to_wire),
                 quorum: self.quorum.into(),
                 want_existed,
             };

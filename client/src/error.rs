@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn every_reason() -> impl Iterator<Item = Reason> {
-        (0..=19).filter_map(|number| Reason::try_from(number).ok())
+        (0..64).filter_map(|number| Reason::try_from(number).ok())
     }
 
     #[test]

@@ -116,17 +116,12 @@ impl Client {
     /// As [`Client::status`].
     pub async fn generations(&self, namespace: Option<&str>) -> Result<Vec<Generation>, Error> {
         let namespace = namespace.unwrap_or_default();
-        let sending = |channel, budget| {
-            let message = v1::ListGenerationsRequest {
-                namespace: namespace.to_owned(),
-            };
-            async move {
-                ClusterClient::new(channel)
-                    .list_generations(request(message, budget))
-                    .await
-            }
+        let message = v1::ListGenerationsRequest {
+            namespace: namespace.to_owned(),
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::list_generations)
+            .await?;
         let all = answer.generations.into_iter();
         let all: Result<Vec<_>, _> = all.map(|it| Generation::from_wire(Some(it))).collect();
         all.map_err(|error| Error::malformed(error, false))
@@ -176,16 +171,10 @@ impl Client {
         change: Change,
         nature: Nature,
     ) -> Result<ChangeGenerationResponse, Error> {
-        let sending = |channel, budget| {
-            let message = v1::ChangeGenerationRequest {
-                change: Some(change.clone()),
-            };
-            async move {
-                ClusterClient::new(channel)
-                    .change_generation(request(message, budget))
-                    .await
-            }
+        let message = v1::ChangeGenerationRequest {
+            change: Some(change),
         };
-        self.call(nature).on_any(sending).await
+        self.ask(nature, message, ClusterClient::change_generation)
+            .await
     }
 }

@@ -119,14 +119,14 @@ pub use cluster::{
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;
 pub use options::{
-    AlterOptions, Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions,
-    PutOptions, QuorumSize, ScanOptions,
+    AlterOptions, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions, PutOptions,
+    QuorumSize, ScanOptions,
 };
 pub use rotation::{Authorities, RotationAction, RotationMember};
 pub use scan::{Scan, ScanCursor};
 pub use tokens::{CreatedJoinToken, CreatedToken, NewToken, TokenInfo};
 pub use torc_proto::TraceContext;
-pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
+pub use torc_record::{Condition, Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
 pub use torc_ring::topology::{
     BearerId, ClusterId, Role, Roles, RotationStep, RoutingTable, Scope,
 };

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use torc_proto::v1;
+use torc_record::Condition;
 use torc_ring::NodeId;
 use torc_ring::topology::Bearer;
 use torc_tls::Connector;
 
-use crate::{Error, ErrorKind, ScanCursor, Version};
+use crate::{Error, ErrorKind, ScanCursor};
 
 /// Longer times would overflow clocks.
 pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -85,34 +86,6 @@ impl QuorumSize {
 pub struct GetOptions {
     /// How fresh the value must be.
     pub consistency: Consistency,
-}
-
-/// The condition of a write. If it does not hold, the write fails with
-/// [`ErrorKind::ConditionNotMet`] and changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    /// The key has no value.
-    IfAbsent,
-    /// The key's newest version is this one.
-    IfVersion(Version),
-    /// The key's version is below this one. A deleted or expired key has the version of its last write,
-    /// until it is collected; then it has that of the collection.
-    IfOlderThan(Version),
-}
-
-impl Condition {
-    pub(crate) fn to_wire(self) -> v1::Condition {
-        let kind = match self {
-            Self::IfAbsent => v1::condition::Kind::IfAbsent(true),
-            Self::IfVersion(version) => {
-                v1::condition::Kind::IfVersion(torc_proto::version_to_wire(version))
-            }
-            Self::IfOlderThan(version) => {
-                v1::condition::Kind::IfOlderThan(torc_proto::version_to_wire(version))
-            }
-        };
-        v1::Condition { kind: Some(kind) }
-    }
 }
 
 /// Options of [`Client::put_with`](crate::Client::put_with).

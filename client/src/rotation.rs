@@ -5,7 +5,6 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_ring::NodeId;
 use torc_ring::topology::RotationStep;
 
-use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{Client, Error};
 
@@ -84,12 +83,10 @@ impl Client {
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster without an authority of its own;
     /// [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
     pub async fn authorities(&self) -> Result<Authorities, Error> {
-        let sending = |channel, budget| async move {
-            let mut client = ClusterClient::new(channel);
-            let message = v1::GetAuthoritiesRequest::default();
-            client.get_authorities(request(message, budget)).await
-        };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let message = v1::GetAuthoritiesRequest::default();
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::get_authorities)
+            .await?;
         from_wire(answer).ok_or_else(|| Error::malformed("authorities", false))
     }
 
@@ -108,13 +105,12 @@ impl Client {
             RotationAction::Finish => v1::RotationAction::Finish,
             RotationAction::Abort => v1::RotationAction::Abort,
         };
-        let sending = |channel, budget| async move {
-            let mut client = ClusterClient::new(channel);
-            let action = action.into();
-            let message = v1::RotateAuthorityRequest { action };
-            client.rotate_authority(request(message, budget)).await
+        let message = v1::RotateAuthorityRequest {
+            action: action.into(),
         };
-        let answer = self.call(Nature::Write).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Write, message, ClusterClient::rotate_authority)
+            .await?;
         from_wire(answer).ok_or_else(|| Error::malformed("authorities", true))
     }
 }

@@ -10,7 +10,6 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Bearer, BearerId, Role, Roles, Scope};
 use torc_tls::{JoinToken, PinnedToken};
 
-use crate::peer::attempt::request;
 use crate::retry::Nature;
 use crate::{Client, Error};
 
@@ -184,15 +183,10 @@ impl Client {
         &self,
         message: v1::CreateTokenRequest,
     ) -> Result<(TokenInfo, Bearer, v1::CreateTokenResponse), Error> {
-        let sending = |channel, budget| {
-            let message = message.clone();
-            async move {
-                let mut client = ClusterClient::new(channel);
-                client.create_token(request(message, budget)).await
-            }
-        };
         // A created token is not created again.
-        let mut answer = self.call(Nature::Write).on_any(sending).await?;
+        let mut answer = self
+            .ask(Nature::Write, message, ClusterClient::create_token)
+            .await?;
         let malformed = || Error::malformed("a token", true);
         let bearer = answer.bearer.parse().map_err(|_| malformed())?;
         let info = answer
@@ -208,13 +202,10 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub async fn tokens(&self) -> Result<Vec<TokenInfo>, Error> {
-        let sending = |channel, budget| async move {
-            let mut client =
-                ClusterClient::new(channel).max_decoding_message_size(torc_proto::MAX_MESSAGE_LEN);
-            let message = v1::ListTokensRequest::default();
-            client.list_tokens(request(message, budget)).await
-        };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let message = v1::ListTokensRequest::default();
+        let answer = self
+            .ask(Nature::Read, message, ClusterClient::list_tokens)
+            .await?;
         let tokens = answer.tokens.into_iter().map(TokenInfo::from_wire);
         tokens
             .collect::<Option<_>>()
@@ -229,13 +220,11 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub async fn revoke_token(&self, id: BearerId) -> Result<Vec<NodeId>, Error> {
-        let sending = |channel, budget| async move {
-            let mut client = ClusterClient::new(channel);
-            let message = v1::RevokeTokenRequest { id: id.to_string() };
-            client.revoke_token(request(message, budget)).await
-        };
+        let message = v1::RevokeTokenRequest { id: id.to_string() };
         // Revoking twice changes nothing.
-        let answer = self.call(Nature::Repeatable).on_any(sending).await?;
+        let answer = self
+            .ask(Nature::Repeatable, message, ClusterClient::revoke_token)
+            .await?;
         Ok(answer.unconfirmed.into_iter().map(NodeId).collect())
     }
 }

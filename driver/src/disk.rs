@@ -7,9 +7,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, PageSum};
 use torc_replication::compare::{Range, RangeSum};
-use torc_replication::{Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Storage};
+use torc_replication::{Entry, KeyId, Locator, LogPosition, Lookup, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store};
+use torc_store::{ScanLimits, Seq, Store};
 
 use super::Keys;
 
@@ -167,36 +167,93 @@ fn digest(token: u64, rest: u8) -> Digest {
 }
 
 /// Sorts after every key with this digest and namespace.
-pub(super) fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
+pub(super) fn cursor_after(id: KeyId) -> Result<Locator, KeyError> {
     static LAST: [u8; MAX_KEY_LEN] = [u8::MAX; MAX_KEY_LEN];
-    Ok(Cursor {
+    Ok(Locator {
         digest: id.digest,
         namespace: id.namespace,
         key: Key::new(Bytes::from_static(&LAST))?,
     })
 }
 
-pub(super) fn meta_of(stored: &PartitionMeta) -> Meta {
-    Meta {
-        epoch: stored.epoch,
-        since: stored.since,
-        ceiling: stored.ceiling,
-        collected: stored.collected,
-        collecting: stored.collecting,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
 
-pub(super) fn batch_of(batch: Batch) -> PartitionBatch {
-    PartitionBatch {
-        wipe: batch.wipe,
-        records: batch.records,
-        purge: batch.purge,
-        meta: batch.meta.map(|meta| PartitionMeta {
-            epoch: meta.epoch,
-            since: meta.since,
-            ceiling: meta.ceiling,
-            collected: meta.collected,
-            collecting: meta.collecting,
-        }),
+    use tokio::runtime::{Builder, Runtime};
+    use torc_record::{ReplicaBatch, ReplicaFacts};
+    use torc_replication::testing::{TestDisk, check};
+    use torc_ring::Partitions;
+    use torc_store::StoreOptions;
+
+    use super::*;
+
+    const HERE: Partition = Partition(0);
+
+    /// A store, which upkeep flushes, compacts and opens again.
+    struct Stored {
+        store: Store,
+        keys: ArcSwap<Keys>,
+        runtime: Runtime,
+        dir: tempfile::TempDir,
+    }
+
+    impl Stored {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            Self {
+                store: Self::open(&dir),
+                keys: ArcSwap::default(),
+                runtime: Builder::new_current_thread().build().unwrap(),
+                dir,
+            }
+        }
+
+        fn open(dir: &tempfile::TempDir) -> Store {
+            let mut options = StoreOptions::new(dir.path());
+            options.partitions = Partitions::new(1).unwrap();
+            options.log_segment_bytes = 1 << 16;
+            Store::open(options).unwrap().0
+        }
+    }
+
+    impl TestDisk for Stored {
+        fn storage(&self) -> impl Storage {
+            Disk::new(&self.store, &self.keys, HERE)
+        }
+
+        fn apply(&mut self, batch: ReplicaBatch) {
+            let (done, outcome) = mpsc::channel();
+            let done = move |applied| done.send(applied).unwrap();
+            self.store.apply(HERE, batch, done).unwrap();
+            outcome.recv().unwrap().unwrap();
+        }
+
+        fn facts(&self) -> ReplicaFacts {
+            self.store.partition_meta(HERE)
+        }
+
+        fn position(&self) -> LogPosition {
+            LogPosition(self.store.last_seq().0)
+        }
+
+        fn upkeep(&mut self, round: u64) {
+            let store = self.store.clone();
+            match round {
+                0 => drop(self.runtime.block_on(store.flush()).unwrap()),
+                1 => drop(self.runtime.block_on(store.compact()).unwrap()),
+                _ => {
+                    self.runtime.block_on(store.close()).unwrap();
+                    self.store = Self::open(&self.dir);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_keeps_the_contract_of_a_replicas_disk() {
+        for seed in 0..3 {
+            check(&mut Stored::new(), seed);
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use torc_record::{Key, NamespaceId, Record};
+use torc_record::{Key, Locator, NamespaceId, Record};
 use torc_ring::Partition;
-use torc_store::{Cursor, ScanLimits, ScanPage, StoreError};
+use torc_store::{ScanLimits, ScanPage, StoreError};
 
 use super::Registers;
 
@@ -27,7 +27,7 @@ impl Registers {
         self: &Arc<Self>,
         partition: Partition,
         id: NamespaceId,
-        after: Option<Cursor>,
+        after: Option<Locator>,
     ) -> Result<ScanPage, StoreError> {
         if self.keys.load().is_without(partition, id) {
             return Ok(ScanPage {

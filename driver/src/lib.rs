@@ -293,7 +293,7 @@ impl Registers {
 
     /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
-        let meta = disk::meta_of(&self.store.partition_meta(partition));
+        let meta = self.store.partition_meta(partition);
         let options = ReplicaOptions {
             promises: (PROMISES / self.partitions.count() as usize).clamp(16, 4_096),
             ..ReplicaOptions::default()

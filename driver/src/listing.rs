@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::rig::{HERE, ME, Rig, record};
     use torc_record::{Ballot, Epoch};
-    use torc_replication::{Condition, Config, Message};
+    use torc_replication::{Config, Message};
 
     const PEER: NodeId = NodeId(2);
 
@@ -311,7 +311,7 @@ mod tests {
             request: Request::Put {
                 value: "v".into(),
                 expires_at_ms: None,
-                condition: Condition::None,
+                condition: None,
             },
             deadline,
             trace: None,

@@ -18,7 +18,7 @@ use torc_replication::{
     Config, KeyId, Locator, LostStretch, Request, Rules, ScanAnswer, Sends, Stretch,
 };
 use torc_ring::{NodeId, Partition};
-use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
+use torc_store::{ScanLimits, StoreError, Unreadable};
 
 use super::listing::Forgotten;
 use super::{Registers, Wanted, disk};
@@ -134,11 +134,7 @@ impl Registers {
         let mut keys: Vec<_> = listed.keys().chain(held.keys()).cloned().collect();
         keys.extend(places.iter().filter_map(|place| {
             let key = place.key.as_ref()?;
-            let id = KeyId {
-                digest: key.digest,
-                namespace: key.namespace,
-            };
-            Some((id, key.key.clone()))
+            Some((key.id(), key.key.clone()))
         }));
         keys.sort_unstable();
         keys.dedup();
@@ -229,7 +225,7 @@ impl Registers {
         let store = self.store.clone();
         let read = tokio::task::spawn_blocking(move || -> Result<Versions, Unsupplied> {
             let mut held = Versions::new();
-            let mut after: Option<Cursor> =
+            let mut after: Option<Locator> =
                 stretch.start().and_then(|id| disk::cursor_after(id).ok());
             loop {
                 let limits = ScanLimits::default();

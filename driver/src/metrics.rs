@@ -19,6 +19,11 @@ struct KindLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhyLabels {
+    why: &'static str,
+}
+
 /// Counts of operations of one kind, by how they ended.
 #[derive(Debug, Clone)]
 struct Paths {
@@ -71,6 +76,10 @@ pub struct RegisterMetrics {
     pub(super) reconciles_dropped: Counter,
     pub(super) fetched: Counter,
     pub(super) foreign_digests: Counter,
+    /// Writes that this replica declined because the memtable was full.
+    pub(super) declined_memory: Counter,
+    /// The same because the disk was full.
+    pub(super) declined_disk: Counter,
     eventual: EventualMetrics,
     pub(super) hints: HintMetrics,
 }
@@ -91,6 +100,13 @@ impl RegisterMetrics {
         };
         let (reads, writes) = (paths("read"), paths("write"));
         let (eventual, hints) = (eventual(registry), hints(registry));
+        let declined = Family::<WhyLabels, Counter>::default();
+        registry.register(
+            "register_declined",
+            "Requests to write that this replica declined for lack of memory or disk space",
+            declined.clone(),
+        );
+        let declined = |why| declined.get_or_create(&WhyLabels { why }).clone();
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -123,6 +139,8 @@ impl RegisterMetrics {
                 "register_foreign_digests",
                 "Records found under the digest of another key",
             ),
+            declined_memory: declined("memory"),
+            declined_disk: declined("disk"),
             eventual,
             hints,
         }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use torc_record::Epoch;
+use torc_record::{Epoch, ReplicaBatch, ReplicaFacts};
 use torc_replication::{
-    Batch, Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Reading, Replica,
-    ReplicaOptions, Seq,
+    Collector, Config, Effect, Envelope, Input, Milestone, Now, Reading, Replica, ReplicaOptions,
+    Seq,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -52,7 +52,7 @@ impl ReplicaSlot {
     pub(super) fn recover(
         me: NodeId,
         partition: Partition,
-        meta: Meta,
+        meta: ReplicaFacts,
         options: ReplicaOptions,
         life: u64,
     ) -> Self {
@@ -112,7 +112,7 @@ impl ReplicaSlot {
         now: Now,
         input: Input,
         disk: &Disk<'_>,
-        batches: &mut Vec<(Seq, Batch)>,
+        batches: &mut Vec<(Seq, ReplicaBatch)>,
         deferred: &mut Vec<Deferred>,
     ) {
         if let Input::Persisted(seq) = input {
@@ -137,7 +137,7 @@ impl ReplicaSlot {
     pub(super) fn perform(
         &mut self,
         effects: Vec<Effect>,
-        batches: &mut Vec<(Seq, Batch)>,
+        batches: &mut Vec<(Seq, ReplicaBatch)>,
         deferred: &mut Vec<Deferred>,
     ) {
         for effect in effects {
@@ -216,8 +216,13 @@ mod tests {
     fn a_replica_that_lost_a_batch_starts_over_only_when_nothing_is_on_its_way() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(StoreOptions::new(dir.path())).unwrap();
-        let mut slot =
-            ReplicaSlot::recover(ME, HERE, Meta::default(), ReplicaOptions::default(), 0);
+        let mut slot = ReplicaSlot::recover(
+            ME,
+            HERE,
+            ReplicaFacts::default(),
+            ReplicaOptions::default(),
+            0,
+        );
         assert_eq!(step(&mut slot, &store, adopting(1)), 1);
         assert_eq!(step(&mut slot, &store, adopting(2)), 1);
         assert!(

@@ -93,13 +93,8 @@ impl Registers {
 }
 
 fn known_keys(places: &[Unreadable]) -> Vec<Locator> {
-    let known = places.iter().filter_map(|place| {
-        let at = place.key.as_ref()?;
-        Some(Locator {
-            namespace: at.namespace,
-            digest: at.digest,
-            key: at.key.clone(),
-        })
-    });
-    known.collect()
+    places
+        .iter()
+        .filter_map(|place| place.key.clone())
+        .collect()
 }

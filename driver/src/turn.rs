@@ -14,14 +14,14 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use torc_links::{Links, Parcel};
 use torc_proto::TraceContext;
-use torc_record::HybridTime;
+use torc_record::{HybridTime, ReplicaBatch};
 use torc_replication::{
     Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
     Request, Rules, Seq, Tag,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::{Applied, PartitionBatch, Store, StoreHealth};
+use torc_store::{Applied, Store, StoreHealth};
 
 use super::mailbox::Mailbox;
 use super::replica_slot::{Deferred, ReplicaSlot};
@@ -42,7 +42,7 @@ pub(super) struct Turn<'a> {
     intents: Vec<Intent>,
     deferred: Vec<Deferred>,
     outbox: Outbox,
-    batches: Vec<(Partition, PartitionBatch)>,
+    batches: Vec<(Partition, ReplicaBatch)>,
     /// For each batch: its partition, the life of its replica, and its number there.
     batch_names: Vec<(Partition, u64, Seq)>,
     told: Vec<(Waiting, Outcome)>,
@@ -272,6 +272,13 @@ impl<'a> Turn<'a> {
     /// Abstains as if the key were unreadable, so the coordinator continues without this replica.
     fn decline(&mut self, to: NodeId, tag: Tag, asked: &Envelope) {
         let is_full = self.is_full;
+        let metrics = &self.registers.metrics;
+        let declined = if is_full {
+            &metrics.declined_disk
+        } else {
+            &metrics.declined_memory
+        };
+        declined.inc();
         let reply = Envelope {
             partition: asked.partition,
             epoch: asked.epoch,
@@ -349,17 +356,12 @@ impl<'a> Turn<'a> {
         self.perform_deferred(partition, &mut deferred);
     }
 
-    fn keep_batches(
-        &mut self,
-        partition: Partition,
-        life: u64,
-        made: Vec<(Seq, torc_replication::Batch)>,
-    ) {
+    fn keep_batches(&mut self, partition: Partition, life: u64, made: Vec<(Seq, ReplicaBatch)>) {
         if !made.is_empty() {
             self.storing.extend(self.handling);
         }
         for (seq, batch) in made {
-            self.batches.push((partition, disk::batch_of(batch)));
+            self.batches.push((partition, batch));
             self.batch_names.push((partition, life, seq));
         }
     }

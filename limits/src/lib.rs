@@ -10,6 +10,15 @@
 //!
 //! Absent on purpose: who may do what (`torc-access`), and what the requests do.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
+
 pub mod admission;
 pub mod answers;
 pub mod budget;

@@ -1,9 +1,12 @@
 //! Converts versions and digests from the wire, with checks, and to the wire.
 
-use torc_record::{Ballot, DIGEST_LEN, Digest, Epoch, HybridTime, KeyError, NodeSlot, RecordError};
+use torc_record::{
+    Ballot, Condition, DIGEST_LEN, Digest, Epoch, HybridTime, KeyError, NodeSlot, RecordError,
+};
 use torc_ring::Partition;
 
 use crate::v1;
+use crate::v1::condition::Kind;
 use crate::{Fault, Reason};
 
 /// Why a message is invalid. Nothing was changed.
@@ -106,6 +109,32 @@ pub fn version_from_wire(version: &v1::Version) -> Result<Ballot, WireError> {
         epoch: Epoch(version.epoch),
         time: HybridTime(version.time),
         slot: NodeSlot(slot),
+    })
+}
+
+/// A condition on the wire.
+#[must_use]
+pub fn condition_to_wire(condition: Condition) -> v1::Condition {
+    let kind = match condition {
+        Condition::IfAbsent => Kind::IfAbsent(true),
+        Condition::IfVersion(version) => Kind::IfVersion(version_to_wire(version)),
+        Condition::IfOlderThan(version) => Kind::IfOlderThan(version_to_wire(version)),
+    };
+    v1::Condition { kind: Some(kind) }
+}
+
+/// The condition of a message; `None` for a write that applies always.
+///
+/// # Errors
+/// As [`version_from_wire`].
+pub fn condition_from_wire(wire: Option<&v1::Condition>) -> Result<Option<Condition>, WireError> {
+    Ok(match wire.and_then(|condition| condition.kind.as_ref()) {
+        None | Some(Kind::IfAbsent(false)) => None,
+        Some(Kind::IfAbsent(true)) => Some(Condition::IfAbsent),
+        Some(Kind::IfVersion(version)) => Some(Condition::IfVersion(version_from_wire(version)?)),
+        Some(Kind::IfOlderThan(version)) => {
+            Some(Condition::IfOlderThan(version_from_wire(version)?))
+        }
     })
 }
 

@@ -22,7 +22,10 @@ mod topology;
 mod trace;
 
 pub use access::Access;
-pub use convert::{WireError, digest_from_wire, version_from_wire, version_to_wire};
+pub use convert::{
+    WireError, condition_from_wire, condition_to_wire, digest_from_wire, version_from_wire,
+    version_to_wire,
+};
 pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use namespaces::{find_namespace, namespace_of};

@@ -6,6 +6,8 @@
 //! builder never learns the cluster's key. Every derived quantity (token, partition, gate
 //! probes, sketch rows) comes from this digest; hashing a key a second time is a bug.
 
+use serde::{Deserialize, Serialize};
+
 use crate::NamespaceId;
 
 /// Bytes of a digest.
@@ -15,7 +17,7 @@ pub const DIGEST_LEN: usize = 16;
 const SHORT_LEN: usize = 128;
 
 /// The cluster's secret for keyed hashing, fixed when the cluster is created.
-#[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestKey(pub [u8; 32]);
 
 impl DigestKey {
@@ -38,9 +40,7 @@ impl std::fmt::Debug for DigestKey {
 }
 
 /// 128 bits of keyed BLAKE3 of (namespace id, key).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; DIGEST_LEN]);
 
 impl Digest {

@@ -1,15 +1,14 @@
 //! Keys and their namespaces.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Longest key, in bytes.
 pub const MAX_KEY_LEN: usize = 1024;
 
 /// A named key space with its own settings. The topology group assigns ids and never reuses them;
 /// id 1 is the namespace `default`.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamespaceId(pub u32);
 
 impl NamespaceId {
@@ -57,17 +56,7 @@ impl NamespaceId {
 /// Every layer cuts the same circle into the same arcs; the partitions of each layer have their own
 /// number of replicas, which the topology knows.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Layer(u8);

@@ -15,16 +15,22 @@
 mod ballot;
 mod clock;
 mod collected;
+mod condition;
 mod digest;
 mod key;
+mod locator;
 mod record;
+mod replica;
 mod sum;
 mod width;
 
 pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
 pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
+pub use condition::Condition;
 pub use digest::{DIGEST_LEN, Digest, DigestKey};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
+pub use locator::{KeyId, Locator};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
+pub use replica::{ReplicaBatch, ReplicaFacts};
 pub use sum::{PageSum, entry_sum};
 pub use width::{to_millis, to_usize};

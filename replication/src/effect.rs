@@ -1,9 +1,9 @@
 //! Effects of a replica.
 
-use torc_record::Epoch;
+use torc_record::{Epoch, ReplicaBatch};
 use torc_ring::NodeId;
 
-use crate::{Batch, Envelope, Locator, Milestone, Reading, Seq};
+use crate::{Envelope, Locator, Milestone, Reading, Seq};
 
 /// An intention of a replica. The edge performs them in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Effect {
         /// Its number.
         seq: Seq,
         /// The changes.
-        batch: Batch,
+        batch: ReplicaBatch,
     },
     /// Send, but not before batch `after` is durable. May be lost like any message.
     Send {

@@ -40,17 +40,19 @@ mod replica;
 mod same;
 mod scan;
 mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
 pub use coordinator::{
-    Condition, Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite,
-    Intent, Operation, OutOfReach, Outcome, Quorum, Request, Rules,
+    Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite, Intent,
+    Operation, OutOfReach, Outcome, Quorum, Request, Rules,
 };
 pub use effect::Effect;
 pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
-pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
+pub use locator::{DigestHasher, NumberHasher, NumberTable};
 pub use lost::{LostStretch, Stretch};
 pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Recall, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
@@ -58,7 +60,8 @@ pub use same::SameRound;
 pub use scan::{
     FilteredPage, KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep,
 };
-pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
+pub use storage::{Entry, LogPosition, Lookup, Scanned, Seq, Storage};
+pub use torc_record::{KeyId, Locator};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
     Settled, Votes,

@@ -1,76 +1,8 @@
-//! Names of registers: a key of a namespace, with its digest.
+//! Tables of registers, in an order that does not depend on the process.
 
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 
-use torc_record::{Digest, Key, NamespaceId, Record};
-
-/// A key of a namespace with the digest computed once for its operation. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Locator {
-    /// The key space.
-    pub namespace: NamespaceId,
-    /// Digest of (namespace, key).
-    pub digest: Digest,
-    /// The key.
-    pub key: Key,
-}
-
-impl Locator {
-    /// The locator of a record's key.
-    #[must_use]
-    pub fn of(record: &Record) -> Self {
-        Self {
-            namespace: record.namespace,
-            digest: record.digest,
-            key: record.key.clone(),
-        }
-    }
-
-    /// A copy with its own key bytes.
-    #[must_use]
-    pub(crate) fn detached(&self) -> Self {
-        Self {
-            key: self.key.detached(),
-            ..*self
-        }
-    }
-
-    /// The short name, without the key's bytes.
-    #[must_use]
-    pub fn id(&self) -> KeyId {
-        KeyId {
-            digest: self.digest,
-            namespace: self.namespace,
-        }
-    }
-}
-
-/// A register's short name, ordered as on the ring. 128 bits of a keyed hash: two keys
-/// of a namespace never share one in practice, and a store still compares full keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyId {
-    /// Digest of (namespace, key).
-    pub digest: Digest,
-    /// The key space.
-    pub namespace: NamespaceId,
-}
-
-impl KeyId {
-    /// The id of a record's key.
-    #[must_use]
-    pub const fn of(record: &Record) -> Self {
-        Self {
-            digest: record.digest,
-            namespace: record.namespace,
-        }
-    }
-}
-
-impl Hash for KeyId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.digest.low() ^ u64::from(self.namespace.0));
-    }
-}
+use torc_record::{KeyId, Locator};
 
 /// Uses the digest as the hash: it is already one, keyed against adversaries.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,12 +21,6 @@ impl Hasher for DigestHasher {
 
     fn write_u64(&mut self, word: u64) {
         self.0 ^= word;
-    }
-}
-
-impl Hash for Locator {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.id().hash(state);
     }
 }
 

@@ -1,15 +1,13 @@
 //! The interface between a replica and its disk.
 //!
-//! The contract with the edge:
-//! * Batches of a replica become durable in the order of their [`Seq`]; each is atomic.
+//! The contract with the edge, beside that of [`ReplicaBatch`](torc_record::ReplicaBatch):
 //! * A batch is visible through [`Storage`] only once it is durable. The replica
 //!   remembers batches on their way.
-//! * After a crash, any prefix of the batches not reported as durable may exist.
 //! * A page of a scan never ends between two entries of one (digest, namespace): continuing after
 //!   the last one would skip the others. There are two only if a record has the digest of another
 //!   key.
 
-use torc_record::{Ballot, Epoch, HybridTime, PageSum, Record, State};
+use torc_record::{PageSum, Record};
 
 use crate::{KeyId, Locator};
 
@@ -135,45 +133,4 @@ pub trait Storage {
         let _ = range;
         None
     }
-}
-
-/// The durable facts of a replica beside its records. About 50 bytes per partition.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Meta {
-    /// Adopted epoch (R1).
-    pub epoch: Epoch,
-    /// Epoch in which the present membership began; zero if it is not a member.
-    pub since: Epoch,
-    /// Promises and accepts of the adopted epoch lie below this time (R3).
-    pub ceiling: HybridTime,
-    /// Everything at or below was identical on all replicas, and its tombstones are dropped.
-    pub collected: Ballot,
-    /// A collection up to here has begun: values that had expired by its time are absent.
-    pub collecting: Ballot,
-}
-
-/// Changes that become durable together. Applied in the order of the fields.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// Drop all records first.
-    pub wipe: bool,
-    /// Records that replace the present ones of their keys, whatever these are.
-    pub records: Vec<Record>,
-    /// Drop every record for which [`is_collected`] is true.
-    pub purge: Option<Ballot>,
-    /// The new facts.
-    pub meta: Option<Meta>,
-}
-
-impl Batch {
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// Whether a collection up to `collected` drops this version: a tombstone, or a value
-/// that had expired by the collection's own time, at or below it.
-#[must_use]
-pub fn is_collected(ballot: Ballot, state: &State, collected: Ballot) -> bool {
-    state.is_collected(ballot, collected)
 }

@@ -3,19 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Identity of a node, never reused: a node that lost its disk returns under a new id.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct NodeId(pub u64);
@@ -46,9 +38,7 @@ impl FromStr for NodeId {
 /// A failure domain: replicas are spread over as many zones as possible.
 ///
 /// Nodes of a cluster without zones are all in the zone `default`.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Zone(String);
 
@@ -127,9 +117,7 @@ impl FromStr for Zone {
 }
 
 /// A node's share of data and leads, in percent of a normal node: 1 to 10,000.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Weight(u32);
 
@@ -193,7 +181,7 @@ impl TryFrom<u32> for Weight {
 }
 
 /// A node as the ring sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeSpec {
     /// Which node.
     pub id: NodeId,

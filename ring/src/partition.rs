@@ -9,23 +9,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use torc_record::{Layer, NamespaceId};
 
 use crate::Token;
 
 /// Number of a partition: by layer, then in ring order from token 0.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Partition(pub u32);
@@ -46,7 +37,7 @@ impl fmt::Display for Partition {
 
 /// The number of partitions per layer: a power of two from 1 to
 /// [`Partitions::MAX_COUNT`], fixed when the cluster is founded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Partitions {
     bits: u8,

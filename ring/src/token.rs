@@ -4,21 +4,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use torc_record::Digest;
 
 /// The first 64 bits of a digest: a position on the ring.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Token(pub u64);

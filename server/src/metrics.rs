@@ -468,9 +468,6 @@ const COUNTERS: &[Readout] = &[
     ("store_flush_records", "Records flushed", |r| {
         r.store.flushed_records
     }),
-    ("store_flush_waits", "Writes that waited for a flush", |r| {
-        r.store.flush_waits
-    }),
     ("store_compactions", "Compactions published", |r| {
         r.store.compactions
     }),
@@ -502,9 +499,6 @@ const COUNTERS: &[Readout] = &[
     ),
     ("store_record_reads", "Sealed records read by gets", |r| {
         r.store.sliced.record_reads
-    }),
-    ("store_write_stalls", "Writes that waited for memory", |r| {
-        r.store.write_stalls
     }),
     (
         "store_memtable_refusals",

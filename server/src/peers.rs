@@ -138,6 +138,23 @@ impl Recipient {
         })
     }
 
+    /// The node to which a request is passed on for a caller that cannot reach it. A request is
+    /// passed on once.
+    ///
+    /// # Errors
+    /// `STALE_EPOCH` if it was passed on already, or if the node is not a member.
+    pub(crate) fn passed_on(
+        table: &RoutingTable,
+        node: NodeId,
+        was_passed_on: bool,
+    ) -> Result<Self, Fault> {
+        let recipient = Self::of(table, node).ok().filter(|_| !was_passed_on);
+        recipient.ok_or_else(|| {
+            let message = format!("there is no node {node} at this address: refresh the topology");
+            Fault::new(Reason::StaleEpoch, message).at(table.epoch)
+        })
+    }
+
     pub(crate) const fn node(&self) -> NodeId {
         self.node
     }

@@ -12,7 +12,7 @@ use torc_proto::Fault;
 use torc_record::Layer;
 use torc_replication::Milestone;
 use torc_ring::NodeId;
-use torc_ring::topology::{Fact, RoutingTable, Sizes};
+use torc_ring::topology::{RoutingTable, Sizes};
 use torc_tls::NodeTls;
 
 use crate::generations;
@@ -130,26 +130,22 @@ async fn report(
             {
                 continue;
             }
-            let (epoch, fact) = match milestone {
-                Milestone::Adopted(epoch) => (epoch, Fact::Adopted),
-                Milestone::Copied(epoch) => (epoch, Fact::Copied),
-                // Measured now: only now does the replica also hold the records that it received
-                // one by one.
-                Milestone::Snapshotted(epoch) => {
-                    let store = shared.store.clone();
-                    let summary = move || store.summary(partition);
-                    // Fails only if the store panics; replicas repeat this report.
-                    let Ok(held) = tokio::task::spawn_blocking(summary).await else {
-                        continue;
-                    };
-                    let sizes = Sizes {
-                        records: held.records,
-                        bytes: held.payload_bytes,
-                    };
-                    (epoch, Fact::Snapshotted(sizes))
-                }
-            };
-            reporter.report(partition, epoch, fact);
+            let mut moved = Sizes::default();
+            // Measured now: only now does the replica also hold the records that it received one by
+            // one.
+            if let Milestone::Snapshotted(_) = milestone {
+                let store = shared.store.clone();
+                let summary = move || store.summary(partition);
+                // Fails only if the store panics; replicas repeat this report.
+                let Ok(held) = tokio::task::spawn_blocking(summary).await else {
+                    continue;
+                };
+                moved = Sizes {
+                    records: held.records,
+                    bytes: held.payload_bytes,
+                };
+            }
+            reporter.report(partition, milestone, moved);
         }
     };
     let _ = shared.cancel.run_until_cancelled(reporting).await;

@@ -263,7 +263,6 @@ pub(crate) fn stale(partition: Partition, adopted: Epoch) -> Fault {
 pub(crate) fn store_fault(error: &StoreError) -> Fault {
     let reason = match error {
         StoreError::OutOfSpace => Reason::OutOfSpace,
-        StoreError::MemtableFull { .. } => Reason::Overloaded,
         StoreError::Refused(_) | StoreError::Keyless { .. } => Reason::Invalid,
         StoreError::Corrupt { .. }
         | StoreError::LostBatch { .. }

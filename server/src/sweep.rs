@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use torc_driver::{NoQuorum, Wanted};
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
-use torc_replication::{Condition, Locator, Outcome, Request};
+use torc_replication::{Locator, Outcome, Request};
 use torc_ring::topology::{Command, RoutingTable, dropped_name};
 use torc_ring::{NodeId, Partition};
 
@@ -148,7 +148,7 @@ impl Sweeper {
             at: at.clone(),
             rules,
             request: Request::Delete {
-                condition: Condition::None,
+                condition: None,
                 tells_existed: false,
             },
             deadline,

@@ -3,16 +3,15 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use torc_record::{Ballot, Digest, HybridTime, NamespaceId, Record};
+use torc_record::{Ballot, Digest, HybridTime, NamespaceId, Record, ReplicaBatch, ReplicaFacts};
 use torc_replication::{
-    Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Mutation, Mutations, Scanned, Seq,
-    Storage, is_collected,
+    Entry, KeyId, Locator, LogPosition, Lookup, Mutation, Mutations, Scanned, Seq, Storage,
 };
 
 /// A write on its way to the disk.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
-    Batch(Seq, Batch),
+    Batch(Seq, ReplicaBatch),
     Clock(HybridTime),
 }
 
@@ -39,13 +38,15 @@ pub(crate) struct Disk {
     entries: Vec<(LogPosition, Entry)>,
     former: Vec<Former>,
     log: u64,
-    pub(crate) meta: Meta,
+    pub(crate) meta: ReplicaFacts,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
     /// Breaks the contract of scans: a page may end between two keys with the same digest.
     pub(crate) splits_digests: bool,
     /// Whether no key is at hand in the present step.
     pub(crate) is_far: bool,
+    /// Whether replicas keep their part of the contract: no rule is broken.
+    pub(crate) is_checked: bool,
 }
 
 type Name<'a> = (Digest, NamespaceId, &'a [u8]);
@@ -107,6 +108,7 @@ impl Disk {
                     self.former.clear();
                 }
                 for record in std::mem::take(&mut batch.records) {
+                    self.check(&record);
                     self.insert(Entry::Found(record));
                 }
                 if let Some(collected) = batch.purge {
@@ -126,6 +128,19 @@ impl Disk {
             .binary_search_by(|(_, entry)| name(entry).cmp(&wanted))
     }
 
+    /// Panics if a store that keeps the version with the highest ballot would not keep this one.
+    fn check(&self, record: &Record) {
+        let held = self
+            .find(name_of(record))
+            .map(|index| &self.entries[index].1);
+        if let (true, Ok(Entry::Found(held))) = (self.is_checked, held) {
+            assert!(
+                record.ballot >= held.ballot,
+                "a batch has {record:?}, which is below {held:?}"
+            );
+        }
+    }
+
     fn insert(&mut self, entry: Entry) {
         let at = LogPosition(self.log);
         match self.find(name(&entry)) {
@@ -138,7 +153,7 @@ impl Disk {
     }
 
     fn purge(&mut self, collected: Ballot) {
-        let is_dropped = |(_, entry): &mut (_, Entry)| matches!(entry, Entry::Found(r) if is_collected(r.ballot, &r.state, collected));
+        let is_dropped = |(_, entry): &mut (_, Entry)| matches!(entry, Entry::Found(r) if r.state.is_collected(r.ballot, collected));
         let dropped: Vec<_> = self.entries.extract_if(.., is_dropped).collect();
         // A compaction drops them sooner or later: here half of them at once.
         let lingers = self.log.is_multiple_of(2);
@@ -176,7 +191,9 @@ impl Disk {
                 Entry::Unreadable(_) => None,
             });
         for (since, record) in former.chain(current) {
-            if is_collected(record.ballot, &record.state, self.meta.collecting)
+            if record
+                .state
+                .is_collected(record.ballot, self.meta.collecting)
                 && !mutations.has(Mutation::SlicesLackTombstones)
             {
                 through = through.max(since);
@@ -235,7 +252,7 @@ impl Disk {
             Entry::Found(record) if record.key.as_bytes() != FOREIGN => Some(record),
             Entry::Found(_) | Entry::Unreadable(_) => None,
         });
-        found.filter(move |record| !is_collected(record.ballot, &record.state, collected))
+        found.filter(move |record| !record.state.is_collected(record.ballot, collected))
     }
 
     /// The page that begins with these entries, in ring order.
@@ -331,5 +348,43 @@ impl Storage for Torn<'_> {
 
     fn is_foreign(&self, at: &Locator) -> bool {
         self.now.is_foreign(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use torc_record::{ReplicaBatch, ReplicaFacts};
+    use torc_replication::testing::{TestDisk, check};
+
+    use super::*;
+
+    impl TestDisk for Disk {
+        fn storage(&self) -> impl Storage {
+            self.clone()
+        }
+
+        fn apply(&mut self, batch: ReplicaBatch) {
+            self.enqueue(Write::Batch(Seq(0), batch));
+            self.sync_one();
+        }
+
+        fn facts(&self) -> ReplicaFacts {
+            self.meta
+        }
+
+        fn position(&self) -> LogPosition {
+            LogPosition(self.log)
+        }
+    }
+
+    #[test]
+    fn the_simulated_disk_keeps_the_contract() {
+        for seed in 0..20 {
+            let mut disk = Disk {
+                is_checked: true,
+                ..Disk::default()
+            };
+            check(&mut disk, seed);
+        }
     }
 }

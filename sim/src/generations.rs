@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use torc_record::{DigestKey, Epoch, NamespaceId};
+use torc_ring::replicas::Milestone;
 use torc_ring::topology::{
-    Arcs, ClusterId, Command, Fact, Founding, GenerationContent, GenerationShape, GenerationState,
+    Arcs, ClusterId, Command, Founding, GenerationContent, GenerationShape, GenerationState,
     Incarnation, NamespaceMode, NewMember, NewNamespace, Outcome, Proposal, Release, Report,
     RoutingTable, Sizes, Stage, Topology, TransitionKind,
 };
@@ -505,17 +506,17 @@ impl World {
             if config.index(id).is_none() {
                 continue;
             }
-            reports.push(Report::of(config, Fact::Adopted, 1));
+            reports.push(Report::of(config, Milestone::Adopted, 1));
             let node = self.nodes.get(&id);
             let is_whole = node.is_some_and(|node| node.holds_all(config.partition));
             let skips = self.is_broken(Broken::CopiedWithoutSlices);
             if config.seat_of(id).is_some() && (is_whole || skips) {
-                let fact = match config.stage {
-                    Stage::Copying => Fact::Copied,
-                    Stage::WriteBothReadOld => Fact::Snapshotted(Sizes::default()),
+                let reached: fn(Epoch) -> Milestone = match config.stage {
+                    Stage::Copying => Milestone::Copied,
+                    Stage::WriteBothReadOld => Milestone::Snapshotted,
                     Stage::WriteBothReadNew | Stage::Stable => continue,
                 };
-                reports.push(Report::of(config, fact, 1));
+                reports.push(Report::of(config, reached, 1));
             }
         }
         let before = self.group.transition().is_some();

@@ -60,6 +60,7 @@ impl Node {
     pub(crate) fn new(number: u64, clock_error_ms: i64, mutations: Mutations) -> Self {
         let mut disk = Disk::default();
         disk.splits_digests = mutations.has(Mutation::PageSplitsDigest);
+        disk.is_checked = mutations == Mutations::NONE;
         Self {
             id: NodeId(number),
             slot: NodeSlot(number as u16),
@@ -107,7 +108,6 @@ impl Node {
                 linger_ms: 20,
                 lingering: 4,
             },
-            ..CoordinatorOptions::default()
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {
@@ -148,7 +148,6 @@ impl Node {
             promises,
             copies_slices,
             page_records: 2,
-            ..ReplicaOptions::default()
         };
         Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations)
     }

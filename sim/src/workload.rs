@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use torc_record::{Ballot, Digest, Key, NamespaceId};
-use torc_replication::{
-    Condition, Locator, OpId, Operation as TorcOperation, Quorum, Request, Rules,
-};
+use torc_record::{Ballot, Condition, Digest, Key, NamespaceId};
+use torc_replication::{Locator, OpId, Operation as TorcOperation, Quorum, Request, Rules};
 
 use crate::history::{KeyHistory, Kind, Operation, Seen, Value};
 use crate::ledger::Ledger;
@@ -393,13 +391,13 @@ impl World {
             Request::Get
         } else if self.rng.chance(self.faults.delete) {
             Request::Delete {
-                condition: Condition::None,
+                condition: None,
                 tells_existed: self.rng.chance(250),
             }
         } else {
             let (number, expires_at_ms) = self.new_value(key);
             value = Some(number);
-            put(number, expires_at_ms, Condition::None)
+            put(number, expires_at_ms, None)
         };
         Wish {
             key,
@@ -431,11 +429,13 @@ impl World {
         if self.rng.chance(self.faults.delete) {
             let known = self.workload.known.get(&(client, key)).copied();
             let (condition, tells_existed, kind) = match (self.rng.below(4), known) {
-                (0, Some((version, old))) => {
-                    (Condition::Version(version), true, Kind::DeleteIf(old))
-                }
-                (1, _) => (Condition::None, true, Kind::Delete),
-                _ => (Condition::None, false, Kind::Erase),
+                (0, Some((version, old))) => (
+                    Some(Condition::IfVersion(version)),
+                    true,
+                    Kind::DeleteIf(old),
+                ),
+                (1, _) => (None, true, Kind::Delete),
+                _ => (None, false, Kind::Erase),
             };
             let request = Request::Delete {
                 condition,
@@ -449,17 +449,23 @@ impl World {
         {
             let kind = Kind::Merge(merge.number, value);
             return (
-                put(value, expires_at_ms, Condition::Older(merge.ballot)),
+                put(
+                    value,
+                    expires_at_ms,
+                    Some(Condition::IfOlderThan(merge.ballot)),
+                ),
                 kind,
             );
         }
         let (condition, kind) = if self.rng.chance(self.faults.conditional) {
             match self.workload.known.get(&(client, key)) {
-                Some((version, old)) => (Condition::Version(*version), Kind::Cas(*old, value)),
-                None => (Condition::Absent, Kind::PutIfAbsent(value)),
+                Some((version, old)) => {
+                    (Some(Condition::IfVersion(*version)), Kind::Cas(*old, value))
+                }
+                None => (Some(Condition::IfAbsent), Kind::PutIfAbsent(value)),
             }
         } else {
-            (Condition::None, Kind::Put(value))
+            (None, Kind::Put(value))
         };
         (put(value, expires_at_ms, condition), kind)
     }
@@ -476,7 +482,7 @@ impl World {
     }
 }
 
-fn put(value: Value, expires_at_ms: Option<u64>, condition: Condition) -> Request {
+fn put(value: Value, expires_at_ms: Option<u64>, condition: Option<Condition>) -> Request {
     Request::Put {
         value: Bytes::copy_from_slice(&value.to_be_bytes()),
         expires_at_ms,

@@ -21,16 +21,6 @@ pub enum StoreError {
     /// accepted again as soon as there is free space.
     #[error("out of disk space: the write was refused, but reads still work; free some space")]
     OutOfSpace,
-    /// The memtable is full and could not be flushed. Nothing was changed, and reads and
-    /// deletes still work. The log says why the flush failed; the next write starts another
-    /// one.
-    #[error(
-        "the memtable has reached its limit of {limit_bytes} bytes and could not be flushed: see the node's log"
-    )]
-    MemtableFull {
-        /// The limit it was opened with, bytes.
-        limit_bytes: u64,
-    },
     /// The memtable is full. Nothing was changed. A flush is running: retry soon.
     #[error("the memtable has reached its limit of {limit_bytes} bytes: retry soon")]
     NoRoom {
@@ -256,7 +246,6 @@ impl StoreError {
             Self::Failed { .. } => true,
             Self::Refused(_)
             | Self::OutOfSpace
-            | Self::MemtableFull { .. }
             | Self::NoRoom { .. }
             | Self::BatchTooLong { .. }
             | Self::StrayRecord { .. }
@@ -287,7 +276,6 @@ impl StoreError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::OutOfSpace
-            | Self::MemtableFull { .. }
             | Self::NoRoom { .. }
             | Self::BadIngest { .. }
             | Self::NotHeld { .. }

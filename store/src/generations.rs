@@ -8,14 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use torc_record::{NamespaceId, Record};
+use torc_record::{Locator, NamespaceId, Record};
 use torc_ring::Partition;
 
 use crate::ingest::SealedSlice;
 use crate::publish::Change;
 use crate::segment::Slice;
 use crate::slice::SliceHeader;
-use crate::{Cursor, ScanLimits, ScanPage, Store, StoreError};
+use crate::{ScanLimits, ScanPage, Store, StoreError};
 
 impl Store {
     /// A partition's slice of a generation, unless it is damaged.
@@ -44,7 +44,7 @@ impl Store {
         &self,
         partition: Partition,
         generation: NamespaceId,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;

@@ -18,14 +18,14 @@
 //! * Data that a failed sync left in the page cache is written again before it is served.
 //! * A failed sync stops the store for good. A full disk only stops writes, until there
 //!   is space.
-//! * Memory is bounded: the memtable and the queue of writes have limits (at the memtable's,
-//!   writes wait for a flush), and every length read from a file or a peer is checked before
-//!   use.
+//! * Memory is bounded: the memtable and the writes on their way to it share a limit, beyond which
+//!   writes are refused, and every length read from a file or a peer is checked before use.
 //! * Flushes and compactions obey their rate limits, and no read waits for them.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, State};
+//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, ReplicaBatch, State};
+//! use torc_ring::Token;
 //! use torc_store::{Store, StoreOptions};
 //!
 //! let (store, recovery) = Store::open(StoreOptions::new(dir))?;
@@ -35,7 +35,12 @@
 //! let digest = Digest::of(&DigestKey([0; 32]), namespace, b"key");
 //! let state = State::Value { value: "value".into(), expires_at_ms: None };
 //! let ballot = Ballot::default();
-//! store.write(Record { namespace, digest, key: Key::new("key")?, ballot, origin: None, state }).await?;
+//! let record = Record { namespace, digest, key: Key::new("key")?, ballot, origin: None, state };
+//! let partition = StoreOptions::new(dir).partitions.holding(namespace, Token::of(&digest));
+//! let batch = ReplicaBatch { records: vec![record], ..ReplicaBatch::default() };
+//! let (done, outcome) = tokio::sync::oneshot::channel();
+//! store.apply(partition, batch, |applied| drop(done.send(applied)))?;
+//! outcome.await??;
 //! assert!(store.get(namespace, &digest, b"key")?.is_some());
 //! store.close().await?;
 //! # Ok(())
@@ -100,15 +105,14 @@ pub use commit::{Applied, LogSync};
 pub use error::StoreError;
 pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;
-pub use partition::{PartitionBatch, PartitionMeta};
 pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
-pub use scan::{Cursor, CursorError, FilteredPage, ScanLimits, ScanPage};
+pub use scan::{FilteredPage, ScanLimits, ScanPage};
 pub use scratch::{Pairs, Scratch};
 pub use seq::Seq;
 pub use stats::{
-    CompactionReport, DropReport, FlushReport, Histogram, LogTail, PartitionSummary, Recovery,
-    SliceStats, StoreHealth, StoreStats,
+    CompactionReport, FlushReport, Histogram, LogTail, PartitionSummary, Recovery, SliceStats,
+    StoreHealth, StoreStats,
 };
 pub use store::{CompactionHold, Store};
 pub use trace::{SliceTrace, Trace, Verdict};

@@ -29,7 +29,7 @@ use crate::format::{
     BALLOT_LEN, FORMAT_VERSION, FRAME_LEN, FileKind, Frame, FrameBuilder, FrameKind, HEADER_LEN,
     Header, array, ballot_at, ballot_bytes, draw_salt, u32_at, u64_at,
 };
-use crate::partition::{Facts, META_LEN, PartitionMeta};
+use crate::partition::{Facts, META_LEN, facts_at, facts_bytes};
 use crate::segment::SegmentFile;
 use crate::{PartitionSummary, Seq, StoreError};
 
@@ -156,7 +156,7 @@ impl Manifest {
         for (partition, facts) in &self.facts {
             frame.push(|body| {
                 put_u32s(body, [FACTS, partition.0]);
-                body.extend_from_slice(&facts.meta.bytes());
+                body.extend_from_slice(&facts_bytes(&facts.meta));
                 body.extend_from_slice(&ballot_bytes(facts.watermark));
             });
         }
@@ -251,7 +251,7 @@ impl Manifest {
                     return Err("a partition that does not exist");
                 }
                 let facts = Facts {
-                    meta: PartitionMeta::at(entry, 8),
+                    meta: facts_at(entry, 8),
                     watermark: ballot_at(entry, 8 + META_LEN),
                 };
                 self.facts.push((partition, facts));

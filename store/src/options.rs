@@ -19,8 +19,8 @@ pub struct StoreOptions {
     /// Number of partitions of the cluster: stored on creation, checked on every later opening.
     pub partitions: Partitions,
     /// Limit of the memtable's memory, overhead included. It is flushed from half of that
-    /// on. At the limit, writes wait for the flush; deletes may use an eighth more. A store
-    /// that already holds more can be opened.
+    /// on. At the limit, [`Store::room`](crate::Store::room) is false; batches under way may use
+    /// an eighth more. A store that already holds more can be opened.
     pub memtable_limit_bytes: u64,
     /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,
@@ -45,9 +45,6 @@ pub struct StoreOptions {
     pub auto_compact: bool,
     /// False positive rate of the Bloom gate of a partition's largest slice, 0.0001 to 0.5.
     pub gate_rate: f64,
-    /// Maximum bytes of queued writes; further ones wait in
-    /// [`Store::write`](crate::Store::write). At least 1 MiB.
-    pub queue_limit_bytes: u64,
     /// Whether to cut a log whose last batch was complete once and is damaged. The writes of that
     /// batch may have been acknowledged, and are then lost. If not set, the store does not open.
     pub cut_damaged_log: bool,
@@ -61,7 +58,7 @@ impl StoreOptions {
     /// Settings for a node of a few GiB: 4,096 partitions, a memtable of 512 MiB, a flush every
     /// 128 MiB of log or 5 minutes at up to 512 MiB/s, compactions at up to 128 MiB/s into at
     /// most 8 slices per partition and into one after 10 s without writes, gates with 1 % false
-    /// positives, a queue of 32 MiB.
+    /// positives.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -78,7 +75,6 @@ impl StoreOptions {
             compact_when_idle: Duration::from_secs(10),
             auto_compact: true,
             gate_rate: 0.01,
-            queue_limit_bytes: 32 * MIB,
             cut_damaged_log: false,
             release_memory: || {},
         }
@@ -88,9 +84,6 @@ impl StoreOptions {
         let refuse = |setting, allowed| Err(StoreError::BadOption { setting, allowed });
         if !(1024..=1024 * MIB).contains(&self.log_segment_bytes) {
             return refuse("log_segment_bytes", "1 KiB to 1 GiB");
-        }
-        if !(MIB..=1024 * MIB).contains(&self.queue_limit_bytes) {
-            return refuse("queue_limit_bytes", "1 MiB to 1 GiB");
         }
         if !(2..=64).contains(&self.most_slices) {
             return refuse("most_slices", "2 to 64");

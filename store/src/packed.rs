@@ -33,11 +33,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, Key, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record, RecordError,
-    State,
+    Ballot, DIGEST_LEN, Digest, Key, Locator, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record,
+    RecordError, State,
 };
 
-use crate::Cursor;
 use crate::format::{BALLOT_LEN, array, ballot_at, ballot_bytes, u32_at, u64_at};
 
 pub(crate) const HEAD_LEN: usize = 44;
@@ -236,8 +235,8 @@ impl Packed {
     }
 
     /// The position of the record as a copy: a cursor must not keep a value in memory.
-    pub(crate) fn cursor(&self) -> Cursor {
-        Cursor {
+    pub(crate) fn cursor(&self) -> Locator {
+        Locator {
             digest: self.digest(),
             namespace: self.namespace(),
             key: checked_key(Bytes::copy_from_slice(self.key())),

@@ -1,4 +1,4 @@
-//! The durable facts of a partition beside its records, and batches of changes.
+//! The bytes of a replica's facts.
 //!
 //! Facts are separate entries in the log; when the log is cut, the manifest carries the facts of
 //! all partitions on. In bytes, little-endian:
@@ -15,72 +15,39 @@
 //! tell which records a collection may drop soon. The *watermark* of a partition belongs to the
 //! store: the highest ballot of a purge since the last wipe.
 
-use torc_record::{Ballot, Epoch, HybridTime, Record};
+use torc_record::{Ballot, Epoch, HybridTime, ReplicaFacts};
 
 use crate::format::{BALLOT_LEN, ballot_at, ballot_bytes, u64_at};
 
 /// Bytes of a partition's facts.
 pub(crate) const META_LEN: usize = 24 + 2 * BALLOT_LEN;
 
-/// The durable state of a partition's replica.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PartitionMeta {
-    /// Adopted epoch.
-    pub epoch: Epoch,
-    /// Epoch in which the present membership began.
-    pub since: Epoch,
-    /// Promises and accepts of the adopted epoch lie below this time.
-    pub ceiling: HybridTime,
-    /// Tombstones at or below are dropped on all replicas.
-    pub collected: Ballot,
-    /// A collection up to here was begun. The only field that the store interprets, see
-    /// [`SealedPartition::needs_flush`](crate::SealedPartition::needs_flush).
-    pub collecting: Ballot,
+/// Facts as bytes.
+pub(crate) fn facts_bytes(facts: &ReplicaFacts) -> [u8; META_LEN] {
+    let mut out = [0; META_LEN];
+    out[..8].copy_from_slice(&facts.epoch.0.to_le_bytes());
+    out[8..16].copy_from_slice(&facts.since.0.to_le_bytes());
+    out[16..24].copy_from_slice(&facts.ceiling.0.to_le_bytes());
+    out[24..42].copy_from_slice(&ballot_bytes(facts.collected));
+    out[42..].copy_from_slice(&ballot_bytes(facts.collecting));
+    out
 }
 
-/// Changes of one partition that become durable together or not at all. Applied in the order of the
-/// fields.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PartitionBatch {
-    /// Drop all records first, and forget the watermark. The facts stay.
-    pub wipe: bool,
-    /// Records; the highest ballot of each key wins. Up to 4 MiB as stored: 44 to 52 bytes per
-    /// record in addition to key and value.
-    pub records: Vec<Record>,
-    /// Raises the watermark, which removes the records that a collection up to it drops
-    /// ([`State::is_collected`](torc_record::State::is_collected)). A lower one changes nothing.
-    pub purge: Option<Ballot>,
-    /// The new facts.
-    pub meta: Option<PartitionMeta>,
-}
-
-impl PartitionMeta {
-    pub(crate) fn bytes(&self) -> [u8; META_LEN] {
-        let mut out = [0; META_LEN];
-        out[..8].copy_from_slice(&self.epoch.0.to_le_bytes());
-        out[8..16].copy_from_slice(&self.since.0.to_le_bytes());
-        out[16..24].copy_from_slice(&self.ceiling.0.to_le_bytes());
-        out[24..42].copy_from_slice(&ballot_bytes(self.collected));
-        out[42..].copy_from_slice(&ballot_bytes(self.collecting));
-        out
-    }
-
-    /// Reads facts at an offset; the caller guarantees that they exist.
-    pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
-        Self {
-            epoch: Epoch(u64_at(bytes, at)),
-            since: Epoch(u64_at(bytes, at + 8)),
-            ceiling: HybridTime(u64_at(bytes, at + 16)),
-            collected: ballot_at(bytes, at + 24),
-            collecting: ballot_at(bytes, at + 42),
-        }
+/// Reads facts at an offset; the caller guarantees that they exist.
+pub(crate) fn facts_at(bytes: &[u8], at: usize) -> ReplicaFacts {
+    ReplicaFacts {
+        epoch: Epoch(u64_at(bytes, at)),
+        since: Epoch(u64_at(bytes, at + 8)),
+        ceiling: HybridTime(u64_at(bytes, at + 16)),
+        collected: ballot_at(bytes, at + 24),
+        collecting: ballot_at(bytes, at + 42),
     }
 }
 
 /// All durable state of a partition beside its records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    pub(crate) meta: PartitionMeta,
+    pub(crate) meta: ReplicaFacts,
     pub(crate) watermark: Ballot,
 }
 
@@ -90,13 +57,13 @@ pub(crate) mod tests {
     use crate::packed::tests::unhex;
     use torc_record::NodeSlot;
 
-    pub(crate) fn meta() -> PartitionMeta {
+    pub(crate) fn meta() -> ReplicaFacts {
         let ballot = |slot| Ballot {
             epoch: Epoch(4),
             time: HybridTime(5),
             slot: NodeSlot(slot),
         };
-        PartitionMeta {
+        ReplicaFacts {
             epoch: Epoch(1),
             since: Epoch(2),
             ceiling: HybridTime(3),
@@ -112,7 +79,7 @@ pub(crate) mod tests {
              0400000000000000 0500000000000000 0600
              0400000000000000 0500000000000000 0700",
         );
-        assert_eq!(meta().bytes(), golden[..]);
-        assert_eq!(PartitionMeta::at(&golden, 0), meta());
+        assert_eq!(facts_bytes(&meta()), golden[..]);
+        assert_eq!(facts_at(&golden, 0), meta());
     }
 }

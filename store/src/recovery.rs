@@ -78,7 +78,7 @@ pub(crate) fn recover(
     };
     let shared = Shared {
         table,
-        queue: Queue::new(options.queue_limit_bytes),
+        queue: Queue::default(),
         room: Room::default(),
         flushes: Requests::default(),
         compactions: Requests::default(),

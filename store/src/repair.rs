@@ -36,13 +36,13 @@
 
 use std::time::{Duration, Instant};
 
-use torc_record::{Ballot, Digest, DigestKey, to_usize};
+use torc_record::{Ballot, Digest, DigestKey, Locator, to_usize};
 use torc_ring::Partition;
 
 use crate::segment::Slice;
 use crate::shared::Shared;
 use crate::slice::{Damage, OrderedRecords, SLICE_DIGEST_LEN};
-use crate::{Cursor, ScanLimits, ScanPage, Store, StoreError};
+use crate::{ScanLimits, ScanPage, Store, StoreError};
 
 /// Limit on the places that one scrub reports.
 const MAX_PLACES: usize = 4096;
@@ -72,7 +72,7 @@ pub struct Unreadable {
     pub highest: Ballot,
     /// The key whose version was lost, if it is still readable: it matches the digest stored beside
     /// it.
-    pub key: Option<Cursor>,
+    pub key: Option<Locator>,
 }
 
 /// The result of scrubbing a partition.
@@ -109,7 +109,7 @@ impl Store {
     pub fn scan_readable(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ReadablePage, StoreError> {
         self.check_partition(partition)?;
@@ -241,7 +241,7 @@ fn check_bytes(
 }
 
 /// The key of an unreadable record, if its head and key are readable.
-fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Cursor> {
+fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Locator> {
     let cluster = cluster?;
     let claimed = slice.view().ok()?.claimed_key(slot as usize)?;
     let digest = Digest::of(cluster, claimed.namespace, claimed.key.as_bytes());
@@ -268,7 +268,7 @@ pub(crate) fn is_repaired(slice: &Slice) -> bool {
 fn unreadable(
     slice: &Slice,
     most: usize,
-    key_in: impl Fn(u32) -> Option<Cursor>,
+    key_in: impl Fn(u32) -> Option<Locator>,
 ) -> Vec<Unreadable> {
     let place = Unreadable {
         partition: slice.partition(),

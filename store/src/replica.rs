@@ -9,13 +9,16 @@
 //! * Batches that were handed over together are in as few frames as possible.
 //! * A batch that was reported to `done` without an error is durable and applied.
 
-use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, NamespaceId, PageSum, Record};
+use torc_record::{
+    Ballot, DIGEST_LEN, Digest, HybridTime, Locator, NamespaceId, PageSum, Record, ReplicaBatch,
+    ReplicaFacts,
+};
 use torc_ring::{Partition, Token};
 
 use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
-use crate::{Applied, Cursor, PartitionBatch, PartitionMeta, Store, StoreError};
+use crate::{Applied, Store, StoreError};
 
 /// The sum of the versions in a range, which replicas compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub struct RangeSum {
 impl Store {
     /// Hands over changes of partitions. Changes of one partition take effect in the given order.
     /// All become durable together with one sync, up to 4 MiB of them as stored; more take several
-    /// syncs. Each [`PartitionBatch`] takes effect completely or not at all. Does not wait.
+    /// syncs. Each [`ReplicaBatch`] takes effect completely or not at all. Does not wait.
     ///
     /// `done` is called once, when all changes are completed, with those that failed; the others
     /// are durable and applied. It runs on the committer's thread and must not block. Without
@@ -48,7 +51,7 @@ impl Store {
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`].
     pub fn apply_many(
         &self,
-        changes: Vec<(Partition, PartitionBatch)>,
+        changes: Vec<(Partition, ReplicaBatch)>,
         done: impl FnOnce(Applied) + Send + 'static,
     ) {
         let shared = self.shared();
@@ -64,7 +67,6 @@ impl Store {
         }
         let mut parts = parts.finish();
         shared.admit_now(&mut parts);
-        // The memory reserved above bounds these; the queue's own limit would make callers wait.
         if let Err(refusal) = shared.queue.push_changes(parts) {
             let (parts, why) = *refusal;
             for mut changes in parts {
@@ -83,7 +85,7 @@ impl Store {
     pub fn apply(
         &self,
         partition: Partition,
-        batch: PartitionBatch,
+        batch: ReplicaBatch,
         done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
     ) -> Result<(), StoreError> {
         self.shared().health.check()?;
@@ -133,15 +135,12 @@ impl Store {
     /// [`StoreError::Failed`], [`StoreError::Closed`].
     pub fn resume(&self, partition: Partition) -> Result<(), StoreError> {
         let op = Op::Resume { partition };
-        self.shared()
-            .queue
-            .push_control(op)
-            .map_err(|refusal| refusal.1)
+        self.shared().queue.push(op).map_err(|refusal| refusal.1)
     }
 
     /// The durable facts of a partition; all zero if they were never set.
     #[must_use]
-    pub fn partition_meta(&self, partition: Partition) -> PartitionMeta {
+    pub fn partition_meta(&self, partition: Partition) -> ReplicaFacts {
         self.shared().table.facts(partition).meta
     }
 
@@ -170,7 +169,7 @@ impl Store {
         let shared = self.shared();
         shared.health.check()?;
         let done = Callback::new(done);
-        let pushed = shared.queue.push_control(Op::Ceiling { time, done });
+        let pushed = shared.queue.push(Op::Ceiling { time, done });
         pushed.map_err(|refusal| {
             let (op, why) = *refusal;
             op.discard();
@@ -236,7 +235,7 @@ impl Store {
     pub fn page_sum(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         until: Option<(Digest, NamespaceId)>,
         most: usize,
     ) -> Option<PageSum> {

@@ -123,7 +123,6 @@ impl Shared {
         self.flushes.end();
         self.compactions.end();
         self.ingests.stop();
-        self.room.note_flush(false);
     }
 
     /// Reports, once, that records of a partition share a digest with other keys.
@@ -142,7 +141,7 @@ impl Shared {
     pub(crate) fn release_memory(&self) {
         (self.options.release_memory)();
         // Fails if the queue has ended, and the committer with it.
-        drop(self.queue.push_control(Op::ReleaseMemory));
+        drop(self.queue.push(Op::ReleaseMemory));
     }
 
     pub(crate) fn note_log(&self, completed: Option<SegmentInfo>, current: SegmentInfo) {

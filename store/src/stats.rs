@@ -83,20 +83,6 @@ pub struct PartitionSummary {
     pub fingerprint: u128,
 }
 
-/// What [`Store::drop_partition`](crate::Store::drop_partition) removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DropReport {
-    /// Records removed, tombstones included.
-    pub records: u64,
-    /// Tombstones among them.
-    pub tombstones: u64,
-    /// Bytes of keys and values removed.
-    pub payload_bytes: u64,
-    /// Number of the drop in the log: everything older is removed.
-    pub seq: Seq,
-}
-
 /// What a flush wrote.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -213,14 +199,10 @@ pub struct StoreStats {
     pub batches: u64,
     /// Records in them.
     pub batch_records: u64,
-    /// Writes that had to wait for room in the queue.
-    pub write_stalls: u64,
-    /// Writes refused because the memtable was full and could not be flushed.
+    /// Calls whose changes were refused in part or whole because the memtable was full.
     pub memtable_refusals: u64,
     /// Writes refused because the disk was full.
     pub space_refusals: u64,
-    /// Writes that had to wait for a flush.
-    pub flush_waits: u64,
     /// Flushes published.
     pub flushes: u64,
     /// Flushes that failed, because of a full disk or a file that could not be written.

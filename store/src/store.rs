@@ -7,21 +7,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use torc_record::{Digest, NamespaceId, Record};
+use torc_record::{Digest, Locator, NamespaceId, Record};
 use torc_ring::Partition;
 
-use crate::commit::Op;
 use crate::counters::Counter;
 use crate::directory::FORMAT;
 use crate::fs::{Fs, RealFs};
-use crate::packed::{Packed, Position};
+use crate::packed::Position;
 use crate::shared::Shared;
 use crate::threads::Threads;
 use crate::trace::Trace;
 use crate::{
-    CompactionReport, Cursor, DropReport, FilteredPage, FlushReport, Ingest, PartitionSummary,
-    Recovery, ScanLimits, ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError,
-    StoreHealth, StoreOptions, StoreStats, meta, recovery,
+    CompactionReport, FilteredPage, FlushReport, Ingest, PartitionSummary, Recovery, ScanLimits,
+    ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth, StoreOptions,
+    StoreStats, meta, recovery,
 };
 
 /// A longer batch is written as several log batches.
@@ -29,16 +28,14 @@ pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 
 /// The durable records of one node. Cheap to clone; clones share one store.
 ///
-/// * Reading: [`get`](Self::get), [`get_batch`](Self::get_batch),
-///   [`scan`](Self::scan), [`scan_since`](Self::scan_since), [`summary`](Self::summary).
+/// * Reading: [`get`](Self::get), [`scan`](Self::scan),
+///   [`scan_since`](Self::scan_since), [`summary`](Self::summary).
 ///   They see only durable data, and may wait for the disk;
 ///   [`get_cached`](Self::get_cached) and [`get_batch_cached`](Self::get_batch_cached)
 ///   do not.
-/// * Writing: [`write`](Self::write), [`write_batch`](Self::write_batch),
-///   [`drop_partition`](Self::drop_partition). They return when the change is durable.
-/// * For replicas: [`apply_many`](Self::apply_many), [`apply`](Self::apply),
-///   [`resume`](Self::resume), [`room`](Self::room),
-///   [`partition_meta`](Self::partition_meta), [`range_sum`](Self::range_sum),
+/// * Writing: [`apply_many`](Self::apply_many), [`apply`](Self::apply),
+///   [`resume`](Self::resume), [`room`](Self::room). They report when the change is durable.
+/// * For replicas: [`partition_meta`](Self::partition_meta), [`range_sum`](Self::range_sum),
 ///   [`reserve_ceiling`](Self::reserve_ceiling); for damage:
 ///   [`scan_readable`](Self::scan_readable), [`scrub`](Self::scrub),
 ///   [`mark_repaired`](Self::mark_repaired).
@@ -129,22 +126,6 @@ impl Store {
         Ok(packed.map(|packed| packed.unpack()))
     }
 
-    /// Many gets, answered in request order. Takes about half the time of single gets,
-    /// because waits for memory overlap.
-    #[must_use]
-    pub fn get_batch(
-        &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
-    ) -> Vec<Result<Option<Record>, StoreError>> {
-        if let Err(error) = self.shared().health.check() {
-            return reads.iter().map(|_| Err(error.clone())).collect();
-        }
-        let found = self.shared().table.packed_batch(reads);
-        found
-            .map(|found| Ok(found?.map(|packed| packed.unpack())))
-            .collect()
-    }
-
     /// As [`Store::get`], for threads that must not wait for the disk: `None` if a needed
     /// record is not in the page cache. Then call [`Store::get`] where waiting is allowed. On
     /// systems that cannot tell what is cached, it waits.
@@ -166,7 +147,8 @@ impl Store {
         Some(found.map(|found| found.map(|packed| packed.unpack())))
     }
 
-    /// As [`Store::get_batch`] and [`Store::get_cached`].
+    /// Many [`Store::get_cached`], answered in request order. Takes about half the time of single
+    /// gets, because waits for memory overlap.
     #[must_use]
     pub fn get_batch_cached(
         &self,
@@ -181,60 +163,6 @@ impl Store {
             .collect()
     }
 
-    /// Stores a record unless there is one with the same or a higher ballot, and returns
-    /// when that is durable. An older or equal ballot is acknowledged too, but changes
-    /// nothing.
-    ///
-    /// Waits while the queue is full. A write whose future is dropped may still happen.
-    ///
-    /// # Errors
-    /// [`StoreError::Refused`], [`StoreError::MemtableFull`], [`StoreError::OutOfSpace`],
-    /// [`StoreError::Io`], [`StoreError::Closed`]: nothing was changed.
-    /// [`StoreError::Failed`]: the record may or may not survive.
-    pub async fn write(&self, record: Record) -> Result<(), StoreError> {
-        let packed = Packed::of(&record)?;
-        drop(record);
-        self.submit(vec![packed]).await
-    }
-
-    /// Stores records like [`Store::write`] and returns when all are durable.
-    ///
-    /// Up to 4 MiB of records form one log batch: after a crash, all of them are stored
-    /// or none. Beyond that they form several.
-    ///
-    /// # Errors
-    /// As [`Store::write`]; with more than 4 MiB, some of the records may have been stored.
-    pub async fn write_batch(&self, records: Vec<Record>) -> Result<(), StoreError> {
-        let mut batch = Vec::with_capacity(records.len());
-        let mut bytes = 0;
-        for record in records {
-            let packed = Packed::of(&record)?;
-            let len = packed.bytes().len();
-            if bytes + len > MAX_OP_BYTES {
-                self.submit(std::mem::take(&mut batch)).await?;
-                bytes = 0;
-            }
-            bytes += len;
-            batch.push(packed);
-        }
-        if batch.is_empty() {
-            return self.shared().health.check();
-        }
-        self.submit(batch).await
-    }
-
-    /// Removes all records of a partition, durably. Records written later stay, even if
-    /// the same ones were there before.
-    ///
-    /// # Errors
-    /// [`StoreError::UnknownPartition`] and those of [`Store::write`].
-    pub async fn drop_partition(&self, partition: Partition) -> Result<DropReport, StoreError> {
-        self.check_partition(partition)?;
-        let (done, outcome) = oneshot::channel();
-        self.push(Op::Drop { partition, done }).await?;
-        outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
-    }
-
     /// A page of a partition's records in ring order from `after` on, including
     /// tombstones that were not collected. A page can be empty although there is a next
     /// one.
@@ -244,7 +172,7 @@ impl Store {
     pub fn scan(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
@@ -261,7 +189,7 @@ impl Store {
     pub fn scan_filtered(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
         keep: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Option<FilteredPage>, StoreError> {
@@ -283,7 +211,7 @@ impl Store {
         &self,
         partition: Partition,
         since: Seq,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
@@ -440,10 +368,8 @@ impl Store {
             fsync_seconds: counters.fsyncs.histogram(),
             batches: counters.batches.get(),
             batch_records: counters.batch_records.get(),
-            write_stalls: counters.write_stalls.get(),
             memtable_refusals: counters.memtable_refusals.get(),
             space_refusals: counters.space_refusals.get(),
-            flush_waits: counters.flush_waits.get(),
             flushes: counters.flushes.get(),
             flush_failures: counters.flush_failures.get(),
             flushed_records: counters.flushed_records.get(),
@@ -518,21 +444,6 @@ impl Store {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
-    }
-
-    async fn submit(&self, records: Vec<Packed>) -> Result<(), StoreError> {
-        let shared = self.shared();
-        shared.health.check()?;
-        let reserved = shared.admit(&records).await?;
-        let (done, outcome) = oneshot::channel();
-        self.push(Op::Write { records, done }).await?;
-        reserved.hand_over();
-        outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
-    }
-
-    async fn push(&self, op: Op) -> Result<(), StoreError> {
-        let shared = self.shared();
-        shared.queue.push(op, &shared.counters.write_stalls).await
     }
 
     /// Every partition that may hold records, in numeric order.

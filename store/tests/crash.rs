@@ -22,10 +22,10 @@ use common::{
     tombstone,
 };
 use proptest::prelude::*;
-use torc_record::{Epoch, HybridTime, Record};
+use torc_record::{Epoch, HybridTime, Record, ReplicaBatch, ReplicaFacts};
 use torc_ring::Partition;
-use torc_store::testing::{Call, CrashFs, Survives};
-use torc_store::{LogTail, PartitionBatch, PartitionMeta, Store, StoreError};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
+use torc_store::{LogTail, Store, StoreError};
 
 /// Approximate number of calls that opening makes.
 const RECOVERY_CALLS: u64 = 13;
@@ -38,7 +38,7 @@ enum Step {
     Flush,
     Compact,
     Meta(&'static str, Vec<u8>),
-    Apply(Vec<(Partition, PartitionBatch)>),
+    Apply(Vec<(Partition, ReplicaBatch)>),
     Ceiling(u64),
     Reopen,
 }
@@ -135,15 +135,15 @@ fn replicated(home: Partition) -> Vec<Step> {
         .filter(|key| partition_of(&put(*key, 0, b"")) == home)
         .take(6)
         .collect();
-    let meta = |number| PartitionMeta {
+    let meta = |number| ReplicaFacts {
         epoch: Epoch(number),
         ceiling: HybridTime(number * 100),
-        ..PartitionMeta::default()
+        ..ReplicaFacts::default()
     };
     let batch = |wipe, records: Vec<Record>, purge: Option<u64>, epoch| {
         let purge = purge.map(|time| put(0, time, b"").ballot);
         let meta = Some(meta(epoch));
-        let batch = PartitionBatch {
+        let batch = ReplicaBatch {
             wipe,
             records,
             purge,
@@ -156,10 +156,10 @@ fn replicated(home: Partition) -> Vec<Step> {
         let of = |partition| {
             let keys = (0..400).map(|key| put(key, time, vec![6; 90]));
             let records = keys.filter(|one| partition_of(one) == partition).take(3);
-            let batch = PartitionBatch {
+            let batch = ReplicaBatch {
                 records: records.collect(),
                 meta: Some(meta(time)),
-                ..PartitionBatch::default()
+                ..ReplicaBatch::default()
             };
             (partition, batch)
         };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{DIR, Model, block_on, open, options, put, tombstone};
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{LogTail, Store, StoreError};
 
 /// A store with a segment of slices, followed by two full log segments and one with two batches,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{block_on, get, open, options, put};
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{Store, StoreHealth};
 
 const CHILD_DIR: &str = "TORC_DESCRIPTORS_CHILD_DIR";

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use common::{DIR, block_on, fingerprint, get, open, options, partition_of, put};
 use torc_record::Layer;
 use torc_ring::{Partition, Partitions};
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{LogTail, Store, StoreError, StoreHealth, StoreOptions};
 
 fn write(store: &Store, key: u64, time: u64) -> Result<(), StoreError> {
@@ -320,75 +320,6 @@ fn the_length_of_the_longest_record_is_known_from_the_memtable_from_slices_and_a
     assert!(bound, "from a slice: {}", store.longest_record());
 }
 
-/// Blocks the log's next sync until released.
-fn hold_next_sync(fs: &CrashFs) -> std::sync::mpsc::Sender<()> {
-    let (go_on, told) = std::sync::mpsc::channel();
-    fs.before(Call::Sync, "log-", 0, move || {
-        // Released, or the test has ended.
-        let _ = told.recv();
-    });
-    go_on
-}
-
-#[test]
-fn writers_wait_for_room_in_the_queue_and_all_get_their_turn() {
-    let fs = CrashFs::new();
-    let mut options = options(DIR);
-    options.queue_limit_bytes = 1 << 20;
-    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    let go_on = hold_next_sync(&fs);
-    block_on(async {
-        let writers: Vec<_> = (0..24)
-            .map(|key| {
-                let store = store.clone();
-                let record = put(key, 10, vec![1; 300_000]);
-                tokio::spawn(async move { store.write(record).await })
-            })
-            .collect();
-        while store.stats().write_stalls == 0 {
-            tokio::task::yield_now().await;
-        }
-        go_on.send(()).unwrap();
-        for writer in writers {
-            writer.await.unwrap().unwrap();
-        }
-    });
-    assert_eq!(store.stats().records, 24);
-}
-
-#[test]
-fn a_write_that_is_given_up_while_it_waits_gives_its_memory_back() {
-    let fs = CrashFs::new();
-    let mut options = options(DIR);
-    options.queue_limit_bytes = 1 << 20;
-    options.memtable_limit_bytes = 10_000_000;
-    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    let go_on = hold_next_sync(&fs);
-    block_on(async {
-        let writers: Vec<_> = (0..9)
-            .map(|key| {
-                let store = store.clone();
-                let record = put(key, 10, vec![1; 1_000_000]);
-                tokio::spawn(async move { store.write(record).await })
-            })
-            .collect();
-        while store.stats().write_stalls < 5 {
-            tokio::task::yield_now().await;
-        }
-        let (last, first) = writers.split_last().unwrap();
-        last.abort();
-        go_on.send(()).unwrap();
-        for writer in first {
-            while !writer.is_finished() {
-                tokio::task::yield_now().await;
-            }
-        }
-    });
-    assert_eq!(store.stats().records, 8);
-    let another = block_on(store.write(put(20, 10, vec![1; 1_000_000])));
-    another.unwrap_or_else(|error| panic!("the ninth left something behind: {error}"));
-}
-
 #[test]
 fn one_process_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -445,7 +376,6 @@ fn a_newer_format_and_another_number_of_partitions_are_refused() {
 fn settings_out_of_range_are_refused() {
     for change in [
         (|options| options.log_segment_bytes = 100) as fn(&mut StoreOptions),
-        |options| options.queue_limit_bytes = 1,
         |options| options.most_slices = 1,
         |options| options.most_slices = 65,
         |options| options.gate_rate = 0.9,

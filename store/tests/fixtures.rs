@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{DIR, Model, block_on, options, partition_of, put, tombstone};
-use torc_record::{Ballot, Epoch, HybridTime, Record};
+use torc_record::{Ballot, Epoch, HybridTime, Record, ReplicaBatch, ReplicaFacts};
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
-use torc_store::{LogTail, PartitionBatch, PartitionMeta, Recovery, Store};
+use torc_store::testing::{CrashFs, WaitingStore};
+use torc_store::{LogTail, Recovery, Store};
 
 const FORMAT: u32 = 3;
 
@@ -40,9 +40,9 @@ fn history() -> (Vec<Record>, Record, Vec<Record>) {
 }
 
 /// Facts before and after the flush.
-fn facts(number: u64) -> (Partition, PartitionMeta) {
+fn facts(number: u64) -> (Partition, ReplicaFacts) {
     let ballot = put(1, number, b"").ballot;
-    let meta = PartitionMeta {
+    let meta = ReplicaFacts {
         epoch: Epoch(number),
         since: Epoch(number - 1),
         ceiling: HybridTime(number * 10),
@@ -72,10 +72,10 @@ fn expected() -> Model {
     }
     let (partition, meta) = facts(2);
     let (purge, meta) = (Some(meta.collected), Some(meta));
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         purge,
         meta,
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     model.apply(partition, &batch);
     model
@@ -151,9 +151,9 @@ fn remake() {
             .unwrap();
         for number in [3, 1] {
             let (partition, meta) = (facts(1).0, facts(number).1);
-            let batch = PartitionBatch {
+            let batch = ReplicaBatch {
                 meta: Some(meta),
-                ..PartitionBatch::default()
+                ..ReplicaBatch::default()
             };
             let told = told.clone();
             store
@@ -166,10 +166,10 @@ fn remake() {
             store.write(record).await.unwrap();
         }
         let (partition, meta) = facts(2);
-        let batch = PartitionBatch {
+        let batch = ReplicaBatch {
             purge: Some(meta.collected),
             meta: Some(meta),
-            ..PartitionBatch::default()
+            ..ReplicaBatch::default()
         };
         store
             .apply(partition, batch, move |done| told.send(done).unwrap())

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use torc_record::{Digest, Layer, NamespaceId, Record, State};
 use torc_ring::{Partition, Token};
 use torc_store::bulk::{KeylessLayout, PackedRecord, SliceFile, SliceFileWriter, pack};
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{ScanLimits, SealedSlice, Store, StoreError};
 
 const KEYS: u64 = 40;

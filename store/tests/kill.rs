@@ -18,6 +18,7 @@ use common::{block_on, options, partition_of, put};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use torc_record::{Record, State};
+use torc_store::testing::WaitingStore;
 use torc_store::{Store, StoreOptions};
 
 const CHILD_DIR: &str = "TORC_KILL_CHILD_DIR";

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use torc_record::Record;
 use torc_ring::Partition;
 use torc_store::Store;
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 
 #[derive(Debug, Clone)]
 enum Op {

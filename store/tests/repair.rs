@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use common::{DIR, block_on, check_summaries, get, lost, open, partition_of, partitions, put};
 use torc_record::{Digest, Record};
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{ScanLimits, Store, StoreError, Unreadable};
 
 const FIRST: &str = "segment-00000000000000000001";

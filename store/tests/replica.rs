@@ -16,14 +16,14 @@ use common::{
     record, reserve_ceiling, tombstone,
 };
 use proptest::prelude::*;
-use torc_record::{Ballot, Digest, Epoch, HybridTime, Record, State};
+use torc_record::{Ballot, Digest, Epoch, HybridTime, Record, ReplicaBatch, ReplicaFacts, State};
 use torc_ring::Partition;
-use torc_store::testing::{Call, CrashFs, Survives};
-use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError, StoreHealth};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
+use torc_store::{Store, StoreError, StoreHealth};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Apply(Vec<(u32, PartitionBatch)>),
+    Apply(Vec<(u32, ReplicaBatch)>),
     Ceiling(u64),
     Flush,
     Compact,
@@ -54,8 +54,8 @@ fn ballot(time: u64) -> Ballot {
     tombstone(0, time).ballot
 }
 
-fn any_batch() -> impl Strategy<Value = PartitionBatch> {
-    let meta = (1_u64..9, 0_u64..9).prop_map(|(epoch, time)| PartitionMeta {
+fn any_batch() -> impl Strategy<Value = ReplicaBatch> {
+    let meta = (1_u64..9, 0_u64..9).prop_map(|(epoch, time)| ReplicaFacts {
         epoch: Epoch(epoch),
         since: Epoch(epoch / 2),
         ceiling: HybridTime(time),
@@ -68,7 +68,7 @@ fn any_batch() -> impl Strategy<Value = PartitionBatch> {
         proptest::option::weighted(0.2, (0_u64..7).prop_map(|ms| ballot(time(ms, 0)))),
         proptest::option::weighted(0.5, meta),
     )
-        .prop_map(|(wipe, records, purge, meta)| PartitionBatch {
+        .prop_map(|(wipe, records, purge, meta)| ReplicaBatch {
             wipe,
             records,
             purge,
@@ -171,10 +171,10 @@ fn home() -> Partition {
     partition_of(&put(1, 0, b""))
 }
 
-fn batch(records: Vec<Record>) -> PartitionBatch {
-    PartitionBatch {
+fn batch(records: Vec<Record>) -> ReplicaBatch {
+    ReplicaBatch {
         records,
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     }
 }
 
@@ -183,10 +183,10 @@ fn a_tombstone_that_hides_an_older_value_is_dropped_only_with_it() {
     let (store, _) = open(&CrashFs::new()).unwrap();
     apply(&store, home(), batch(vec![put(1, 10, b"old")])).unwrap();
     block_on(store.flush()).unwrap();
-    let purge = PartitionBatch {
+    let purge = ReplicaBatch {
         records: vec![tombstone(1, 20)],
         purge: Some(ballot(30)),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(&store, home(), purge).unwrap();
     for place in ["in the memtable", "sealed", "compacted"] {
@@ -205,10 +205,10 @@ fn a_tombstone_that_hides_an_older_value_is_dropped_only_with_it() {
 fn what_was_collected_before_a_flush_is_not_flushed() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
-    let all = PartitionBatch {
+    let all = ReplicaBatch {
         records: vec![tombstone(1, 20)],
         purge: Some(ballot(20)),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(&store, home(), all).unwrap();
     assert_eq!(block_on(store.flush()).unwrap().records, 0);
@@ -231,14 +231,14 @@ fn batches_are_acknowledged_in_order_and_only_when_durable() {
     let (told, outcome) = mpsc::channel();
     for number in 0..200_u64 {
         let told = told.clone();
-        let meta = PartitionMeta {
+        let meta = ReplicaFacts {
             epoch: Epoch(number),
-            ..PartitionMeta::default()
+            ..ReplicaFacts::default()
         };
-        let batch = PartitionBatch {
+        let batch = ReplicaBatch {
             records: vec![put(1, number, b"v")],
             meta: Some(meta),
-            ..PartitionBatch::default()
+            ..ReplicaBatch::default()
         };
         let done = move |done: Result<(), StoreError>| told.send(done.map(|()| number)).unwrap();
         store.apply(home(), batch, done).unwrap();
@@ -304,11 +304,11 @@ fn without_room_records_are_refused_and_facts_are_not() {
     let refused = apply(&store, home(), batch(many)).unwrap_err();
     assert!(matches!(refused, StoreError::NoRoom { .. }), "{refused}");
     store.resume(home()).unwrap();
-    let facts = PartitionBatch {
+    let facts = ReplicaBatch {
         wipe: true,
         purge: Some(ballot(1)),
-        meta: Some(PartitionMeta::default()),
-        ..PartitionBatch::default()
+        meta: Some(ReplicaFacts::default()),
+        ..ReplicaBatch::default()
     };
     apply(&store, home(), facts).unwrap();
 }
@@ -333,10 +333,10 @@ fn what_is_too_long_or_of_another_partition_is_refused() {
     );
     assert_eq!(store.last_seq().0, 0, "nothing was changed");
     store.resume(home()).unwrap();
-    apply(&store, home(), PartitionBatch::default()).unwrap();
+    apply(&store, home(), ReplicaBatch::default()).unwrap();
     assert_eq!(store.last_seq().0, 0, "an empty batch is no entry");
     block_on(store.clone().close()).unwrap();
-    let refused = apply(&store, home(), PartitionBatch::default()).unwrap_err();
+    let refused = apply(&store, home(), ReplicaBatch::default()).unwrap_err();
     assert!(matches!(refused, StoreError::Closed), "{refused}");
 }
 
@@ -377,14 +377,14 @@ fn a_page_sum_has_what_the_memtable_holds_behind_collected_records() {
     let (store, _) = open(&CrashFs::new()).unwrap();
     apply(&store, home(), batch(vec![tombstone(last, 1)])).unwrap();
     block_on(store.flush()).unwrap();
-    let purge = PartitionBatch {
+    let purge = ReplicaBatch {
         records: vec![
             tombstone(first, 2),
             tombstone(second, 3),
             put(third, 4, b"v"),
         ],
         purge: Some(ballot(10)),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(&store, home(), purge).unwrap();
     let held = put(third, 4, b"v");

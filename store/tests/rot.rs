@@ -15,17 +15,17 @@ use common::{
     tombstone,
 };
 use proptest::prelude::*;
-use torc_record::Record;
+use torc_record::{Locator, Record};
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Cursor, ScanLimits, Store, StoreError};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
+use torc_store::{ScanLimits, Store, StoreError};
 
 /// A closed store with one segment of a few slices and an empty log.
 struct AtRest {
     fs: CrashFs,
     segment: PathBuf,
     bytes: Vec<u8>,
-    records: BTreeMap<Cursor, Record>,
+    records: BTreeMap<Locator, Record>,
 }
 
 fn at_rest(keys: impl Iterator<Item = u64>) -> AtRest {
@@ -37,7 +37,7 @@ fn at_rest(keys: impl Iterator<Item = u64>) -> AtRest {
             1 => tombstone(key, 10 + key),
             _ => put(key, 10 + key, vec![key as u8; 20]),
         };
-        records.insert(Cursor::of(&record), record.clone());
+        records.insert(Locator::of(&record), record.clone());
         block_on(store.write(record)).unwrap();
     }
     block_on(store.flush()).unwrap();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use common::{block_on, get, options, put};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use torc_store::testing::WaitingStore;
 use torc_store::{Scratch, Store};
 
 const TREE: &str = "cursors";

@@ -11,7 +11,7 @@ use common::{
 };
 use torc_record::Record;
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{ScanLimits, Store, StoreError};
 
 const HOME: Partition = Partition(5);

@@ -12,7 +12,7 @@ use common::{
     DIR, block_on, check_summaries, get, lost, open, options, partition_of, put, tombstone,
 };
 use torc_record::Record;
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{ScanLimits, Store, StoreError};
 
 fn path() -> PathBuf {

@@ -9,30 +9,30 @@ use std::io::ErrorKind;
 use std::sync::{Arc, mpsc};
 
 use common::{DIR, apply, apply_many, block_on, get, open, options, partition_of, partitions, put};
-use torc_record::{Epoch, Record};
+use torc_record::{Epoch, Record, ReplicaBatch, ReplicaFacts};
 use torc_ring::Partition;
 use torc_store::testing::{Call, CrashFs, Survives};
-use torc_store::{Applied, PartitionBatch, PartitionMeta, Seq, Store, StoreError, StoreHealth};
+use torc_store::{Applied, Seq, Store, StoreError, StoreHealth};
 
-type Changes = Vec<(Partition, PartitionBatch)>;
+type Changes = Vec<(Partition, ReplicaBatch)>;
 
-fn change(record: Record) -> (Partition, PartitionBatch) {
+fn change(record: Record) -> (Partition, ReplicaBatch) {
     let home = partition_of(&record);
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         records: vec![record],
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     (home, batch)
 }
 
-fn epoch(partition: Partition, number: u64) -> (Partition, PartitionBatch) {
-    let meta = PartitionMeta {
+fn epoch(partition: Partition, number: u64) -> (Partition, ReplicaBatch) {
+    let meta = ReplicaFacts {
         epoch: Epoch(number),
-        ..PartitionMeta::default()
+        ..ReplicaFacts::default()
     };
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         meta: Some(meta),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     (partition, batch)
 }
@@ -117,16 +117,16 @@ fn a_change_that_is_refused_takes_none_with_it_but_those_behind_it_in_its_partit
     let keys = keys(0);
     let home = |at: usize| partition_of(&put(keys[at], 0, b""));
     let long = (1..6).map(|time| put(keys[1], time, vec![0; 1 << 20]));
-    let long = PartitionBatch {
+    let long = ReplicaBatch {
         records: long.collect(),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     let (_, stray) = change(put(keys[3], 1, b"v"));
     let changes = vec![
         change(put(keys[0], 1, b"v")),
         (home(1), long),
         (home(2), stray),
-        (Partition(u32::MAX), PartitionBatch::default()),
+        (Partition(u32::MAX), ReplicaBatch::default()),
         change(put(keys[3], 1, b"v")),
         epoch(home(1), 1),
         change(put(keys[0], 2, b"v")),

@@ -12,10 +12,10 @@ mod common;
 
 use common::{block_on, open, partition_of, put, tombstone};
 use proptest::prelude::*;
-use torc_record::Record;
+use torc_record::{Locator, Record};
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
-use torc_store::{Cursor, ScanLimits, Seq, Store};
+use torc_store::testing::{CrashFs, WaitingStore};
+use torc_store::{ScanLimits, Seq, Store};
 
 const HOME: Partition = Partition(5);
 
@@ -46,7 +46,7 @@ fn copy(from: &Store, to: &Store, since: Seq, writes: &mut impl Iterator<Item = 
         records: 4,
         bytes: 1000,
     };
-    let mut after: Option<Cursor> = None;
+    let mut after: Option<Locator> = None;
     loop {
         let page = from
             .scan_since(HOME, since, after.as_ref(), limits)

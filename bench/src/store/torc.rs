@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use bytes::Bytes;
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch,
+    State,
 };
+use torc_ring::{Partitions, Token};
 use torc_store::{Store, StoreOptions};
 
 use super::engine::{Engine, touched};
@@ -20,14 +23,18 @@ pub(super) const CLUSTER: DigestKey = DigestKey([7; 32]);
 
 pub(super) struct Torc {
     store: Store,
+    partitions: Partitions,
     time: AtomicU64,
 }
 
 impl Torc {
     pub(super) fn open(dir: &Path) -> Result<Self> {
-        let (store, recovery) = Store::open(StoreOptions::new(dir))?;
+        let options = StoreOptions::new(dir);
+        let partitions = options.partitions;
+        let (store, recovery) = Store::open(options)?;
         Ok(Self {
             store,
+            partitions,
             time: AtomicU64::new(recovery.highest_time.0 + 1),
         })
     }
@@ -42,6 +49,31 @@ impl Torc {
     pub(super) fn get_hashed(&self, digest: &Digest, key: &[u8]) -> Result<Option<usize>> {
         let found = self.store.get(NamespaceId::DEFAULT, digest, key)?;
         Ok(found.as_ref().and_then(len_of))
+    }
+
+    /// Stores records as a node does, all with one call. A node refuses writes while there is no
+    /// room; this waits.
+    async fn apply(&self, records: Vec<Record>) -> Result<()> {
+        while !self.store.room() {
+            self.store.flush().await?;
+        }
+        let changes = records.into_iter().map(|record| {
+            let token = Token::of(&record.digest);
+            let partition = self.partitions.holding(record.namespace, token);
+            let records = vec![record];
+            let batch = ReplicaBatch {
+                records,
+                ..ReplicaBatch::default()
+            };
+            (partition, batch)
+        });
+        let (done, applied) = oneshot::channel();
+        self.store
+            .apply_many(changes.collect(), |applied| drop(done.send(applied)));
+        match applied.await?.failed.pop() {
+            Some((_, error)) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     /// A record with the next version. Hashes the key, as its write in a cluster does.
@@ -78,13 +110,13 @@ fn len_of(record: &Record) -> Option<usize> {
 
 impl Engine for Torc {
     fn put(&self, pair: Pair) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async { Ok(self.store.write(self.record(pair)?).await?) })
+        Box::pin(async { self.apply(vec![self.record(pair)?]).await })
     }
 
     fn put_many(&self, pairs: Vec<Pair>) -> Result<()> {
         let records: Result<Vec<Record>> =
             pairs.into_iter().map(|pair| self.record(pair)).collect();
-        Ok(block_on(self.store.write_batch(records?))?)
+        block_on(self.apply(records?))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
@@ -97,8 +129,11 @@ impl Engine for Torc {
             .map(|key| (NamespaceId::DEFAULT, digest(key), *key))
             .collect();
         let mut found = 0;
-        for record in self.store.get_batch(&reads) {
-            found += usize::from(record?.as_ref().and_then(len_of).is_some());
+        for (record, (namespace, digest, key)) in
+            self.store.get_batch_cached(&reads).into_iter().zip(&reads)
+        {
+            let record = record.unwrap_or_else(|| self.store.get(*namespace, digest, key))?;
+            found += usize::from(record.as_ref().and_then(len_of).is_some());
         }
         Ok(found)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tonic::{Response, Status};
-use torc_proto::{Fault, TraceContext, v1};
+use torc_proto::{Fault, TraceContext, condition_to_wire, v1};
 use torc_record::Digest;
 
 use crate::core::Core;
@@ -156,7 +156,7 @@ impl Kind for Puts {
             value: record.value.clone(),
             digest,
             route,
-            condition: record.condition.map(Condition::to_wire),
+            condition: record.condition.map(condition_to_wire),
             ttl_ms: record.expiry.ttl_ms,
             expires_at_ms: record.expiry.expires_at_ms,
             quorum: self.quorum.into(),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use torc_record::DigestKey;
+use torc_record::{DigestKey, Epoch};
+use torc_ring::replicas::Milestone;
 use torc_ring::topology::{
-    ClusterId, Command, Fact, Founding, Incarnation, NewMember, Release, Report, Sizes, Stage,
-    Topology,
+    ClusterId, Command, Founding, Incarnation, NewMember, Release, Report, Stage, Topology,
 };
 use torc_ring::{NodeId, Partitions, Weight, Zone};
 
@@ -35,6 +35,8 @@ pub(crate) fn founding(nodes: u8) -> Founding {
     }
 }
 
+type Reached = fn(Epoch) -> Milestone;
+
 /// The next reports of the nodes for a running transition; empty if none is running.
 pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
     let mut of_node: BTreeMap<NodeId, Vec<Report>> = BTreeMap::new();
@@ -42,24 +44,16 @@ pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
         let state = topology.state(partition).unwrap();
         let old = state.nodes[0];
         let new = state.next.as_ref().map_or(old, |next| next[0]);
-        let facts = match state.stage {
-            Stage::Copying => vec![(new, Fact::Copied)],
+        let reached: Vec<(NodeId, Reached)> = match state.stage {
+            Stage::Copying => vec![(new, Milestone::Copied)],
             Stage::WriteBothReadOld => {
-                vec![
-                    (old, Fact::Adopted),
-                    (new, Fact::Snapshotted(Sizes::default())),
-                ]
+                vec![(old, Milestone::Adopted), (new, Milestone::Snapshotted)]
             }
-            Stage::WriteBothReadNew => vec![(old, Fact::Adopted)],
+            Stage::WriteBothReadNew => vec![(old, Milestone::Adopted)],
             Stage::Stable => vec![],
         };
-        for (node, fact) in facts {
-            let report = Report {
-                partition,
-                epoch: state.epoch,
-                fact,
-                at_ms: 2,
-            };
+        for (node, reached) in reached {
+            let report = Report::of(&state.config, reached, 2);
             of_node.entry(node).or_default().push(report);
         }
     }

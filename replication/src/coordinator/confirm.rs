@@ -21,7 +21,6 @@ use super::request::has_expired;
 use super::{Coordinator, Intent, Operation, Outcome};
 use crate::{
     Claim, Config, Content, Envelope, Held, MAX_CLAIMS, Message, Mutations, Now, OpId, Tag, Votes,
-    is_collected,
 };
 
 /// Gets that wait for answers of the same nodes.
@@ -363,6 +362,6 @@ fn claimed(now: Now, held: &Held) -> Option<(Ballot, bool)> {
         Content::Value { expires_at_ms, .. } => *expires_at_ms,
     };
     let state = held.content.to_state_head();
-    let is_gone = state.is_some_and(|it| is_collected(held.ballot, &it, held.collected));
+    let is_gone = state.is_some_and(|it| it.is_collected(held.ballot, held.collected));
     (!is_gone && !has_expired(expires_at_ms, time)).then_some((held.ballot, false))
 }

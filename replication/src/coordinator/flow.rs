@@ -70,7 +70,7 @@ impl Coordinator {
         if !op.own.mine.is_empty() || Self::is_reconcile(op) {
             return false;
         }
-        let silent = op.attempts >= self.options.tries && op.own.tally.is_empty();
+        let silent = op.attempts >= super::MOST_TRIES && op.own.tally.is_empty();
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
@@ -246,7 +246,7 @@ impl Coordinator {
                 op.own.phase = Phase::Accepting { resent: true };
                 self.resend(now, op, out);
             }
-            Phase::Preparing if self.ends_in_doubt(now, &op) => {
+            Phase::Preparing if Self::ends_in_doubt(now, &op) => {
                 self.finish(&op, Outcome::Overtaken, out);
             }
             Phase::Waiting | Phase::Preparing | Phase::Accepting { resent: true } => {

@@ -57,10 +57,17 @@ use crate::{
 };
 pub use eventual::{EventualOptions, EventualRead, EventualWrite, Quorum};
 use line::Lines;
-pub use request::{Condition, Operation, Outcome, Request, Rules};
+pub use request::{Operation, Outcome, Request, Rules};
 use table::{Pending, Table};
 use tally::Tally;
 use warm::Warm;
+
+/// Consecutive rounds without an answer, after which an operation that has sent nothing
+/// acceptable ends before its deadline: another node may succeed.
+const MOST_TRIES: u32 = 4;
+/// How long an overtaken write waits for replicas that may know its outcome. Writes of the
+/// same key wait behind it.
+const DOUBT_MS: u64 = 2_000;
 
 /// Limits of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,12 +83,6 @@ pub struct CoordinatorOptions {
     pub near: Option<NodeId>,
     /// The first pause before another attempt; doubles up to 32 times.
     pub pause_ms: u64,
-    /// Consecutive rounds without an answer, after which an operation that has sent nothing
-    /// acceptable ends before its deadline: another node may succeed.
-    pub tries: u32,
-    /// How long an overtaken write waits for replicas that may know its outcome. Writes of the
-    /// same key wait behind it.
-    pub doubt_ms: u64,
     /// Limit on the keys kept warm, about 150 bytes each in addition to the key.
     pub warm_keys: usize,
     /// Limits of operations in `eventual` namespaces.
@@ -95,8 +96,6 @@ impl Default for CoordinatorOptions {
             hedge_ms: 5,
             near: None,
             pause_ms: 2,
-            tries: 4,
-            doubt_ms: 2_000,
             warm_keys: 1_024,
             eventual: EventualOptions::DEFAULT,
         }

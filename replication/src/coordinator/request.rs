@@ -1,25 +1,11 @@
 //! Requests to a coordinator, and their outcomes.
 
 use bytes::Bytes;
-use torc_record::{Ballot, HybridTime, State};
+use torc_record::{Ballot, Condition, HybridTime, State};
 use torc_ring::Partition;
 
 use super::Quorum;
 use crate::{Hint, Locator, Mutation, Mutations};
-
-/// When a write applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    /// Always.
-    None,
-    /// If the key is absent.
-    Absent,
-    /// If the key has this version.
-    Version(Ballot),
-    /// If the key's version is below this one. A deleted or expired key has the version of its last
-    /// write; a key without a record has that of the partition's last collection, or none.
-    Older(Ballot),
-}
 
 /// How the replicas of a key agree: as the mode of its namespace says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +44,14 @@ pub enum Request {
         value: Bytes,
         /// Its expiry, Unix milliseconds.
         expires_at_ms: Option<u64>,
-        /// When. In an `eventual` namespace always.
-        condition: Condition,
+        /// Only if this holds. None in an `eventual` namespace.
+        condition: Option<Condition>,
     },
     /// Delete it.
     Delete {
-        /// When. `Absent` deletes nothing; while a merge is open, it leaves a tombstone.
-        condition: Condition,
+        /// Only if this holds. `IfAbsent` deletes nothing; while a merge is open, it leaves a
+        /// tombstone.
+        condition: Option<Condition>,
         /// Whether to report if there was a value, which takes another round.
         tells_existed: bool,
     },
@@ -85,19 +72,28 @@ impl Request {
         matches!(self, Self::Put { .. } | Self::Delete { .. })
     }
 
+    /// The condition of a write that has one.
+    #[must_use]
+    pub const fn condition(&self) -> Option<Condition> {
+        match self {
+            Self::Put { condition, .. } | Self::Delete { condition, .. } => *condition,
+            Self::Get | Self::Reconcile { .. } | Self::HandOver(_) => None,
+        }
+    }
+
     /// The state that a blind write accepts (R4b); `None` for other requests.
     pub(super) fn blind(&self) -> Option<State> {
         match self {
             Self::Put {
                 value,
                 expires_at_ms,
-                condition: Condition::None,
+                condition: None,
             } => Some(State::Value {
                 value: value.clone(),
                 expires_at_ms: *expires_at_ms,
             }),
             Self::Delete {
-                condition: Condition::None,
+                condition: None,
                 tells_existed: false,
             } => Some(State::Tombstone),
             _ => None,
@@ -233,7 +229,7 @@ pub(super) fn apply(request: &Request, current: &Current, mutations: Mutations) 
             condition,
         } => {
             let revives = mutations.has(Mutation::MergesOverTombstones)
-                && matches!(condition, Condition::Older(_))
+                && matches!(condition, Some(Condition::IfOlderThan(_)))
                 && visible.is_none();
             if holds(*condition, visible.is_some(), current.version) || revives {
                 let state = State::Value {
@@ -246,11 +242,11 @@ pub(super) fn apply(request: &Request, current: &Current, mutations: Mutations) 
             }
         }
         Request::Delete {
-            condition: Condition::None,
+            condition: None,
             tells_existed: false,
         } => write(State::Tombstone, true),
         Request::Delete { condition, .. } => match (visible, condition) {
-            (None, Condition::Version(_)) => keep(mismatch()),
+            (None, Some(Condition::IfVersion(_))) => keep(mismatch()),
             // The merged record would take effect after the delete.
             (None, _)
                 if current.merging
@@ -268,11 +264,11 @@ pub(super) fn apply(request: &Request, current: &Current, mutations: Mutations) 
     }
 }
 
-fn holds(condition: Condition, visible: bool, version: Ballot) -> bool {
+fn holds(condition: Option<Condition>, visible: bool, version: Ballot) -> bool {
     match condition {
-        Condition::None => true,
-        Condition::Absent => !visible,
-        Condition::Version(wanted) => visible && wanted == version,
-        Condition::Older(bound) => version < bound,
+        None => true,
+        Some(Condition::IfAbsent) => !visible,
+        Some(Condition::IfVersion(wanted)) => visible && wanted == version,
+        Some(Condition::IfOlderThan(bound)) => version < bound,
     }
 }

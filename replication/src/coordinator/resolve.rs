@@ -87,9 +87,9 @@ impl Coordinator {
     /// Whether to end in doubt after a round that saw a write above ours, but not the outcome
     /// of ours. Replicas that stall or restart soon return and often resolve it; but operations
     /// behind ours cannot wait for long.
-    pub(super) fn ends_in_doubt(&self, now: Now, op: &RegisterOp) -> bool {
+    pub(super) fn ends_in_doubt(now: Now, op: &RegisterOp) -> bool {
         let since = op.own.overtaken_ms;
-        since.is_some_and(|since| now.elapsed_ms >= since + self.options.doubt_ms)
+        since.is_some_and(|since| now.elapsed_ms >= since + super::DOUBT_MS)
     }
 
     fn carry_forward(

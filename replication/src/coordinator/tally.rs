@@ -9,7 +9,7 @@
 
 use torc_record::{Ballot, HybridTime};
 
-use crate::{Config, Content, Held, Recall, Votes, is_collected};
+use crate::{Config, Content, Held, Recall, Votes};
 
 /// Answers of one round.
 #[derive(Debug, Clone, Default)]
@@ -136,6 +136,6 @@ impl Tally {
 fn is_gone(held: &Held, collected: Ballot) -> bool {
     match held.content.to_state_head() {
         None => true,
-        Some(state) => is_collected(held.ballot, &state, collected),
+        Some(state) => state.is_collected(held.ballot, collected),
     }
 }

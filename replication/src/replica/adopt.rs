@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use torc_record::{Ballot, Epoch, HybridTime};
+use torc_record::{Ballot, Epoch, HybridTime, ReplicaBatch, ReplicaFacts};
 use torc_ring::NodeId;
 
 use super::{Now, Replica};
 use crate::{
-    Batch, Config, Effect, Envelope, Fence, Input, Message, Meta, Milestone, Mutation, Seq,
-    Storage, Tag,
+    Config, Effect, Envelope, Fence, Input, Message, Milestone, Mutation, Seq, Storage, Tag,
 };
 
 impl Replica {
@@ -43,7 +42,7 @@ impl Replica {
     }
 
     fn park(&mut self, from: NodeId, envelope: Envelope) {
-        if self.parked.len() >= self.options.parked {
+        if self.parked.len() >= super::MOST_PARKED {
             self.parked.pop_front();
         }
         self.parked.push_back((from, envelope));
@@ -58,14 +57,14 @@ impl Replica {
         if config.epoch <= self.meta.epoch {
             return;
         }
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         let since = config.member(self.me).map(|member| member.since);
         self.meta = self.meta_in(config.epoch);
         if let Some(since) = since.filter(|since| *since != self.meta.since) {
             // Records left by an earlier membership have missed votes since.
             batch.wipe = !self.mutations.has(Mutation::MembershipKeeps);
             self.slices.clear();
-            self.meta = Meta {
+            self.meta = ReplicaFacts {
                 since,
                 collected: Ballot::default(),
                 collecting: Ballot::default(),
@@ -88,8 +87,8 @@ impl Replica {
         self.adopting = Some((seq, config));
     }
 
-    fn meta_in(&self, epoch: Epoch) -> Meta {
-        Meta {
+    fn meta_in(&self, epoch: Epoch) -> ReplicaFacts {
+        ReplicaFacts {
             epoch,
             ceiling: HybridTime::default(),
             ..self.meta
@@ -122,15 +121,15 @@ impl Replica {
         if !self.config.as_ref().is_some_and(outside) {
             return;
         }
-        self.meta = Meta {
+        self.meta = ReplicaFacts {
             epoch: self.meta.epoch,
-            ..Meta::default()
+            ..ReplicaFacts::default()
         };
         self.slices.clear();
-        let batch = Batch {
+        let batch = ReplicaBatch {
             wipe: true,
             meta: Some(self.meta),
-            ..Batch::default()
+            ..ReplicaBatch::default()
         };
         self.persist(batch, out);
     }

@@ -4,11 +4,11 @@
 //! below the watermark any more; then it sums the records on disk. See `collect.rs` for the whole
 //! protocol.
 
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::NodeId;
 
 use super::{Now, Replica};
-use crate::{Batch, Effect, Mutation, Seq};
+use crate::{Effect, Mutation, Seq};
 
 /// The times at which values expire. The last summing determined them for the disk.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Replica {
         if upto.epoch != self.meta.epoch || !self.is_timely(now, upto) {
             return;
         }
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         if !self.mutations.has(Mutation::NoFloorAtCollection) {
             self.reserve(upto.time, &mut batch);
             self.raise_floor(upto);
@@ -89,9 +89,9 @@ impl Replica {
         // Summing starts once the last batch is durable. If all are already, this one starts it.
         if self.last_seq <= self.durable {
             self.persist(
-                Batch {
+                ReplicaBatch {
                     meta: Some(self.meta),
-                    ..Batch::default()
+                    ..ReplicaBatch::default()
                 },
                 out,
             );
@@ -143,10 +143,10 @@ impl Replica {
         if !self.mutations.has(Mutation::NoFloorAtCollection) {
             self.raise_floor(upto);
         }
-        let batch = Batch {
+        let batch = ReplicaBatch {
             purge: Some(upto),
             meta: Some(self.meta),
-            ..Batch::default()
+            ..ReplicaBatch::default()
         };
         self.persist(batch, out);
     }

@@ -8,7 +8,7 @@ use torc_record::Epoch;
 use torc_ring::topology::Stage;
 
 use super::{Register, Replica};
-use crate::{Claim, Config, Held, Lookup, Mutation, Seq, is_collected};
+use crate::{Claim, Config, Held, Lookup, Mutation, Seq};
 
 impl Replica {
     /// Whether the disk's version of a key is this replica's answer in this epoch. Versions on
@@ -45,7 +45,9 @@ impl Replica {
         let has_expired = record
             .expires_at_ms()
             .is_some_and(|at| at <= self.meta.collecting.time.unix_ms());
-        let is_gone = is_collected(record.ballot, &record.state, self.meta.collected);
+        let is_gone = record
+            .state
+            .is_collected(record.ballot, self.meta.collected);
         !claim.is_absent && is_same && !has_expired && !is_gone
     }
 }

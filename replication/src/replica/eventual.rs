@@ -24,12 +24,12 @@
 //! gets older ones from its source, which knows what was deleted since. That also holds between its
 //! bulk and its snapshot, and after a restart until it knows the stage.
 
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
 use super::{Now, Replica};
-use crate::{Batch, Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
+use crate::{Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
 
 /// Limit on the records being replaced at a time; forgotten ones are requested again.
 const MOST_DOUBTFUL: usize = 256;
@@ -156,9 +156,9 @@ impl Replica {
         if self.mutations.has(Mutation::RepairsUnclosed) || !self.raise_collecting(upto) {
             return;
         }
-        let batch = Batch {
+        let batch = ReplicaBatch {
             meta: Some(self.meta),
-            ..Batch::default()
+            ..ReplicaBatch::default()
         };
         self.persist(batch, out);
     }
@@ -200,7 +200,7 @@ impl Replica {
     }
 
     fn keep(&mut self, record: Record, out: &mut Vec<Effect>) -> Seq {
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         self.store(record, &mut batch);
         self.persist(batch, out)
     }

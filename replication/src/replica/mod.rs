@@ -28,7 +28,9 @@ mod slices;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, State};
+use torc_record::{
+    Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, ReplicaBatch, ReplicaFacts, State,
+};
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
 
@@ -36,11 +38,17 @@ use crate::locator::LocatorTable;
 use crate::promise::Promises;
 use crate::recent::Recent;
 use crate::{
-    Batch, Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Meta, Milestone,
-    Mutation, Mutations, Outcome, Seq, Storage, Tag, Votes,
+    Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation,
+    Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
 pub use reading::{Reading, Readout};
+
+/// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock skew that
+/// peers tolerate, or a restarted replica refuses writes for as long.
+const CEILING_AHEAD_MS: u64 = 200;
+/// Limit on the messages kept until their epoch is known.
+const MOST_PARKED: usize = 64;
 
 /// The time on two clocks, so setting the wall clock cannot disturb timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,15 +62,10 @@ pub struct Now {
 /// Limits of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaOptions {
-    /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock
-    /// skew that peers tolerate, or a restarted replica refuses writes for as long.
-    pub ceiling_ahead_ms: u64,
     /// Limit on the promises in memory.
     pub promises: usize,
     /// Records per page of a copy.
     pub page_records: usize,
-    /// Limit on the messages kept until their epoch is known.
-    pub parked: usize,
     /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
 }
@@ -70,10 +73,8 @@ pub struct ReplicaOptions {
 impl Default for ReplicaOptions {
     fn default() -> Self {
         Self {
-            ceiling_ahead_ms: 200,
             promises: 4_096,
             page_records: 1_024,
-            parked: 64,
             copies_slices: true,
         }
     }
@@ -142,7 +143,7 @@ pub struct Replica {
     options: ReplicaOptions,
     mutations: Mutations,
     /// As last handed to the disk.
-    meta: Meta,
+    meta: ReplicaFacts,
     config: Option<Arc<Config>>,
     adopting: Option<(Seq, Arc<Config>)>,
     floor: Ballot,
@@ -193,7 +194,7 @@ impl Replica {
     pub fn recover(
         me: NodeId,
         partition: Partition,
-        meta: Meta,
+        meta: ReplicaFacts,
         options: ReplicaOptions,
         mutations: Mutations,
     ) -> Self {
@@ -233,7 +234,7 @@ impl Replica {
 
     /// The durable facts, as last handed to the disk.
     #[must_use]
-    pub const fn meta(&self) -> &Meta {
+    pub const fn meta(&self) -> &ReplicaFacts {
         &self.meta
     }
 
@@ -457,17 +458,17 @@ impl Replica {
     }
 
     /// Raises the ceiling above `time` in this batch, some way ahead (R3).
-    fn reserve(&mut self, time: HybridTime, batch: &mut Batch) {
+    fn reserve(&mut self, time: HybridTime, batch: &mut ReplicaBatch) {
         if time <= self.meta.ceiling {
             return;
         }
-        let ahead = self.options.ceiling_ahead_ms << 16;
+        let ahead = CEILING_AHEAD_MS << 16;
         self.meta.ceiling = HybridTime(time.0.saturating_add(ahead));
         batch.meta = Some(self.meta);
     }
 
     /// Puts a record into a batch; the ceiling follows.
-    fn store(&mut self, record: Record, batch: &mut Batch) {
+    fn store(&mut self, record: Record, batch: &mut ReplicaBatch) {
         if record.ballot.epoch == self.meta.epoch {
             self.reserve(record.ballot.time, batch);
         }
@@ -489,7 +490,7 @@ impl Replica {
     }
 
     /// Passes a batch to the disk. Returns its number, or 0 if it is empty.
-    fn persist(&mut self, batch: Batch, out: &mut Vec<Effect>) -> Seq {
+    fn persist(&mut self, batch: ReplicaBatch, out: &mut Vec<Effect>) -> Seq {
         if batch.is_empty() {
             return Seq(0);
         }
@@ -551,7 +552,7 @@ impl Replica {
 }
 
 /// The highest ballot that `ceiling` covers.
-fn ceiling_ballot(meta: &Meta) -> Ballot {
+fn ceiling_ballot(meta: &ReplicaFacts) -> Ballot {
     Ballot {
         epoch: meta.epoch,
         time: meta.ceiling,

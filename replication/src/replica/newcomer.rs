@@ -17,15 +17,15 @@
 //!
 //! The watermarks come last: until the copy is complete, missing records must not look collected.
 
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
 use super::Replica;
 use super::collect::further;
 use crate::{
-    Batch, Config, Effect, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation, Seq,
-    Storage, Tag, is_collected,
+    Config, Effect, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation, Seq,
+    Storage, Tag,
 };
 
 #[derive(Debug)]
@@ -211,7 +211,9 @@ impl Replica {
                 Lookup::Found(found) if !record.supersedes(&found) => {}
                 // Collected here, and not yet at the source. A reconciliation would change nothing.
                 Lookup::Absent
-                    if is_collected(record.ballot, &record.state, self.meta.collected) => {}
+                    if record
+                        .state
+                        .is_collected(record.ballot, self.meta.collected) => {}
                 _ if disk.is_foreign(&at) && !self.mutations.has(Mutation::ForeignCounts) => {}
                 lookup => {
                     equal = false;
@@ -246,7 +248,7 @@ impl Replica {
                 }
             }
         }
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         for record in newer {
             self.store(record, &mut batch);
         }
@@ -274,10 +276,10 @@ impl Replica {
         }
         self.meta.collected = self.meta.collected.max(pulling.collected);
         self.raise_collecting(pulling.collecting);
-        let batch = Batch {
+        let batch = ReplicaBatch {
             purge: Some(self.meta.collected),
             meta: Some(self.meta),
-            ..Batch::default()
+            ..ReplicaBatch::default()
         };
         let seq = self.persist(batch, out);
         self.reach(Milestone::Snapshotted(epoch), seq, out);

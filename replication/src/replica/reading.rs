@@ -12,7 +12,7 @@ use super::Replica;
 use crate::compare::{self, Listing, RangeSum};
 use crate::{
     Effect, Entry, KeyId, KnownPage, Locator, LogPosition, Lookup, Message, Mutation, Mutations,
-    Scanned, Seq, Storage, Tag, is_collected,
+    Scanned, Seq, Storage, Tag,
 };
 
 /// A read from one partition's disk.
@@ -212,7 +212,7 @@ impl Reading {
             for entry in &scanned.entries {
                 match entry {
                     Entry::Found(record) => {
-                        let dropped = is_collected(record.ballot, &record.state, self.collected);
+                        let dropped = record.state.is_collected(record.ballot, self.collected);
                         if let Some(at) = record.expires_at_ms().filter(|_| !dropped) {
                             *first_expiry_ms = at.min(*first_expiry_ms);
                         }

@@ -1,12 +1,10 @@
 //! R2, R3, R6, R8, R9: a replica's handling of Read, Prepare, Accept and Learn.
 
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::NodeId;
 
 use super::{Now, Register, Replica};
-use crate::{
-    Batch, Content, Effect, Held, Locator, Lookup, Message, Mutation, Recall, Seq, Storage, Tag,
-};
+use crate::{Content, Effect, Held, Locator, Lookup, Message, Mutation, Recall, Seq, Storage, Tag};
 
 impl Replica {
     #[expect(
@@ -67,7 +65,7 @@ impl Replica {
         if ballot <= highest {
             return self.refuse(from, tag, highest, out);
         }
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         self.reserve(ballot.time, &mut batch);
         self.promise(at, ballot);
         self.persist(batch, out);
@@ -145,7 +143,7 @@ impl Replica {
             }
             return self.refuse(from, tag, highest, out);
         }
-        let mut batch = Batch::default();
+        let mut batch = ReplicaBatch::default();
         if let Some(next) = next {
             self.reserve(next.time, &mut batch);
             if !self.mutations.has(Mutation::NextUnpromised) {
@@ -170,7 +168,7 @@ impl Replica {
         // At or below the watermark, all replicas held the same, so a missing version is gone.
         let is_gone = record.ballot <= self.meta.collected;
         if newer && (!is_gone || self.mutations.has(Mutation::LearnRevives)) {
-            let mut batch = Batch::default();
+            let mut batch = ReplicaBatch::default();
             self.store(record, &mut batch);
             self.persist(batch, out);
         }

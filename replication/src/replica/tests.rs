@@ -1,13 +1,12 @@
 //! Interleavings within one replica that a script cannot express: reads, fetches and confirmations
 //! between two steps. `tests/scripts` has the rules of the messages.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use torc_record::{Digest, Key, NamespaceId};
 
 use super::*;
-use crate::{Entry, KeyId, Scanned};
+use crate::testing::Model;
+use crate::{KeyId, Scanned};
 
 const ME: NodeId = NodeId(1);
 const PEER: NodeId = NodeId(2);
@@ -16,42 +15,12 @@ const TAG: Tag = Tag {
     round: HybridTime(9),
 };
 
-#[derive(Default)]
-struct Disk {
-    entries: BTreeMap<(KeyId, Key), Entry>,
-    meta: Meta,
-    queue: Vec<(Seq, Batch)>,
-    /// Whether no key is at hand.
-    is_far: bool,
-}
-
-impl Storage for Disk {
-    fn get(&self, at: &Locator) -> Lookup {
-        match self.entries.get(&(at.id(), at.key.clone())) {
-            None => Lookup::Absent,
-            Some(Entry::Found(record)) => Lookup::Found(record.clone()),
-            Some(Entry::Unreadable(_)) => Lookup::Unreadable,
-        }
-    }
-
-    fn is_at_hand(&self, _at: &Locator) -> bool {
-        !self.is_far
-    }
-
-    fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
-        let later = self
-            .entries
-            .iter()
-            .filter(|((id, _), _)| after.is_none_or(|a| *id > a));
-        let entries = later.take(limit).map(|(_, entry)| entry.clone());
-        Scanned::of(entries.collect(), limit)
-    }
-}
-
 /// A replica, its disk, and the messages sent so far.
 struct Bench {
     replica: Replica,
-    disk: Disk,
+    disk: Model,
+    /// Batches on their way to it.
+    queue: Vec<(Seq, ReplicaBatch)>,
     /// Messages that wait for the disk, then those sent.
     waiting: Vec<(Seq, Message)>,
     durable: Seq,
@@ -61,13 +30,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let mut bench = Self::over(Disk::default());
+        let mut bench = Self::over(Model::default());
         bench.topology(&[ME, PEER, NodeId(3)], 1);
         bench.sync();
         bench
     }
 
-    fn over(disk: Disk) -> Self {
+    fn over(disk: Model) -> Self {
         let options = ReplicaOptions {
             promises: 4,
             ..ReplicaOptions::default()
@@ -75,6 +44,7 @@ impl Bench {
         Self {
             replica: Replica::recover(ME, Partition(0), disk.meta, options, Mutations::NONE),
             disk,
+            queue: Vec::new(),
             waiting: Vec::new(),
             durable: Seq(0),
             sent: Vec::new(),
@@ -91,7 +61,7 @@ impl Bench {
         self.replica.step(now, input, &self.disk, &mut out);
         for effect in out {
             match effect {
-                Effect::Persist { seq, batch } => self.disk.queue.push((seq, batch)),
+                Effect::Persist { seq, batch } => self.queue.push((seq, batch)),
                 Effect::Send {
                     after, envelope, ..
                 } => self.waiting.push((after, envelope.message)),
@@ -113,22 +83,9 @@ impl Bench {
 
     /// Syncs until nothing new results.
     fn sync(&mut self) {
-        while !self.disk.queue.is_empty() {
-            let (seq, batch) = self.disk.queue.remove(0);
-            if batch.wipe {
-                self.disk.entries.clear();
-            }
-            for record in batch.records {
-                let id = (KeyId::of(&record), record.key.clone());
-                self.disk.entries.insert(id, Entry::Found(record));
-            }
-            if let Some(collected) = batch.purge {
-                self.disk.entries.retain(|_, entry| match entry {
-                    Entry::Found(r) => !crate::is_collected(r.ballot, &r.state, collected),
-                    Entry::Unreadable(_) => true,
-                });
-            }
-            self.disk.meta = batch.meta.unwrap_or(self.disk.meta);
+        while !self.queue.is_empty() {
+            let (seq, batch) = self.queue.remove(0);
+            self.disk.apply(batch);
             self.durable = seq;
             self.release(seq);
             self.step(Input::Persisted(seq));
@@ -137,8 +94,7 @@ impl Bench {
 
     /// Makes the key's record fail its checksum from now on.
     fn rot(&mut self) {
-        let entry = Entry::Unreadable(at());
-        self.disk.entries.insert((at().id(), at().key), entry);
+        self.disk.rot(&at());
     }
 
     fn topology(&mut self, nodes: &[NodeId], epoch: u64) {
@@ -231,7 +187,7 @@ fn the_first_expiry_is_not_forgotten_between_two_collections_to_one_ballot() {
         record: expiring(ballot(1, 60), 2_000),
     };
     bench.hear(1, store);
-    let (seq, batch) = bench.disk.queue.remove(0);
+    let (seq, batch) = bench.queue.remove(0);
     bench.disk.meta = batch.meta.unwrap_or(bench.disk.meta);
     bench.durable = seq;
     bench.hear(1, Message::GcFloor { upto });

@@ -4,7 +4,6 @@
 //! when, which disk stalls and which node crashes, and records all messages. `world.rs` has the
 //! commands. `UPDATE_GOLDENFILES=1` rewrites the expected output.
 
-mod disk;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod words;

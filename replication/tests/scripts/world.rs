@@ -31,20 +31,20 @@
 //! | `alone n1 k` | the answer of n1 if it is the only reader |
 //! | `show`, `expiry n1` | the content of the disks; the time of the first expiry |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
-use torc_record::{Ballot, Epoch, HybridTime, NodeSlot};
+use torc_record::{Ballot, Condition, Epoch, HybridTime, NodeSlot, ReplicaBatch};
+use torc_replication::testing::Model;
 use torc_replication::{
-    Collector, Condition, Config, Coordinator, CoordinatorOptions, Effect, Envelope, Input, Intent,
-    Locator, Message, Milestone, Milestones, Mutations, Now, OpId, Operation, Quorum, Replica,
+    Collector, Config, Coordinator, CoordinatorOptions, Effect, Envelope, Input, Intent, Locator,
+    Message, Milestone, Milestones, Mutations, Now, OpId, Operation, Quorum, Replica,
     ReplicaOptions, Request, Rules, Seq, Storage,
 };
 use torc_ring::{NodeId, Partition};
 
-use crate::disk::Disk;
 use crate::words::{self, Result};
 
 const PARTITION: Partition = Partition(0);
@@ -70,7 +70,11 @@ enum Said {
 }
 
 struct Node {
-    disk: Disk,
+    disk: Model,
+    /// The reservation of its coordinator.
+    ceiling: HybridTime,
+    /// Batches on their way to the disk.
+    queue: VecDeque<(Seq, ReplicaBatch)>,
     is_stalled: bool,
     clock_error_ms: i64,
     process: Option<Process>,
@@ -171,7 +175,9 @@ impl World {
 
     fn boot(&mut self, id: NodeId) {
         let node = self.nodes.entry(id).or_insert_with(|| Node {
-            disk: Disk::default(),
+            disk: Model::default(),
+            ceiling: HybridTime::default(),
+            queue: VecDeque::new(),
             is_stalled: false,
             clock_error_ms: 0,
             process: None,
@@ -186,7 +192,7 @@ impl World {
             ..CoordinatorOptions::default()
         };
         let slot = NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX));
-        let (meta, ceiling) = (node.disk.meta, node.disk.ceiling);
+        let (meta, ceiling) = (node.disk.meta, node.ceiling);
         node.process = Some(Process {
             replica: Replica::recover(id, PARTITION, meta, options, self.mutations),
             coordinator: Coordinator::new(slot, ceiling, coordinating, self.mutations),
@@ -212,7 +218,7 @@ impl World {
             match effect {
                 Effect::Persist { seq, batch } => {
                     let node = self.node(id)?;
-                    node.disk.queue.push_back((seq, batch));
+                    node.queue.push_back((seq, batch));
                 }
                 Effect::Send {
                     to,
@@ -279,7 +285,8 @@ impl World {
 
     /// Syncs all pending batches of a disk.
     fn sync(&mut self, id: NodeId) -> Result<()> {
-        while let Some(seq) = self.node(id)?.disk.sync_one() {
+        while let Some((seq, batch)) = self.node(id)?.queue.pop_front() {
+            self.node(id)?.disk.apply(batch);
             let process = self.process(id)?;
             process.durable = seq;
             let ready = process.waiting.extract_if(.., |(after, _)| *after <= seq);
@@ -314,7 +321,7 @@ impl World {
                 }
                 Intent::Reserve(ceiling) => {
                     let node = self.node(id)?;
-                    node.disk.ceiling = node.disk.ceiling.max(ceiling);
+                    node.ceiling = node.ceiling.max(ceiling);
                     let (now, mut more) = (self.now(id), Vec::new());
                     let coordinator = &mut self.process(id)?.coordinator;
                     coordinator.reserved(now, ceiling, &mut more);
@@ -459,13 +466,13 @@ impl World {
     fn operation(&mut self, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<()> {
         let id = target(args)?;
         let condition = match args.take_key("if") {
-            None => Condition::None,
-            Some("absent") => Condition::Absent,
-            Some(version) => Condition::Version(words::ballot(version)?),
+            None => None,
+            Some("absent") => Some(Condition::IfAbsent),
+            Some(version) => Some(Condition::IfVersion(words::ballot(version)?)),
         };
         let condition = match args.take_key("older") {
             None => condition,
-            Some(bound) => Condition::Older(words::ballot(bound)?),
+            Some(bound) => Some(Condition::IfOlderThan(words::ballot(bound)?)),
         };
         let expires_at_ms = args.take_key("until").map(str::parse).transpose()?;
         let time_ms = args.take_key("deadline").map(str::parse).transpose()?;
@@ -685,7 +692,7 @@ impl World {
                 let node = self.node(id)?;
                 node.is_stalled = false;
                 node.process = None;
-                node.disk.queue.clear();
+                node.queue.clear();
             }
             "start" => {
                 self.boot(id);

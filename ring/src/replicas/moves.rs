@@ -29,14 +29,26 @@ use super::{Config, MAX_MEMBERS, Member, Mutation, Mutations, Seat, Stage, Votes
 use crate::NodeId;
 
 /// A replica's progress in an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Milestone {
     /// The epoch is adopted, durably.
     Adopted(Epoch),
     /// The bulk is copied, durably.
     Copied(Epoch),
-    /// The snapshot or merge is complete, durably.
+    /// The snapshot or merge is complete, durably: the newcomer holds everything that the displaced
+    /// replica held when it adopted this epoch; if it displaces no replica or a dead one, everything
+    /// that a majority of the old set held.
     Snapshotted(Epoch),
+}
+
+impl Milestone {
+    /// The epoch that it was reached in.
+    #[must_use]
+    pub const fn epoch(self) -> Epoch {
+        match self {
+            Self::Adopted(epoch) | Self::Copied(epoch) | Self::Snapshotted(epoch) => epoch,
+        }
+    }
 }
 
 /// The known progress in the present epoch.
@@ -71,12 +83,12 @@ impl Milestones {
         let Some(index) = config.index(node) else {
             return false;
         };
-        let (set, epoch) = match milestone {
-            Milestone::Adopted(epoch) => (&mut self.adopted, epoch),
-            Milestone::Copied(epoch) => (&mut self.copied, epoch),
-            Milestone::Snapshotted(epoch) => (&mut self.snapshotted, epoch),
+        let set = match milestone {
+            Milestone::Adopted(_) => &mut self.adopted,
+            Milestone::Copied(_) => &mut self.copied,
+            Milestone::Snapshotted(_) => &mut self.snapshotted,
         };
-        let is_news = epoch == config.epoch && !set.contains(index);
+        let is_news = milestone.epoch() == config.epoch && !set.contains(index);
         if is_news {
             set.insert(index);
         }

@@ -1,18 +1,9 @@
 //! The stages of a partition's move.
 
+use serde::{Deserialize, Serialize};
+
 /// Stage of a partition; the table of quorums is [`super::Config`]'s.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    serde::Serialize,
-    serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// Served by its replicas alone.
     #[default]

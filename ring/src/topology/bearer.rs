@@ -57,17 +57,6 @@ impl Bearer {
         }
     }
 
-    /// From separate id and secret, as Redis clients send them.
-    ///
-    /// # Errors
-    /// [`MalformedBearer`].
-    pub fn of_parts(id: &str, secret: &str) -> Result<Self, MalformedBearer> {
-        Ok(Self {
-            id: id.parse()?,
-            secret: checked_secret(secret)?.to_owned(),
-        })
-    }
-
     /// Its public half.
     #[must_use]
     pub const fn id(&self) -> BearerId {
@@ -206,12 +195,6 @@ impl Grants {
     #[must_use]
     pub fn allow_somewhere(&self, role: Role) -> bool {
         self.everywhere.allow(role) || self.scopes.iter().any(|scope| scope.role == role)
-    }
-
-    /// Whether it has a role for every key of a namespace.
-    #[must_use]
-    pub fn allow_all_of(&self, role: Role, namespace: &str) -> bool {
-        self.allow(role, namespace, b"")
     }
 
     /// Whether it has a role for a key. O(scopes), at most 16.

@@ -90,8 +90,6 @@ fn a_grant_reaches_what_it_names_and_nothing_else() {
     );
     assert!(!allowed(Role::Write, "sessions", "admin:1"));
     assert!(!allowed(Role::Read, "session", "k") && !allowed(Role::Read, "sessions2", "k"));
-    assert!(some.allow_all_of(Role::Read, "sessions"));
-    assert!(!some.allow_all_of(Role::Write, "sessions"));
     assert!(some.allow_somewhere(Role::Write) && !some.allow_somewhere(Role::Observe));
     assert!(some.know_of("sessions") && !some.know_of("default"));
     let all = grants(&[Role::Admin], &[]);

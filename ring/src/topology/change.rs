@@ -10,7 +10,7 @@ use torc_record::{Epoch, Layer};
 
 use super::stored::{is_in, lacks_only};
 use super::{
-    MemberState, Move, Outcome, PartitionState, Proposal, Report, Sizes, Topology, TopologyError,
+    MemberState, Move, Outcome, PartitionState, Proposal, Report, Topology, TopologyError,
     Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, MoveError, Mutations, Stage};
@@ -291,13 +291,12 @@ impl Topology {
         }
     }
 
-    /// Records a fact. Returns its configuration, unless the fact is void.
+    /// Records a milestone. Returns its configuration, unless the milestone is void.
     fn note(&mut self, node: NodeId, report: &Report) -> Option<Arc<Config>> {
         let partition = report.partition;
         let config = Arc::clone(self.config(partition)?);
         let known = self.stored.known.get_mut(&partition)?;
-        let (milestone, sizes) = report.fact.milestone(report.epoch);
-        if !known.note(&config, node, milestone) {
+        if !known.note(&config, node, report.reached) {
             return None;
         }
         if known.may_discard(&config) {
@@ -308,7 +307,7 @@ impl Topology {
         if let Some(transition) = &mut self.stored.transition
             && comes
         {
-            transition.moved += sizes;
+            transition.moved += report.moved;
         }
         Some(config)
     }
@@ -464,34 +463,5 @@ impl Topology {
     pub(super) fn advance_epoch(&mut self) -> Epoch {
         self.stored.epoch.0 += 1;
         self.stored.epoch
-    }
-}
-
-impl Report {
-    /// A report with only its fact.
-    #[must_use]
-    pub const fn of(config: &Config, fact: super::Fact, at_ms: u64) -> Self {
-        Self {
-            partition: config.partition,
-            epoch: config.epoch,
-            fact,
-            at_ms,
-        }
-    }
-}
-
-impl super::Fact {
-    /// The fact as a milestone, and the amount that it adds to the moved data.
-    const fn milestone(self, epoch: Epoch) -> (crate::replicas::Milestone, Sizes) {
-        use crate::replicas::Milestone;
-        const NONE: Sizes = Sizes {
-            records: 0,
-            bytes: 0,
-        };
-        match self {
-            Self::Adopted => (Milestone::Adopted(epoch), NONE),
-            Self::Copied => (Milestone::Copied(epoch), NONE),
-            Self::Snapshotted(sizes) => (Milestone::Snapshotted(epoch), sizes),
-        }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     Authorities, BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest,
     NewMember, NewNamespace, Proposal, Release, RotationStep, SecretHash, Sizes, TopologyError,
 };
+use crate::replicas::{Config, Milestone};
 use crate::{NodeId, Partition, Partitions};
 
 /// A change to agree on.
@@ -314,28 +315,28 @@ impl Founding {
     }
 }
 
-/// A fact about one partition in one epoch.
+/// A milestone that a replica has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The partition.
     pub partition: Partition,
-    /// The epoch of the partition that the fact holds in.
-    pub epoch: Epoch,
-    /// The fact.
-    pub fact: Fact,
+    /// What the reporting node has reached there.
+    pub reached: Milestone,
+    /// The amount of data that it received for this.
+    pub moved: Sizes,
     /// When, Unix milliseconds.
     pub at_ms: u64,
 }
 
-/// What a node vouches for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fact {
-    /// The reporting node works in this epoch from now on.
-    Adopted,
-    /// The reporting newcomer has the bulk of the partition.
-    Copied,
-    /// The reporting newcomer holds everything that the displaced replica held when it adopted this
-    /// epoch; if the newcomer displaces no replica or a dead one, everything that a majority of the
-    /// old set held. Carries the amount.
-    Snapshotted(Sizes),
+impl Report {
+    /// A milestone in a partition's present epoch, without any data.
+    #[must_use]
+    pub fn of(config: &Config, reached: fn(Epoch) -> Milestone, at_ms: u64) -> Self {
+        Self {
+            partition: config.partition,
+            reached: reached(config.epoch),
+            moved: Sizes::default(),
+            at_ms,
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub use bearer::{
     Bearer, BearerToken, Grants, JoinUses, KeyDigest, MAX_JOIN_USES, MAX_SCOPE_PREFIX_LEN,
     MAX_SCOPES, Scope, ScopeError, SecretHash,
 };
-pub use command::{Command, Fact, Founding, Report};
+pub use command::{Command, Founding, Report};
 pub use error::TopologyError;
 pub use generation::{
     Arcs, Counts, Generation, GenerationContent, GenerationShape, GenerationState, Switch,

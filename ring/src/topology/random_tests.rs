@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::replica_tests::{HOLD, exclude, founded, member, proposal, report_all, write_off};
 use super::*;
 use crate::Weight;
+use crate::replicas::Milestone;
 
 /// One step of a random history.
 #[derive(Debug, Clone)]
@@ -93,16 +94,16 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
         Step::Retreat(which) => Some(Command::Retreat {
             node: nth(&nodes, which),
         }),
-        Step::Report(partition, which, fact) => {
-            let facts = [
-                Fact::Adopted,
-                Fact::Copied,
-                Fact::Snapshotted(Sizes::default()),
+        Step::Report(partition, which, reached_at) => {
+            let reached: [fn(Epoch) -> Milestone; 3] = [
+                Milestone::Adopted,
+                Milestone::Copied,
+                Milestone::Snapshotted,
             ];
             let in_use: Vec<_> = topology.partitions_in_use().collect();
             let at = in_use[usize::from(partition) % in_use.len()];
             let config = topology.config(at).unwrap();
-            let reports = vec![Report::of(config, facts[usize::from(fact)], 4)];
+            let reports = vec![Report::of(config, reached[usize::from(reached_at)], 4)];
             let node = nth(&nodes, which);
             Some(Command::Report { node, reports })
         }

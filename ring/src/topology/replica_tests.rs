@@ -3,7 +3,7 @@
 use torc_record::{DigestKey, NamespaceId};
 
 use super::*;
-use crate::replicas::{Milestones, MoveError, Mutations};
+use crate::replicas::{Milestone, Milestones, MoveError, Mutations};
 use crate::{Weight, Zone};
 
 pub(super) const HOLD: Mutations = Mutations::NONE;
@@ -60,8 +60,13 @@ pub(super) fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32
     }
 }
 
-fn report(topology: &mut Topology, node: NodeId, fact: Fact, partition: Partition) {
-    let report = Report::of(topology.config(partition).unwrap(), fact, 2);
+fn report(
+    topology: &mut Topology,
+    node: NodeId,
+    reached: fn(Epoch) -> Milestone,
+    partition: Partition,
+) {
+    let report = Report::of(topology.config(partition).unwrap(), reached, 2);
     let reports = vec![report];
     topology.apply(Command::Report { node, reports }).unwrap();
 }
@@ -70,16 +75,16 @@ fn report(topology: &mut Topology, node: NodeId, fact: Fact, partition: Partitio
 pub(super) fn report_all(topology: &mut Topology, silent: &[NodeId]) {
     let nodes: Vec<_> = topology.members().keys().copied().collect();
     for node in nodes.into_iter().filter(|node| !silent.contains(node)) {
-        let facts = [
-            Fact::Copied,
-            Fact::Snapshotted(Sizes::default()),
-            Fact::Adopted,
+        let reached: [fn(Epoch) -> Milestone; 3] = [
+            Milestone::Copied,
+            Milestone::Snapshotted,
+            Milestone::Adopted,
         ];
         let holds = |p: &Partition| topology.config(*p).unwrap().index(node).is_some();
         let held: Vec<_> = topology.partitions_in_use().filter(holds).collect();
         let reports = held.iter().flat_map(|partition| {
             let config = topology.config(*partition).unwrap();
-            facts.map(|fact| Report::of(config, fact, 2))
+            reached.map(|reached| Report::of(config, reached, 2))
         });
         let reports = reports.collect();
         topology.apply(Command::Report { node, reports }).unwrap();
@@ -485,7 +490,7 @@ fn with_three_replicas_writes_wait_for_no_single_newcomer() {
     begin(&mut topology, TransitionKind::Join(new), 4);
     let moving: Vec<_> = topology.moving().map(|(partition, _)| partition).collect();
     for partition in moving {
-        report(&mut topology, new, Fact::Copied, partition);
+        report(&mut topology, new, Milestone::Copied, partition);
     }
     assert_eq!(topology.awaited_copiers(), BTreeSet::new());
     let before = topology.clone();
@@ -509,9 +514,9 @@ fn what_was_displaced_may_go_once_a_majority_works_without_it() {
     }
     let nodes = topology.state(partition).unwrap().nodes.clone();
     assert!(!topology.may_discard(partition));
-    report(&mut topology, nodes[0], Fact::Adopted, partition);
+    report(&mut topology, nodes[0], Milestone::Adopted, partition);
     assert!(!topology.may_discard(partition), "one of three");
-    report(&mut topology, nodes[2], Fact::Adopted, partition);
+    report(&mut topology, nodes[2], Milestone::Adopted, partition);
     assert!(topology.may_discard(partition));
 }
 

@@ -51,13 +51,6 @@ impl PartitionState {
         let of = |state: &Self| (state.stage, state.lead);
         of(self) == of(other) && self.nodes == other.nodes && self.next == other.next
     }
-
-    /// Whether `node` is in the old or the new preference list.
-    #[must_use]
-    pub fn involves(&self, node: NodeId) -> bool {
-        let in_next = self.next.as_ref().is_some_and(|next| next.contains(&node));
-        in_next || self.nodes.contains(&node)
-    }
 }
 
 /// Routes keys to nodes. Immutable; a newer topology has a newer table.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use torc_record::{DigestKey, Epoch};
 
 use super::*;
+use crate::replicas::Milestone;
 use crate::{Weight, Zone};
 
 const SMALL: u32 = 64;
@@ -51,13 +52,27 @@ fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32) -> Outcom
     topology.apply(Command::Begin(proposal)).unwrap()
 }
 
-fn report(topology: &mut Topology, node: NodeId, partition: Partition, fact: Fact) {
-    let epoch = topology.state(partition).unwrap().epoch;
+fn report(
+    topology: &mut Topology,
+    node: NodeId,
+    partition: Partition,
+    reached: fn(Epoch) -> Milestone,
+) {
+    let moved = Sizes::default();
+    report_moved(topology, node, partition, reached, moved);
+}
+
+fn report_moved(
+    topology: &mut Topology,
+    node: NodeId,
+    partition: Partition,
+    reached: fn(Epoch) -> Milestone,
+    moved: Sizes,
+) {
+    let config = topology.config(partition).unwrap();
     let report = Report {
-        partition,
-        epoch,
-        fact,
-        at_ms: 2_000,
+        moved,
+        ..Report::of(config, reached, 2_000)
     };
     topology
         .apply(Command::Report {
@@ -82,21 +97,17 @@ fn satisfy(topology: &mut Topology, partition: Partition) {
     let new = state.next.as_ref().map(|next| next[0]);
     match (state.stage, new) {
         (Stage::Copying, Some(new)) => {
-            report(topology, new, partition, Fact::Copied);
+            report(topology, new, partition, Milestone::Copied);
         }
         (Stage::WriteBothReadOld, Some(new)) => {
-            report(topology, old, partition, Fact::Adopted);
-            report(
-                topology,
-                new,
-                partition,
-                Fact::Snapshotted(Sizes {
-                    records: 1,
-                    bytes: 10,
-                }),
-            );
+            report(topology, old, partition, Milestone::Adopted);
+            let moved = Sizes {
+                records: 1,
+                bytes: 10,
+            };
+            report_moved(topology, new, partition, Milestone::Snapshotted, moved);
         }
-        (Stage::WriteBothReadNew, _) => report(topology, old, partition, Fact::Adopted),
+        (Stage::WriteBothReadNew, _) => report(topology, old, partition, Milestone::Adopted),
         _ => {}
     }
 }
@@ -205,7 +216,7 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
     let new = enrol(&mut topology, 2);
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
-    report(&mut topology, NodeId(1), partition, Fact::Copied);
+    report(&mut topology, NodeId(1), partition, Milestone::Copied);
     assert_eq!(
         topology.state(partition).unwrap().stage,
         Stage::Copying,
@@ -213,25 +224,20 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
     );
     satisfy(&mut topology, partition);
 
-    report(
-        &mut topology,
-        new,
-        partition,
-        Fact::Snapshotted(Sizes::default()),
-    );
+    report(&mut topology, new, partition, Milestone::Snapshotted);
     let stage = topology.state(partition).unwrap().stage;
     assert_eq!(
         stage,
         Stage::WriteBothReadOld,
         "the old node has not adopted the epoch"
     );
-    report(&mut topology, NodeId(1), partition, Fact::Adopted);
+    report(&mut topology, NodeId(1), partition, Milestone::Adopted);
     assert_eq!(
         topology.state(partition).unwrap().stage,
         Stage::WriteBothReadNew
     );
 
-    report(&mut topology, new, partition, Fact::Adopted);
+    report(&mut topology, new, partition, Milestone::Adopted);
     let stage = topology.state(partition).unwrap().stage;
     assert_eq!(
         stage,
@@ -241,7 +247,7 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
 }
 
 #[test]
-fn a_fact_of_another_epoch_is_void() {
+fn a_milestone_of_another_epoch_is_void() {
     let mut topology = founded(1);
     let new = enrol(&mut topology, 2);
     begin(&mut topology, TransitionKind::Join(new), 1);
@@ -250,8 +256,8 @@ fn a_fact_of_another_epoch_is_void() {
     let late = Epoch(topology.state(partition).unwrap().epoch.0 - 1);
     let report = Report {
         partition,
-        epoch: late,
-        fact: Fact::Copied,
+        reached: Milestone::Copied(late),
+        moved: Sizes::default(),
         at_ms: 0,
     };
     topology

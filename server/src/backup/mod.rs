@@ -143,31 +143,18 @@ async fn pass_on(
     node: NodeId,
     request: WriteBackupRequest,
 ) -> Result<BackupStream, Fault> {
-    let recipient = Recipient::of(table, node)
-        .ok()
-        .filter(|_| !request.passed_on);
-    let recipient = recipient.ok_or_else(|| {
-        let message = format!("there is no node {node} at this address: refresh the topology");
-        Fault::new(Reason::StaleEpoch, message).at(table.epoch)
-    })?;
+    let recipient = Recipient::passed_on(table, node, request.passed_on)?;
     let mut client = shared.peers.cluster(&recipient)?;
     let passed_on = true;
     let asked = client.write_backup(WriteBackupRequest {
         passed_on,
         ..request
     });
-    let answer = asked.await.map_err(|status| harmless(&status))?;
+    let answer = asked.await.map_err(|status| Fault::of_harmless(&status))?;
     let messages = answer.into_inner();
-    let messages = messages.map(|message| message.map_err(|status| harmless(&status).into()));
+    let messages =
+        messages.map(|message| message.map_err(|status| Fault::of_harmless(&status).into()));
     Ok(Box::pin(messages))
-}
-
-/// Writing twice gives the same packs, so nothing is ever in doubt.
-fn harmless(status: &Status) -> Fault {
-    Fault {
-        maybe_applied: false,
-        ..Fault::from_status(status)
-    }
 }
 
 /// Refuses duplicates, and partitions without a replica on this node.

@@ -20,11 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire, find_namespace};
-use torc_record::{Digest, DigestKey, NamespaceId, Record};
+use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 use torc_sketch::overlap::{KeySet, digest_of, seed_of};
-use torc_store::{Cursor, ScanLimits, ScanPage};
+use torc_store::{ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
@@ -88,13 +88,7 @@ async fn pass_on(
     node: NodeId,
     request: SketchKeysRequest,
 ) -> Result<SketchStream, Fault> {
-    let recipient = Recipient::of(table, node)
-        .ok()
-        .filter(|_| !request.passed_on);
-    let recipient = recipient.ok_or_else(|| {
-        let message = format!("there is no node {node} at this address: refresh the topology");
-        Fault::new(Reason::StaleEpoch, message).at(table.epoch)
-    })?;
+    let recipient = Recipient::passed_on(table, node, request.passed_on)?;
     let address = recipient.address();
     let mut client = shared.peers.cluster(&recipient)?;
     let passed_on = true;
@@ -103,23 +97,16 @@ async fn pass_on(
         ..request
     });
     let unreached = |status: Status| {
-        let fault = readable(&status);
+        let fault = Fault::of_harmless(&status);
         Fault {
             message: format!("node {node} ({address}): {}", fault.message),
             ..fault
         }
     };
     let answer = asking.await.map_err(unreached)?.into_inner();
-    let messages = answer.map(|message| message.map_err(|status| readable(&status).into()));
+    let messages =
+        answer.map(|message| message.map_err(|status| Fault::of_harmless(&status).into()));
     Ok(Box::pin(messages))
-}
-
-/// Reading changes nothing, so a broken connection leaves nothing in doubt.
-fn readable(status: &Status) -> Fault {
-    Fault {
-        maybe_applied: false,
-        ..Fault::from_status(status)
-    }
 }
 
 /// The requested partitions in ring order; duplicates are an error.
@@ -288,7 +275,7 @@ impl Sketching {
     }
 
     /// The next records of a partition that this node serves.
-    async fn page(&self, partition: Partition, after: Option<Cursor>) -> Result<ScanPage, Fault> {
+    async fn page(&self, partition: Partition, after: Option<Locator>) -> Result<ScanPage, Fault> {
         let shared = &self.shared;
         let me = shared.node()?;
         let config = shared.registers()?.config(partition);

@@ -1,11 +1,12 @@
 //! The faults of operations that did not succeed.
 
 use torc_proto::{Fault, Reason};
-use torc_replication::{Condition, Outcome};
+use torc_record::Condition;
+use torc_replication::Outcome;
 use torc_ring::Partition;
 
 /// The fault of an unsuccessful outcome.
-pub(super) fn of(outcome: Outcome, condition: Condition, partition: Partition) -> Fault {
+pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Partition) -> Fault {
     match outcome {
         Outcome::Mismatch { current } => {
             let version = current.map(|(_, version)| version);
@@ -30,18 +31,18 @@ pub(super) fn of(outcome: Outcome, condition: Condition, partition: Partition) -
     }
 }
 
-fn unmet(condition: Condition, version: Option<torc_record::Ballot>) -> String {
+fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {
     match (condition, version) {
-        (Condition::Version(wanted), Some(version)) => {
+        (Some(Condition::IfVersion(wanted)), Some(version)) => {
             format!("the key is at version {version}, not {wanted}")
         }
-        (Condition::Version(wanted), None) => {
+        (Some(Condition::IfVersion(wanted)), None) => {
             format!("the key has no value, so it is not at version {wanted}")
         }
-        (Condition::Older(bound), Some(version)) => {
+        (Some(Condition::IfOlderThan(bound)), Some(version)) => {
             format!("the key is at version {version}, which is not older than {bound}")
         }
-        (Condition::Older(bound), None) => {
+        (Some(Condition::IfOlderThan(bound)), None) => {
             format!(
                 "the key has no value, and its last delete, expired write or collection is at {bound} or later"
             )

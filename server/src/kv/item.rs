@@ -13,15 +13,15 @@ use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Consistency, DeleteRequest, DeleteResponse, GetRequest,
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
-use torc_proto::{Fault, Reason, TraceContext, version_to_wire};
+use torc_proto::{Fault, Reason, TraceContext, condition_from_wire, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
-use torc_replication::{Condition, Outcome, Request, Rules};
+use torc_replication::{Outcome, Request, Rules};
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
 use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
-use super::request::{Target, check_value, condition_of};
+use super::request::{Target, check_value};
 use super::run::Asked;
 use crate::peers;
 use crate::peers::Recipient;
@@ -65,8 +65,8 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn read_cold(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
         Ok(None)
     }
-    /// The request to the key's replicas, and its condition, for the fault if it does not hold.
-    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault>;
+    /// The request to the key's replicas.
+    fn request(&self, target: &Target) -> Result<Request, Fault>;
     fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<Self::Answer, Fault>;
     /// Sends items to their lead.
     fn send(
@@ -144,8 +144,8 @@ impl Item for GetRequest {
         held.transpose()
     }
 
-    fn request(&self, _target: &Target) -> Result<(Request, Condition), Fault> {
-        Ok((Request::Get, Condition::None))
+    fn request(&self, _target: &Target) -> Result<Request, Fault> {
+        Ok(Request::Get)
     }
 
     fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<GetResponse, Fault> {
@@ -252,8 +252,8 @@ impl Item for PutRequest {
 
     routed!();
 
-    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
-        let condition = condition_of(self.condition.as_ref())?;
+    fn request(&self, target: &Target) -> Result<Request, Fault> {
+        let condition = condition_from_wire(self.condition.as_ref())?;
         target.check_write(condition)?;
         let expires_at_ms = match (self.ttl_ms, self.expires_at_ms) {
             (0, 0) => None,
@@ -264,12 +264,11 @@ impl Item for PutRequest {
                 return Err(Fault::new(Reason::Invalid, message));
             }
         };
-        let request = Request::Put {
+        Ok(Request::Put {
             value: self.value.clone(),
             expires_at_ms,
             condition,
-        };
-        Ok((request, condition))
+        })
     }
 
     fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
@@ -325,14 +324,13 @@ impl Item for DeleteRequest {
 
     routed!();
 
-    fn request(&self, target: &Target) -> Result<(Request, Condition), Fault> {
-        let condition = condition_of(self.condition.as_ref())?;
+    fn request(&self, target: &Target) -> Result<Request, Fault> {
+        let condition = condition_from_wire(self.condition.as_ref())?;
         target.check_write(condition)?;
-        let request = Request::Delete {
+        Ok(Request::Delete {
             condition,
             tells_existed: self.want_existed,
-        };
-        Ok((request, condition))
+        })
     }
 
     fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {

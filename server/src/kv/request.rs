@@ -2,11 +2,9 @@
 
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
-use torc_proto::{
-    Fault, Reason, WireError, digest_from_wire, find_namespace, namespace_of, version_from_wire,
-};
-use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
-use torc_replication::{Condition, Locator, Quorum, Rules};
+use torc_proto::{Fault, Reason, WireError, digest_from_wire, find_namespace, namespace_of};
+use torc_record::{Condition, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_replication::{Locator, Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
 
@@ -99,13 +97,13 @@ impl Target {
     }
 
     /// Refuses writes whose guarantees the namespace's mode cannot give.
-    pub(super) fn check_write(&self, condition: Condition) -> Result<(), Fault> {
+    pub(super) fn check_write(&self, condition: Option<Condition>) -> Result<(), Fault> {
         if self.rules == Rules::Static {
             let message = "a static namespace accepts no writes, and nothing was changed: replace its content with `kvctl generation \
                            promote`";
             return Err(Fault::new(Reason::Invalid, message));
         }
-        if condition == Condition::None || self.rules == Rules::Linearizable {
+        if condition.is_none() || self.rules == Rules::Linearizable {
             return Ok(());
         }
         let message = "an eventual namespace does not support conditions, because the last writer wins: \
@@ -176,14 +174,4 @@ pub(super) fn check_value(value: &Bytes) -> Result<(), Fault> {
         return Err(WireError::from(RecordError::ValueTooLong { len: value.len() }).into());
     }
     Ok(())
-}
-
-pub(super) fn condition_of(wire: Option<&v1::Condition>) -> Result<Condition, Fault> {
-    use v1::condition::Kind;
-    Ok(match wire.and_then(|condition| condition.kind.as_ref()) {
-        None | Some(Kind::IfAbsent(false)) => Condition::None,
-        Some(Kind::IfAbsent(true)) => Condition::Absent,
-        Some(Kind::IfVersion(version)) => Condition::Version(version_from_wire(version)?),
-        Some(Kind::IfOlderThan(version)) => Condition::Older(version_from_wire(version)?),
-    })
 }

@@ -14,8 +14,8 @@ use torc_driver::{Registers, Wanted};
 use torc_limits::budget::{LongValues, SMALL};
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
-use torc_record::{Digest, NamespaceId};
-use torc_replication::{Condition, Request, Rules};
+use torc_record::{Condition, Digest, NamespaceId};
+use torc_replication::{Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{ReadGenerations, Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
@@ -186,7 +186,6 @@ fn undone<I: Item>(fault: &Fault) -> bool {
 /// An item to run here.
 pub(super) struct Task {
     pub(super) target: Target,
-    condition: Condition,
     request: Request,
 }
 
@@ -197,7 +196,7 @@ pub(super) struct Asked {
     pub(super) digest: Digest,
     pub(super) partition: Partition,
     /// For the fault if it does not hold.
-    pub(super) condition: Condition,
+    pub(super) condition: Option<Condition>,
 }
 
 impl Task {
@@ -217,7 +216,7 @@ impl Task {
             namespace: at.namespace,
             digest: at.digest,
             partition,
-            condition: self.condition,
+            condition: self.request.condition(),
         };
         let wanted = Wanted {
             partition,
@@ -233,13 +232,9 @@ impl Task {
 
 /// The task for an item. Counts its access here.
 fn task<I: Item>(item: &I, target: Target) -> Result<Task, Fault> {
-    let (request, condition) = item.request(&target)?;
+    let request = item.request(&target)?;
     count(&target);
-    Ok(Task {
-        target,
-        condition,
-        request,
-    })
+    Ok(Task { target, request })
 }
 
 /// Counts an access that this node answers.

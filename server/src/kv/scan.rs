@@ -23,12 +23,11 @@ use torc_limits::budget::{Charge, TINY};
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
-use torc_replication::{KeyId, Locator};
+use torc_replication::Locator;
 use torc_ring::topology::{GenerationShape, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_sketch::rolling::Match;
 use torc_sketch::search::Matches;
-use torc_store::Cursor;
 
 use super::fault::no_quorum;
 use super::request::{foreign_digest, generation_of};
@@ -463,7 +462,7 @@ impl Scan {
             let Some(page) = page else { break };
             let page = match page {
                 Ok(page) => page,
-                Err(status) => return Ok(Err(readable(&status))),
+                Err(status) => return Ok(Err(Fault::of_harmless(&status))),
             };
             self.left = self.left.saturating_sub(page.entries.len() as u64);
             match ScanPosition::from_bytes(&page.cursor) {
@@ -508,7 +507,7 @@ impl Scan {
         let opened = opening.await.map_err(|_| silent())?;
         opened
             .map(tonic::Response::into_inner)
-            .map_err(|status| readable(&status))
+            .map_err(|status| Fault::of_harmless(&status))
     }
 }
 
@@ -557,7 +556,7 @@ impl PageReader {
     async fn filtered(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
     ) -> Result<Option<(Vec<Record>, Option<Locator>)>, Fault> {
         let Some(search) = &self.search else {
             return Ok(None);
@@ -568,7 +567,7 @@ impl PageReader {
         };
         let registers = self.shared.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
-        let listed = registers.list_filtered(partition, after.map(key_id), page, deadline);
+        let listed = registers.list_filtered(partition, after.map(Locator::id), page, deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
         Ok(listed.map(|found| (found.records, found.next)))
     }
@@ -576,7 +575,7 @@ impl PageReader {
     /// The cursor that a page follows; `None` at the beginning of the partition. For a position
     /// further on, a page from the beginning could end before that position, and the scan would go
     /// back.
-    fn cursor(&self, from: ScanPosition, partition: Partition) -> Result<Option<Cursor>, Fault> {
+    fn cursor(&self, from: ScanPosition, partition: Partition) -> Result<Option<Locator>, Fault> {
         let (digest, key) = match from {
             ScanPosition::After { digest, key } => (digest, key),
             ScanPosition::At(token) => {
@@ -592,7 +591,7 @@ impl PageReader {
                 (Digest(digest), key)
             }
         };
-        Ok(Some(Cursor {
+        Ok(Some(Locator {
             digest,
             namespace: self.namespace,
             key,
@@ -603,11 +602,11 @@ impl PageReader {
     async fn of_quorum(
         &self,
         partition: Partition,
-        after: Option<Cursor>,
+        after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
         let registers = self.shared.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
-        let listed = registers.list(partition, after.as_ref().map(key_id), deadline);
+        let listed = registers.list(partition, after.as_ref().map(Locator::id), deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
         Ok((listed.records, listed.next))
     }
@@ -616,24 +615,12 @@ impl PageReader {
     async fn of_generation(
         &self,
         partition: Partition,
-        after: Option<Cursor>,
+        after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
         let registers = self.shared.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
-        let last = page.next.map(|at| Locator {
-            namespace: at.namespace,
-            digest: at.digest,
-            key: at.key,
-        });
-        Ok((page.records, last))
-    }
-}
-
-fn key_id(at: &Cursor) -> KeyId {
-    KeyId {
-        digest: at.digest,
-        namespace: at.namespace,
+        Ok((page.records, page.next))
     }
 }
 
@@ -647,12 +634,4 @@ fn position_after(at: &Locator) -> ScanPosition {
 fn silent() -> Fault {
     let message = "the node that leads the scan's next partition does not answer: try again";
     Fault::new(Reason::OwnerUnreachable, message)
-}
-
-/// Reading changes nothing, so a broken connection leaves nothing in doubt.
-fn readable(status: &Status) -> Fault {
-    Fault {
-        maybe_applied: false,
-        ..Fault::from_status(status)
-    }
 }

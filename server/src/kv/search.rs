@@ -14,7 +14,7 @@ use torc_replication::{FilteredPage, KnownPage, Locator};
 use torc_ring::Partition;
 use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
-use torc_store::{Cursor, ScanLimits, StoreError};
+use torc_store::{ScanLimits, StoreError};
 
 use crate::shared::{Shared, store_fault};
 use torc_limits::admission::stopping;
@@ -55,7 +55,7 @@ impl Search {
         &self,
         shared: &Arc<Shared>,
         partition: Partition,
-        after: Option<Cursor>,
+        after: Option<Locator>,
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Option<FilteredPage>, Fault> {
         let mut finder = self.finder.clone();
@@ -81,11 +81,7 @@ impl Search {
             page => page.map_err(|error| store_fault(&error))?,
         };
         Ok(page.map(|filtered| {
-            let last = filtered.page.next.map(|at| Locator {
-                namespace: at.namespace,
-                digest: at.digest,
-                key: at.key,
-            });
+            let last = filtered.page.next;
             FilteredPage {
                 records: filtered.page.records,
                 known: KnownPage {

@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use torc_record::Epoch;
 use torc_ring::Partition;
-use torc_ring::topology::{Command, Fact, Report};
+use torc_ring::replicas::Milestone;
+use torc_ring::topology::{Command, Report, Sizes};
 use torc_telemetry::clock::unix_ms;
 
 use crate::shared::Shared;
@@ -43,11 +44,11 @@ impl Reporter {
     }
 
     /// Queues a fact. Callers may repeat it freely.
-    pub(crate) fn report(&self, partition: Partition, epoch: Epoch, fact: Fact) {
+    pub(crate) fn report(&self, partition: Partition, reached: Milestone, moved: Sizes) {
         let report = Report {
             partition,
-            epoch,
-            fact,
+            reached,
+            moved,
             at_ms: unix_ms(),
         };
         // Fails only while the node stops.
@@ -111,13 +112,13 @@ impl Facts {
     fn add(&mut self, report: Report, now: Instant) {
         let told = self.told.get(&about(&report));
         let is_known = told.is_some_and(|(epoch, at)| {
-            *epoch >= report.epoch && now.saturating_duration_since(*at) < REPEAT
+            *epoch >= report.reached.epoch() && now.saturating_duration_since(*at) < REPEAT
         });
         if is_known {
             return;
         }
         let waiting = self.waiting.entry(about(&report)).or_insert(report);
-        if waiting.epoch <= report.epoch {
+        if waiting.reached.epoch() <= report.reached.epoch() {
             *waiting = report;
         }
     }
@@ -136,21 +137,21 @@ impl Facts {
     fn told(&mut self, reports: &[Report], now: Instant) {
         for report in reports {
             let about = about(report);
-            let is_same = |waiting: &Report| waiting.epoch == report.epoch;
+            let is_same = |waiting: &Report| waiting.reached.epoch() == report.reached.epoch();
             if self.waiting.get(&about).is_some_and(is_same) {
                 self.waiting.remove(&about);
             }
-            self.told.insert(about, (report.epoch, now));
+            self.told.insert(about, (report.reached.epoch(), now));
         }
     }
 }
 
 /// Adoption of an epoch sorts first.
 const fn about(report: &Report) -> About {
-    let kind = match report.fact {
-        Fact::Adopted => 0,
-        Fact::Copied => 1,
-        Fact::Snapshotted(_) => 2,
+    let kind = match report.reached {
+        Milestone::Adopted(_) => 0,
+        Milestone::Copied(_) => 1,
+        Milestone::Snapshotted(_) => 2,
     };
     (report.partition, kind)
 }
@@ -161,7 +162,7 @@ fn is_current(shared: &Shared, report: &Report) -> bool {
     let state = table
         .as_ref()
         .and_then(|table| table.state(report.partition));
-    state.is_none_or(|state| state.epoch == report.epoch)
+    state.is_none_or(|state| state.epoch == report.reached.epoch())
 }
 
 #[cfg(test)]
@@ -171,11 +172,11 @@ mod tests {
 
     const HERE: Partition = Partition(7);
 
-    fn report(epoch: u64, fact: Fact) -> Report {
+    fn report(reached: Milestone) -> Report {
         Report {
             partition: HERE,
-            epoch: Epoch(epoch),
-            fact,
+            reached,
+            moved: Sizes::default(),
             at_ms: 0,
         }
     }
@@ -184,29 +185,29 @@ mod tests {
     fn what_is_said_again_and_again_is_told_once_in_a_while() {
         let (mut facts, now) = (Facts::default(), Instant::now());
         for _ in 0..100 {
-            facts.add(report(1, Fact::Adopted), now);
+            facts.add(report(Milestone::Adopted(Epoch(1))), now);
         }
         let first = facts.first(BATCH);
         assert_eq!(first.len(), 1);
-        facts.add(report(1, Fact::Adopted), now);
+        facts.add(report(Milestone::Adopted(Epoch(1))), now);
         facts.told(&first, now);
-        facts.add(report(1, Fact::Adopted), now + REPEAT / 2);
+        facts.add(report(Milestone::Adopted(Epoch(1))), now + REPEAT / 2);
         assert_eq!(facts.first(BATCH), [], "it was told");
-        facts.add(report(1, Fact::Adopted), now + REPEAT);
+        facts.add(report(Milestone::Adopted(Epoch(1))), now + REPEAT);
         assert_eq!(facts.first(BATCH).len(), 1, "and is still said");
     }
 
     #[test]
     fn what_is_new_does_not_wait_for_what_is_void() {
         let (mut facts, now) = (Facts::default(), Instant::now());
-        facts.add(report(1, Fact::Adopted), now);
+        facts.add(report(Milestone::Adopted(Epoch(1))), now);
         let first = facts.first(BATCH);
-        facts.add(report(2, Fact::Adopted), now);
-        facts.add(report(1, Fact::Adopted), now);
-        facts.add(report(1, Fact::Copied), now);
+        facts.add(report(Milestone::Adopted(Epoch(2))), now);
+        facts.add(report(Milestone::Adopted(Epoch(1))), now);
+        facts.add(report(Milestone::Copied(Epoch(1))), now);
         facts.told(&first, now);
-        assert_eq!(facts.first(1), [report(2, Fact::Adopted)]);
-        facts.forget(|report| report.epoch == Epoch(1));
-        assert_eq!(facts.first(BATCH), [report(2, Fact::Adopted)]);
+        assert_eq!(facts.first(1), [report(Milestone::Adopted(Epoch(2)))]);
+        facts.forget(|report| report.reached.epoch() == Epoch(1));
+        assert_eq!(facts.first(BATCH), [report(Milestone::Adopted(Epoch(2)))]);
     }
 }

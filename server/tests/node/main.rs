@@ -11,6 +11,7 @@ mod data_dir;
 mod eventual;
 mod founding;
 mod full_disk;
+mod full_memory;
 mod hostile;
 mod hot;
 mod namespaces;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use torc_client::{Client, Condition, ErrorKind, PutOptions, Version};
+use torc_proto::v1;
 use torc_proto::v1::kv_client::KvClient;
-use torc_proto::v1::{self, condition};
-use torc_proto::{Fault, Reason, version_from_wire, version_to_wire};
+use torc_proto::{Fault, Reason, condition_to_wire, version_from_wire};
 use torc_record::{Digest, NamespaceId};
 use torc_sim::history::{Kind, Value};
 
@@ -163,7 +163,7 @@ impl Wire {
                     key,
                     digest,
                     route,
-                    condition: ask.condition().map(to_wire),
+                    condition: ask.condition().map(condition_to_wire),
                     ..v1::DeleteRequest::default()
                 };
                 let answer = told(kv.delete(timed(request)).await)?;
@@ -179,7 +179,7 @@ impl Wire {
                     value: bytes(value).into(),
                     digest,
                     route,
-                    condition: ask.condition().map(to_wire),
+                    condition: ask.condition().map(condition_to_wire),
                     ttl_ms: ttl_of(value).map_or(0, |ttl| ttl.as_millis() as u64),
                     ..v1::PutRequest::default()
                 };
@@ -223,15 +223,6 @@ const fn deletion(existed: bool) -> Answer {
     } else {
         Answer::Absent
     }
-}
-
-fn to_wire(condition: Condition) -> v1::Condition {
-    let kind = match condition {
-        Condition::IfAbsent => condition::Kind::IfAbsent(true),
-        Condition::IfVersion(version) => condition::Kind::IfVersion(version_to_wire(version)),
-        Condition::IfOlderThan(version) => condition::Kind::IfOlderThan(version_to_wire(version)),
-    };
-    v1::Condition { kind: Some(kind) }
 }
 
 fn version(wire: Option<&v1::Version>) -> Option<Version> {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use torc_record::Ballot;
+use torc_record::{Ballot, ReplicaBatch, ReplicaFacts};
 use torc_ring::Partition;
 
 use crate::packed::Packed;
-use crate::{PartitionBatch, PartitionMeta, StoreError, partition_table};
+use crate::{StoreError, partition_table};
 
 /// Upper bound on the bytes of a change in the log without its records.
 const OTHERS_BYTES: usize = 128;
@@ -77,7 +77,7 @@ pub(crate) struct Change {
     pub(super) partition: Partition,
     pub(super) wipe: bool,
     pub(super) purge: Option<Ballot>,
-    pub(super) meta: Option<PartitionMeta>,
+    pub(super) meta: Option<ReplicaFacts>,
     /// The number of records in [`Changes`] that belong to it.
     records: usize,
     /// Memory that its records add to the memtable.
@@ -90,7 +90,7 @@ impl Change {
     /// A batch with packed records, or the reason for refusing it.
     pub(crate) fn new(
         partition: Partition,
-        batch: &PartitionBatch,
+        batch: &ReplicaBatch,
         packed: Result<(), StoreError>,
     ) -> Self {
         Self {

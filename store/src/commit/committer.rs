@@ -9,12 +9,12 @@ use torc_ring::Partition;
 
 use super::gather::Gather;
 use super::queue::Taken;
-use super::{Callback, Changes, Done, Op, Rotated};
+use super::{Callback, Changes, Op, Rotated};
 use crate::format::{Entry, FRAME_LEN, FrameBuilder};
 use crate::log::LogWriter;
 use crate::packed::Packed;
 use crate::shared::Shared;
-use crate::{DropReport, LogSync, Seq, StoreError};
+use crate::{LogSync, Seq, StoreError};
 
 /// Interval at which a store that is out of space checks for space without a write that requires
 /// it.
@@ -34,8 +34,6 @@ pub(crate) struct Committer {
 
 /// An acknowledgement to send once the whole batch is applied.
 enum Ack {
-    Write(Done<()>),
-    Drop(Done<DropReport>, DropReport),
     Apply(Changes),
     Ceiling(Callback),
 }
@@ -156,24 +154,6 @@ impl Committer {
         for op in ops {
             let reserved = op.reserved_bytes();
             match op {
-                Op::Write { records, done } => {
-                    for packed in records {
-                        shared.apply(Seq(seq), &packed);
-                        seq += 1;
-                    }
-                    acks.push(Ack::Write(done));
-                }
-                Op::Drop { partition, done } => {
-                    let dropped = shared.table.drop_partition(partition, Seq(seq));
-                    let report = DropReport {
-                        records: dropped.records,
-                        tombstones: dropped.tombstones,
-                        payload_bytes: dropped.payload_bytes,
-                        seq: Seq(seq),
-                    };
-                    seq += 1;
-                    acks.push(Ack::Drop(done, report));
-                }
                 Op::Apply(changes) => {
                     apply(shared, &mut seq, &changes);
                     acks.push(Ack::Apply(changes));
@@ -191,10 +171,7 @@ impl Committer {
         let took = sync.map_or(Duration::ZERO, |sync| sync.took);
         self.gather.note_batch(acks.len(), shared.queue.len(), took);
         for ack in acks {
-            // Fails if the caller is gone and needs no answer.
             match ack {
-                Ack::Write(done) => drop(done.send(Ok(()))),
-                Ack::Drop(done, report) => drop(done.send(Ok(report))),
                 Ack::Apply(changes) => changes.complete(sync),
                 Ack::Ceiling(done) => done.call(Ok(())),
             }
@@ -253,8 +230,6 @@ impl Committer {
 /// Writes the entries of an operation to a frame.
 fn put(op: &Op, frame: &mut FrameBuilder) {
     match op {
-        Op::Write { records, .. } => put_records(records, frame),
-        Op::Drop { partition, .. } => frame.push(|body| Entry::put_drop(*partition, body)),
         Op::Apply(changes) => {
             for (change, records) in changes.taken() {
                 let partition = change.partition;

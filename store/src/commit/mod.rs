@@ -20,8 +20,7 @@ use tokio::sync::oneshot;
 use torc_record::HybridTime;
 use torc_ring::Partition;
 
-use crate::packed::Packed;
-use crate::{DropReport, Seq, StoreError, partition_table};
+use crate::{Seq, StoreError};
 
 /// Receives an operation's outcome. The receiver may be gone.
 pub(crate) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -61,15 +60,6 @@ impl fmt::Debug for Callback {
 /// An operation of the committer.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// Writes these records in one batch.
-    Write {
-        records: Vec<Packed>,
-        done: Done<()>,
-    },
-    Drop {
-        partition: Partition,
-        done: Done<DropReport>,
-    },
     /// Writes these changes of partitions in one batch.
     Apply(Changes),
     /// Raises the ceiling of the node's clock.
@@ -95,7 +85,6 @@ impl Op {
     /// Memory reserved for it in the memtable.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {
-            Self::Write { records, .. } => records.iter().map(partition_table::cost).sum(),
             Self::Apply(changes) => changes.reserved_bytes,
             _ => 0,
         }
@@ -105,9 +94,6 @@ impl Op {
     pub(crate) fn log_bytes(&self) -> usize {
         const OTHERS: usize = 128;
         match self {
-            Self::Write { records, .. } => {
-                OTHERS + records.iter().map(|one| one.bytes().len()).sum::<usize>()
-            }
             Self::Apply(changes) => changes.log_bytes(),
             _ => OTHERS,
         }
@@ -123,8 +109,6 @@ impl Op {
     pub(crate) fn refuse(self, error: StoreError) {
         // Sending fails if the caller is gone and needs no answer.
         match self {
-            Self::Write { done, .. } => drop(done.send(Err(error))),
-            Self::Drop { done, .. } => drop(done.send(Err(error))),
             Self::Rotate { done } => drop(done.send(Err(error))),
             Self::Ceiling { done, .. } => done.call(Err(error)),
             Self::Apply(mut changes) => {

@@ -1,33 +1,22 @@
-//! The queue of the committer, bounded in bytes.
-
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "the limit is at most u32::MAX"
-)]
+//! The queue of the committer. What waits in it is bounded by the memory that its callers reserve.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tokio::sync::Semaphore;
 
 use super::gather::Gather;
 use super::{Changes, Op};
 use crate::StoreError;
-use crate::counters::Counter;
 
 /// A batch takes no more operations once it has this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Approximate memory of an operation without its records.
-const OP_BYTES: usize = 128;
 
 /// Operations that wait to be committed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
     ready: Condvar,
-    room: Semaphore,
-    limit: usize,
 }
 
 #[derive(Debug, Default)]
@@ -44,8 +33,6 @@ struct Waiting {
     op: Op,
     /// Approximate bytes in the log.
     bytes: usize,
-    /// Its share of the queue's capacity.
-    room: usize,
 }
 
 /// Operations that the queue refuses, and the reason.
@@ -63,43 +50,19 @@ pub(crate) enum Taken {
 }
 
 impl Queue {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-        let limit = limit.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
-        Self {
-            state: Mutex::default(),
-            ready: Condvar::new(),
-            room: Semaphore::new(limit),
-            limit,
-        }
-    }
-
-    /// Adds an operation as soon as there is room; counts a stall if it has to wait.
-    pub(crate) async fn push(&self, op: Op, stalls: &Counter) -> Result<(), StoreError> {
+    /// Adds an operation, or returns it with the reason if the queue accepts no more.
+    pub(crate) fn push(&self, op: Op) -> Result<(), Refusal> {
         let bytes = op.log_bytes();
-        let room = (bytes + OP_BYTES).min(self.limit);
-        let permits = if let Ok(permits) = self.room.try_acquire_many(room as u32) {
-            permits
-        } else {
-            stalls.add(1);
-            let waited = self.room.acquire_many(room as u32).await;
-            waited.map_err(|_| self.why_ended())?
-        };
-        let waiting = Waiting { op, bytes, room };
-        self.push_waiting(waiting).map_err(|refusal| refusal.1)?;
-        // The committer releases the room when it takes the operation.
-        permits.forget();
+        let mut state = self.state.lock();
+        if let Err(why) = state.check() {
+            return Err(Box::new((op, why)));
+        }
+        state.ops.push_back(Waiting { op, bytes });
+        self.wake(&mut state);
         Ok(())
     }
 
-    /// Adds an operation that takes no room: one of the store's own, or one with another limit.
-    /// Returns it with the reason if the queue accepts no more.
-    pub(crate) fn push_control(&self, op: Op) -> Result<(), Refusal> {
-        let bytes = op.log_bytes();
-        self.push_waiting(Waiting { op, bytes, room: 0 })
-    }
-
-    /// Adds changes next to each other, in the same way.
+    /// Adds changes next to each other, as [`Queue::push`].
     pub(crate) fn push_changes(&self, parts: Vec<Changes>) -> Result<(), Refusal<Vec<Changes>>> {
         let mut state = self.state.lock();
         if let Err(why) = state.check() {
@@ -108,18 +71,8 @@ impl Queue {
         for changes in parts {
             let bytes = changes.log_bytes();
             let op = Op::Apply(changes);
-            state.ops.push_back(Waiting { op, bytes, room: 0 });
+            state.ops.push_back(Waiting { op, bytes });
         }
-        self.wake(&mut state);
-        Ok(())
-    }
-
-    fn push_waiting(&self, waiting: Waiting) -> Result<(), Refusal> {
-        let mut state = self.state.lock();
-        if let Err(why) = state.check() {
-            return Err(Box::new((waiting.op, why)));
-        }
-        state.ops.push_back(waiting);
         self.wake(&mut state);
         Ok(())
     }
@@ -155,10 +108,7 @@ impl Queue {
             self.wait(&mut state, count, Some(longest));
             gather.note_wait(state.ops.len() >= count);
         }
-        let (ops, room) = state.next_batch();
-        drop(state);
-        self.room.add_permits(room);
-        Taken::Ops(ops)
+        Taken::Ops(state.next_batch())
     }
 
     /// Sleeps until this many operations wait or the queue is closed; returns false on timeout. May
@@ -192,15 +142,7 @@ impl Queue {
     pub(crate) fn end(&self, why: &StoreError) -> Vec<Op> {
         let mut state = self.state.lock();
         state.ended.get_or_insert_with(|| why.clone());
-        let waiting = state.ops.drain(..).map(|one| one.op).collect();
-        drop(state);
-        self.room.close();
-        waiting
-    }
-
-    fn why_ended(&self) -> StoreError {
-        let state = self.state.lock();
-        state.ended.clone().unwrap_or(StoreError::Closed)
+        state.ops.drain(..).map(|one| one.op).collect()
     }
 }
 
@@ -213,10 +155,10 @@ impl State {
         }
     }
 
-    /// Removes the operations of the next batch; returns them and their room in the queue.
-    fn next_batch(&mut self) -> (Vec<Op>, usize) {
+    /// Removes the operations of the next batch.
+    fn next_batch(&mut self) -> Vec<Op> {
         let mut batch = Vec::with_capacity(self.ops.len().min(1024));
-        let (mut bytes, mut room) = (0, 0);
+        let mut bytes = 0;
         while let Some(next) = self.ops.front() {
             let is_rotation = matches!(next.op, Op::Rotate { .. });
             bytes += next.bytes;
@@ -224,13 +166,12 @@ impl State {
                 break;
             }
             if let Some(next) = self.ops.pop_front() {
-                room += next.room;
                 batch.push(next.op);
             }
             if is_rotation {
                 break;
             }
         }
-        (batch, room)
+        batch
     }
 }

@@ -55,7 +55,6 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let outcome = take(shared);
         shared.flushes.finish();
         note(shared, &outcome);
-        shared.room.note_flush(outcome.is_ok());
         for done in waiting {
             // Fails if the caller is gone and needs no answer.
             drop(done.send(outcome.clone()));
@@ -66,7 +65,6 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         }
     }
     shared.flushes.end();
-    shared.room.note_flush(false);
 }
 
 fn note(shared: &Shared, outcome: &Result<FlushReport, StoreError>) {
@@ -153,7 +151,7 @@ fn held(slices: &[Arc<Slice>]) -> PartitionSummary {
 
 fn rotate(shared: &Shared) -> Result<Rotated, StoreError> {
     let (done, rotated) = oneshot::channel();
-    let pushed = shared.queue.push_control(Op::Rotate { done });
+    let pushed = shared.queue.push(Op::Rotate { done });
     pushed.map_err(|refusal| refusal.1)?;
     rotated.blocking_recv().unwrap_or(Err(StoreError::Closed))
 }

@@ -1,11 +1,11 @@
 //! The entries of a log batch.
 
-use torc_record::{Ballot, HybridTime};
+use torc_record::{Ballot, HybridTime, ReplicaFacts};
 use torc_ring::Partition;
 
 use super::{BALLOT_LEN, ballot_at, ballot_bytes, u32_at, u64_at};
 use crate::packed::Packed;
-use crate::partition::{META_LEN, PartitionMeta};
+use crate::partition::{META_LEN, facts_at, facts_bytes};
 
 const DROP: u8 = 16;
 const PURGE: u8 = 17;
@@ -25,7 +25,7 @@ const CEILING_LEN: usize = 9;
 /// |---|---|---|
 /// | 16 | drop | |
 /// | 17 | purge | watermark: epoch (8), hybrid time (8), node slot (2) |
-/// | 18 | facts | [`PartitionMeta`], 60 bytes |
+/// | 18 | facts | [`ReplicaFacts`], 60 bytes |
 /// | 19 | ceiling of the node's clock | hybrid time (8), no partition |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -35,7 +35,7 @@ pub(crate) enum Entry {
     /// Removes what a collection up to this watermark drops.
     Purge(Partition, Ballot),
     /// Sets the facts of the partition.
-    Meta(Partition, PartitionMeta),
+    Meta(Partition, ReplicaFacts),
     /// The node's clock stays below this time, or below a higher one of an earlier entry.
     Ceiling(HybridTime),
 }
@@ -63,7 +63,7 @@ impl Entry {
             DROP => Self::Drop(Partition(u32_at(entry, 1))),
             PURGE => Self::Purge(Partition(u32_at(entry, 1)), ballot_at(entry, PARTITION_LEN)),
             META => {
-                let meta = PartitionMeta::at(entry, PARTITION_LEN);
+                let meta = facts_at(entry, PARTITION_LEN);
                 Self::Meta(Partition(u32_at(entry, 1)), meta)
             }
             _ => Self::Ceiling(HybridTime(u64_at(entry, 1))),
@@ -89,9 +89,9 @@ impl Entry {
         out.extend_from_slice(&ballot_bytes(watermark));
     }
 
-    pub(crate) fn put_meta(partition: Partition, meta: &PartitionMeta, out: &mut Vec<u8>) {
+    pub(crate) fn put_meta(partition: Partition, meta: &ReplicaFacts, out: &mut Vec<u8>) {
         put_partition(META, partition, out);
-        out.extend_from_slice(&meta.bytes());
+        out.extend_from_slice(&facts_bytes(meta));
     }
 
     pub(crate) fn put_ceiling(time: HybridTime, out: &mut Vec<u8>) {

@@ -12,12 +12,12 @@
 
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest};
+use torc_record::{Ballot, Digest, ReplicaFacts};
 use torc_ring::Partition;
 
 use super::{Damaged, MergedSlices, PartitionTable, Shard, newest_readable};
 use crate::packed::Packed;
-use crate::partition::{Facts, PartitionMeta};
+use crate::partition::Facts;
 use crate::segment::Slice;
 use crate::{PartitionSummary, Seq};
 
@@ -85,7 +85,7 @@ impl PartitionTable {
             .collect()
     }
 
-    pub(crate) fn set_meta(&self, partition: Partition, meta: PartitionMeta) {
+    pub(crate) fn set_meta(&self, partition: Partition, meta: ReplicaFacts) {
         if let Some(shard) = self.shard(partition) {
             shard.write().facts.meta = meta;
         }

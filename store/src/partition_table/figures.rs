@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use torc_record::Ballot;
+use torc_record::{Ballot, Locator};
 
 use super::{PartitionTable, Slices, newest_readable};
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
-use crate::{Cursor, Seq, SliceStats};
+use crate::{Seq, SliceStats};
 
 impl PartitionTable {
     /// The memtable's version of a key, with its number, and the slices beneath.
@@ -20,7 +20,7 @@ impl PartitionTable {
     }
 
     /// The highest readable ballot of a key.
-    pub(crate) fn newest_ballot(&self, at: &Cursor) -> Option<Ballot> {
+    pub(crate) fn newest_ballot(&self, at: &Locator) -> Option<Ballot> {
         let position = Position::new(&at.digest, at.namespace, at.key.as_bytes());
         let (held, slices) = self.look_up(&position);
         let sealed = newest_readable(&slices, &position).map(|packed| packed.ballot());

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, Epoch, NamespaceId, PageSum, entry_sum};
+use torc_record::{Ballot, Digest, Epoch, Locator, NamespaceId, PageSum, entry_sum};
 
 use super::{PartitionTable, Slices, Stretch};
 use crate::packed::{Packed, Position};
 use crate::repair::ReadablePage;
 use crate::segment::Slice;
 use crate::slice::{Damage, OrderedRecords};
-use crate::{Cursor, FilteredPage, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
+use crate::{FilteredPage, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
 use torc_ring::Partition;
 
 /// How to treat unreadable places. Places that were vouched for are empty.
@@ -263,7 +263,7 @@ impl PartitionTable {
     pub(crate) fn page(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         let watermark = self.facts(partition).watermark;
@@ -278,7 +278,7 @@ impl PartitionTable {
     pub(crate) fn readable_page(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ReadablePage, StoreError> {
         let watermark = self.facts(partition).watermark;
@@ -295,7 +295,7 @@ impl PartitionTable {
         &self,
         partition: Partition,
         since: Seq,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         let mut page = Filling::new(limits, Ballot::default(), Damaged::Refuse);
@@ -311,7 +311,7 @@ impl PartitionTable {
         &self,
         partition: Partition,
         generation: NamespaceId,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
         let slice = self.generation(partition, generation);
@@ -348,7 +348,7 @@ impl PartitionTable {
     ) -> Result<RangeSum, StoreError> {
         let watermark = self.facts(partition).watermark;
         let mut sum = RangeSum::default();
-        let mut after: Option<Cursor> = None;
+        let mut after: Option<Locator> = None;
         loop {
             // Sorts before all keys of the digest, because no key is empty.
             let first = Position::new(&low, NamespaceId(0), b"");
@@ -376,7 +376,7 @@ impl PartitionTable {
     pub(crate) fn page_sum(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         until: Option<(Digest, NamespaceId)>,
         most: usize,
     ) -> Option<PageSum> {
@@ -402,7 +402,7 @@ impl PartitionTable {
     pub(crate) fn filtered_page(
         &self,
         partition: Partition,
-        after: Option<&Cursor>,
+        after: Option<&Locator>,
         limits: ScanLimits,
         keep: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Option<FilteredPage>, StoreError> {
@@ -490,7 +490,7 @@ impl Filling<'_> {
     }
 }
 
-fn place(cursor: &Cursor) -> Position<'_> {
+fn place(cursor: &Locator) -> Position<'_> {
     Position::new(&cursor.digest, cursor.namespace, cursor.key.as_bytes())
 }
 

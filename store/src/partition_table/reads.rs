@@ -275,26 +275,18 @@ impl PartitionTable {
         answer
     }
 
-    /// Answers many reads in request order. Works partition by partition in stages, and prefetches
-    /// what the next stage reads, so that the waits for memory overlap.
-    pub(crate) fn packed_batch(
-        &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
-    ) -> impl Iterator<Item = Result<Option<Packed>, StoreError>> + use<> {
-        let answers = self.answers(reads, Reading::Wait);
-        answers.into_iter().map(Answer::visible)
-    }
-
-    /// As [`PartitionTable::packed_batch`]; `None` for records that are not in the page cache.
+    /// Answers many reads in request order, `None` for records that are not in the page cache.
+    /// Works partition by partition in stages, and prefetches what the next stage reads, so that
+    /// the waits for memory overlap.
     pub(crate) fn packed_batch_cached(
         &self,
         reads: &[(NamespaceId, Digest, &[u8])],
     ) -> impl Iterator<Item = Option<Result<Option<Packed>, StoreError>>> + use<> {
-        let answers = self.answers(reads, Reading::CachedOnly);
+        let answers = self.answers(reads);
         answers.into_iter().map(Answer::cached)
     }
 
-    fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])], how: Reading) -> Vec<Answer> {
+    fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])]) -> Vec<Answer> {
         let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
         let pending = self.ask_memtable(reads, &mut answers);
         for candidate in self.ask_gates(&pending, &mut answers) {
@@ -306,7 +298,9 @@ impl PartitionTable {
             let counts = &self.place(&pending.position).counts;
             let slice = &pending.slices[candidate.slice];
             let found = match (slice.view(), candidate.slot) {
-                (Ok(view), Some(slot)) => view.find_at(slot, &pending.position, how),
+                (Ok(view), Some(slot)) => {
+                    view.find_at(slot, &pending.position, Reading::CachedOnly)
+                }
                 (Ok(_), None) => Found::Damaged("the index of a slice is damaged"),
                 (Err(damage), _) => Found::Damaged(damage),
             };

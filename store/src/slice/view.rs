@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
-use torc_record::{Ballot, Digest, Key, MAX_KEY_LEN, NamespaceId, Record, State};
+use torc_record::{Ballot, Digest, Key, Locator, MAX_KEY_LEN, NamespaceId, Record, State};
 use torc_ring::Token;
 
 use super::header::{
@@ -17,7 +17,6 @@ use super::header::{
 };
 use super::rest::{Reader, Reading, Rest, Unread};
 use super::{Checked, Damage, RECORD_CRC_LEN, keyless, order, record_crc};
-use crate::Cursor;
 use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef, Position};
 
 /// A slice in two parts: its index, checked and in memory, and the rest, as in the file.
@@ -377,7 +376,7 @@ impl<'a> SliceView<'a> {
     }
 
     /// The key that a slot claims to hold, if its record can be parsed. Unchecked.
-    pub(crate) fn claimed_key(&self, slot: usize) -> Option<Cursor> {
+    pub(crate) fn claimed_key(&self, slot: usize) -> Option<Locator> {
         let range = self.range(slot)?;
         let bytes = self
             .rest

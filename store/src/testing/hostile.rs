@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaFacts,
+    State,
 };
 use torc_ring::{Partition, Partitions};
 
@@ -21,7 +22,7 @@ use crate::slice::{
     BuiltSlice, Found, GateRates, KeylessInput, KeylessLayout, Kind, OrderedRecords, Reading,
     SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
 };
-use crate::{PartitionMeta, Seq, StoreError};
+use crate::{Seq, StoreError};
 
 const KEY: DigestKey = DigestKey([7; 32]);
 const PARTITION: u32 = 5;
@@ -266,7 +267,7 @@ pub fn sample_log(batches: u64) -> Vec<u8> {
         }
         frame.push(|body| Entry::put_drop(Partition(9), body));
         frame.push(|body| Entry::put_purge(Partition(9), Ballot::default(), body));
-        frame.push(|body| Entry::put_meta(Partition(9), &PartitionMeta::default(), body));
+        frame.push(|body| Entry::put_meta(Partition(9), &ReplicaFacts::default(), body));
         frame.push(|body| Entry::put_ceiling(HybridTime(9), body));
         let count = u64::from(frame.count());
         bytes.extend_from_slice(frame.finish(FrameKind::Batch, seq, header.salt));

@@ -1,4 +1,4 @@
-//! Substitutes for the disk, for tests of this crate and of those above it.
+//! Substitutes for the disk, and calls that wait, for tests of this crate and of those above it.
 //!
 //! Compiled only with the feature `testing`.
 
@@ -9,11 +9,13 @@ mod crash_fs;
 mod file;
 mod hostile;
 mod state;
+mod waiting;
 
 pub use crash_fs::{Call, CrashFs, Survives};
 pub use hostile::{
     read_log, read_slice, sample_keyless, sample_log, sample_numbered, sample_slice,
 };
+pub use waiting::WaitingStore;
 
 use crate::compaction::{Zeal, how_many};
 

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, PageSum, Record,
-    State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, Locator, NamespaceId, NodeSlot, PageSum,
+    Record, ReplicaBatch, ReplicaFacts, State,
 };
 use torc_ring::{Partition, Partitions, Token};
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{
-    Cursor, PartitionBatch, PartitionMeta, PartitionSummary, RangeSum, Recovery, ScanLimits, Seq,
-    Store, StoreError, StoreOptions, Unreadable,
+    PartitionSummary, RangeSum, Recovery, ScanLimits, Seq, Store, StoreError, StoreOptions,
+    Unreadable,
 };
 
 pub(crate) const DIR: &str = "/data";
@@ -95,7 +95,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn apply(
     store: &Store,
     partition: Partition,
-    batch: PartitionBatch,
+    batch: ReplicaBatch,
 ) -> Result<(), StoreError> {
     let (told, outcome) = std::sync::mpsc::channel();
     store.apply(partition, batch, move |done| told.send(done).unwrap())?;
@@ -105,7 +105,7 @@ pub(crate) fn apply(
 /// Hands over changes of several partitions and waits for the report.
 pub(crate) fn apply_many(
     store: &Store,
-    changes: Vec<(Partition, PartitionBatch)>,
+    changes: Vec<(Partition, ReplicaBatch)>,
 ) -> Vec<(usize, StoreError)> {
     let (told, outcome) = std::sync::mpsc::channel();
     store.apply_many(changes, move |applied| told.send(applied.failed).unwrap());
@@ -123,11 +123,11 @@ pub(crate) fn reserve_ceiling(store: &Store, time: HybridTime) -> Result<(), Sto
 /// The expected content of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Model {
-    pub(crate) records: BTreeMap<Cursor, (Seq, Record)>,
+    pub(crate) records: BTreeMap<Locator, (Seq, Record)>,
     pub(crate) last_seq: u64,
     pub(crate) meta: BTreeMap<String, Vec<u8>>,
     /// Facts and watermark.
-    pub(crate) facts: BTreeMap<Partition, (PartitionMeta, Ballot)>,
+    pub(crate) facts: BTreeMap<Partition, (ReplicaFacts, Ballot)>,
     pub(crate) ceiling: HybridTime,
 }
 
@@ -135,7 +135,7 @@ impl Model {
     pub(crate) fn write(&mut self, record: Record) {
         self.last_seq += 1;
         let seq = Seq(self.last_seq);
-        let at = Cursor::of(&record);
+        let at = Locator::of(&record);
         match self.records.get(&at) {
             Some((_, held)) if !record.supersedes(held) => {}
             _ => {
@@ -153,7 +153,7 @@ impl Model {
 
     /// Applies changes of a partition. Collected records are gone for good: nothing at or below a
     /// watermark is ever written again, see [`Model::is_writable`].
-    pub(crate) fn apply(&mut self, partition: Partition, batch: &PartitionBatch) {
+    pub(crate) fn apply(&mut self, partition: Partition, batch: &ReplicaBatch) {
         if batch.wipe {
             self.drop_partition(partition);
         }
@@ -260,13 +260,13 @@ impl Model {
 
     /// Compares the sums of all records, of those up to the middle one, and of those after it.
     fn page_sums_differ(store: &Store, partition: Partition, all: &[&Record]) -> Option<String> {
-        let middle = all.get(all.len() / 2).map(|one| Cursor::of(one));
+        let middle = all.get(all.len() / 2).map(|one| Locator::of(one));
         let place = |one: &Record| (one.digest, one.namespace);
         let until = middle.as_ref().map(|one| (one.digest, one.namespace));
         let pages = [(None, None), (None, until), (middle.as_ref(), None)];
         pages.into_iter().find_map(|(after, until)| {
             let within = |one: &&&Record| {
-                after.is_none_or(|after| Cursor::of(one) > *after)
+                after.is_none_or(|after| Locator::of(one) > *after)
                     && until.is_none_or(|until| place(one) <= until)
             };
             let mut expected = PageSum::default();
@@ -430,7 +430,7 @@ pub(crate) fn scan_all(store: &Store, partition: Partition, since: Seq) -> Vec<R
         bytes: 300,
     };
     let mut found = Vec::new();
-    let mut after: Option<Cursor> = None;
+    let mut after: Option<Locator> = None;
     loop {
         let page = match since {
             Seq(0) => store.scan(partition, after.as_ref(), limits).unwrap(),

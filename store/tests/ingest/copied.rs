@@ -8,9 +8,9 @@ use crate::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use torc_record::{Ballot, HybridTime, Record};
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{PartitionBatch, PartitionMeta, SealedPartition, Seq, Store, StoreError};
+use torc_record::{Ballot, HybridTime, Record, ReplicaBatch, ReplicaFacts};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
+use torc_store::{SealedPartition, Seq, Store, StoreError};
 
 #[test]
 fn a_partition_is_copied_to_a_store_that_has_nothing() {
@@ -83,13 +83,13 @@ fn what_is_copied_stays_readable_while_the_sender_writes_flushes_compacts_and_dr
 
 /// As a collection begins.
 fn begin_collection(store: &Store, upto: Ballot) {
-    let meta = PartitionMeta {
+    let meta = ReplicaFacts {
         collecting: upto,
         ..store.partition_meta(HOME)
     };
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         meta: Some(meta),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(store, HOME, batch).unwrap();
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::common::{block_on, check_summaries, fingerprint, open, put, scan_all};
 use crate::{HOME, copy, copy_sealed, infos, keys_of, prepare, segments, sender, write_all};
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{Seq, Store, StoreError, StoreHealth};
 
 #[test]

@@ -14,12 +14,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use common::{CLUSTER, apply, block_on, open, partition_of, put, scan_all, tombstone};
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::Partition;
-use torc_store::testing::CrashFs;
-use torc_store::{
-    Ingest, PartitionBatch, SealedPartition, SealedSlice, Seq, SliceInfo, Store, StoreError,
-};
+use torc_store::testing::{CrashFs, WaitingStore};
+use torc_store::{Ingest, SealedPartition, SealedSlice, Seq, SliceInfo, Store, StoreError};
 
 const HOME: Partition = Partition(5);
 
@@ -91,9 +89,9 @@ fn upto(time: u64) -> Ballot {
 }
 
 fn purge(store: &Store, watermark: Ballot) {
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         purge: Some(watermark),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(store, HOME, batch).unwrap();
 }

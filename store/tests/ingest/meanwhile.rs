@@ -3,7 +3,7 @@
 use crate::common::{DIR, Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
 use crate::{HOME, copy_sealed, infos, keys_of, prepare, purge, sender, upto, write_all};
 use torc_record::Record;
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{Seq, Store, StoreError};
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{HOME, bytes_of, copy, infos, keys_of, prepare, segments, sender, wri
 use bytes::Bytes;
 use torc_ring::Partition;
 use torc_store::StoreError;
-use torc_store::testing::{CrashFs, Survives};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
 
 #[test]
 fn an_ingest_of_nothing_is_published_and_leaves_nothing() {

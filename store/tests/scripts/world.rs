@@ -20,9 +20,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
-use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
-use torc_store::testing::{Call, CrashFs, Survives, compacted};
-use torc_store::{LogTail, PartitionBatch, Recovery, Store, Verdict};
+use torc_record::{
+    Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch, State,
+};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore, compacted};
+use torc_store::{LogTail, Recovery, Store, Verdict};
 
 use crate::common::{CLUSTER, DIR, apply, block_on, open, partition_of};
 use crate::files::{self, count};
@@ -185,9 +187,9 @@ impl World {
             let records = count(report.records, "record");
             return Ok(format!("partition {partition}: {records} dropped"));
         }
-        let batch = PartitionBatch {
+        let batch = ReplicaBatch {
             purge: Some(ballot(next(args, "version")?.parse()?)),
-            ..PartitionBatch::default()
+            ..ReplicaBatch::default()
         };
         apply(store, partition, batch)?;
         Ok(String::new())

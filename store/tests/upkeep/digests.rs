@@ -7,9 +7,9 @@ use crate::common::{
     Model, block_on, check_summaries, open, partition_of, partitions, put, tombstone,
 };
 use crate::open_with;
-use torc_record::{Digest, Key, Record};
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{CompactionReport, Cursor, ScanLimits, Store};
+use torc_record::{Digest, Key, Locator, Record};
+use torc_store::testing::{CrashFs, Survives, WaitingStore};
+use torc_store::{CompactionReport, ScanLimits, Store};
 
 /// Five more keys under the digest of key 1.
 fn foreign(key: u64, time: u64, value: &str) -> Record {
@@ -120,12 +120,12 @@ fn no_page_ends_between_two_keys_of_a_digest() {
             records,
             bytes: usize::MAX,
         };
-        let (mut found, mut after) = (Vec::new(), None::<Cursor>);
+        let (mut found, mut after) = (Vec::new(), None::<Locator>);
         loop {
             let page = store.scan(home, after.as_ref(), limits).unwrap();
             found.extend(page.records);
             // After every key of the digest, as callers ask that do not know the key.
-            after = page.next.map(|next| Cursor {
+            after = page.next.map(|next| Locator {
                 key: Key::new(vec![u8::MAX; 1024]).unwrap(),
                 ..next
             });

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::common::{apply, block_on, get, open, partition_of, put, tombstone};
 use crate::{open_with, write};
+use torc_record::ReplicaBatch;
 use torc_ring::Partition;
-use torc_store::testing::{Call, CrashFs};
-use torc_store::{PartitionBatch, Store};
+use torc_store::Store;
+use torc_store::testing::{Call, CrashFs, WaitingStore};
 
 #[test]
 fn flushes_happen_by_themselves_when_enough_log_has_gathered() {
@@ -35,7 +36,8 @@ fn flushes_happen_by_themselves_when_the_memtable_is_half_full_and_not_more_ofte
     }
     // About 210 bytes per record of the memtable: 50,000 bytes are 235 of them.
     assert!(key > 600, "three halves of the memtable, not {key} records");
-    assert_eq!(store.stats().flush_waits, 0, "the other half was enough");
+    let refused = store.stats().memtable_refusals;
+    assert_eq!(refused, 0, "the other half was enough");
 }
 
 #[test]
@@ -105,9 +107,9 @@ fn a_slice_that_was_only_copied_is_still_searched_for_collected_records() {
     let (store, _) = open(&fs).unwrap();
     block_on(store.write_batch(vec![kept.clone(), dropped.clone()])).unwrap();
     block_on(store.flush()).unwrap();
-    let batch = PartitionBatch {
+    let batch = ReplicaBatch {
         purge: Some(kept.ballot),
-        ..PartitionBatch::default()
+        ..ReplicaBatch::default()
     };
     apply(&store, home, batch).unwrap();
     // Most of the segment is free then.

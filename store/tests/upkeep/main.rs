@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{DIR, Model, block_on, open, options, put, tombstone};
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{Store, StoreError, StoreOptions};
 
 fn write(store: &Store, key: u64, time: u64) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use crate::common::{DIR, Model, block_on, fingerprint, get, open, partition_of, 
 use crate::{segments, with_slices, write};
 use torc_record::Record;
 use torc_store::StoreError;
-use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 
 /// Changes of `key-3`, its partition and others during a flush or compaction.
 fn disturbance() -> (Vec<Record>, Vec<Record>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use torc_store::Store;
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 
 use crate::common::{DIR, block_on, options, put};
 

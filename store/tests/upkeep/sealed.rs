@@ -3,7 +3,7 @@
 use crate::common::{block_on, fingerprint, get, open, put};
 use crate::{segments, with_slices, write};
 use torc_record::{Digest, Key, Record};
-use torc_store::testing::CrashFs;
+use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{Seq, Verdict};
 
 #[test]

@@ -26,7 +26,7 @@ mod tests;
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
 
-use super::{Condition, Coordinator, Intent, Op, Operation, Outcome, Request, new_op};
+use super::{Coordinator, Intent, Op, Operation, Outcome, Request, new_op};
 use crate::{Content, Message, Now, OpId, Votes};
 pub use quorum::{EventualRead, EventualWrite, Quorum};
 
@@ -136,11 +136,7 @@ impl Coordinator {
             resends: 0,
         };
         let mut op = new_op(now, id, operation, own);
-        let condition = match &op.request {
-            Request::Put { condition, .. } | Request::Delete { condition, .. } => *condition,
-            Request::Get | Request::Reconcile { .. } | Request::HandOver(_) => Condition::None,
-        };
-        if condition != Condition::None {
+        if op.request.condition().is_some() {
             return Self::answer(&mut op, Outcome::Refused, out);
         }
         self.begin_round(now, op, out);

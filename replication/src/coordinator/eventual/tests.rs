@@ -6,9 +6,10 @@ use bytes::Bytes;
 use torc_record::{Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot};
 use torc_ring::Partition;
 
-use super::super::{Condition, CoordinatorOptions, Rules};
+use super::super::{CoordinatorOptions, Rules};
 use super::*;
 use crate::{Config, Envelope, Held, Hint, Locator, Mutations, Tag};
+use torc_record::Condition;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
@@ -239,7 +240,7 @@ impl Bench {
 
 fn write(quorum: Quorum) -> Bench {
     let delete = Request::Delete {
-        condition: Condition::None,
+        condition: None,
         tells_existed: false,
     };
     Bench::start(delete, quorum)
@@ -441,7 +442,7 @@ fn a_conditional_write_is_refused_and_an_abandoned_one_leaves_its_hints() {
     let conditional = Request::Put {
         value: Bytes::from_static(b"v"),
         expires_at_ms: None,
-        condition: Condition::Absent,
+        condition: Some(Condition::IfAbsent),
     };
     let config = Arc::new(Config::founded(Partition(0), Epoch(1), &NODES));
     let mut bench = write(Quorum::Majority);

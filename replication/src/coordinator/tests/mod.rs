@@ -66,7 +66,7 @@ fn put(value: &'static [u8]) -> Request {
     Request::Put {
         value: Bytes::from_static(value),
         expires_at_ms: None,
-        condition: Condition::None,
+        condition: None,
     }
 }
 

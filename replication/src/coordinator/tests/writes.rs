@@ -1,6 +1,7 @@
 //! Writes that depend on time. The scripts in `tests/scripts/registers` cover the others.
 
 use super::*;
+use torc_record::Condition;
 
 const HIGH: HybridTime = HybridTime::from_unix_ms(1_000_150);
 
@@ -52,8 +53,7 @@ fn who_was_overtaken_waits_a_while_for_those_that_may_know_of_its_write() {
     };
     scene.hear_recall(B, 1, above.clone(), Recall::Never);
     scene.hear_promise(C, 1, above);
-    let doubt_ms = CoordinatorOptions::default().doubt_ms;
-    for _ in 0..doubt_ms / 10 - 1 {
+    for _ in 0..DOUBT_MS / 10 - 1 {
         scene.pass(10);
         assert_eq!(scene.answers(), []);
     }
@@ -130,7 +130,7 @@ fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round()
         condition,
     };
     let mut scene = Scene::new(None);
-    scene.begin(1, conditional(Condition::Absent));
+    scene.begin(1, conditional(Some(Condition::IfAbsent)));
     scene.hear_promise(A, 1, absent());
     scene.hear_promise(B, 1, absent());
     scene.hear_accepted(A, 1);
@@ -141,6 +141,6 @@ fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round()
     scene.sent();
     // The clock goes back.
     scene.ms = 50;
-    scene.begin(2, conditional(Condition::Version(version)));
+    scene.begin(2, conditional(Some(Condition::IfVersion(version))));
     assert_eq!(scene.prepares(), 3, "the replicas know whether it is gone");
 }
