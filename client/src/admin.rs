@@ -115,7 +115,7 @@ impl Client {
                 .flush(request(message, budget))
                 .await
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Read).on_any_patiently(sending).await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
@@ -131,7 +131,7 @@ impl Client {
                 .compact(request(message, budget))
                 .await
         };
-        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let answer = self.call(Nature::Read).on_any_patiently(sending).await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
