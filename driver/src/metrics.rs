@@ -70,6 +70,7 @@ pub struct RegisterMetrics {
     reconciled: Counter,
     pub(super) reconciles_dropped: Counter,
     pub(super) fetched: Counter,
+    pub(super) fetches_dropped: Counter,
     pub(super) foreign_digests: Counter,
     eventual: EventualMetrics,
     pub(super) hints: HintMetrics,
@@ -118,6 +119,10 @@ impl RegisterMetrics {
             fetched: counter(
                 "register_fetched",
                 "Messages that had to wait for a disk read",
+            ),
+            fetches_dropped: counter(
+                "register_fetches_dropped",
+                "Messages that found no room to wait for a disk read; their senders ask again",
             ),
             foreign_digests: counter(
                 "register_foreign_digests",

@@ -85,10 +85,9 @@ impl Rig {
             ..Keys::default()
         }));
         let inbox = registers.inbox.lock().take().unwrap();
-        let unfetched = registers.unfetched.lock().take().unwrap();
         tokio::spawn(upkeep::beat(Arc::clone(&registers)));
         tokio::spawn(upkeep::read(Arc::clone(&registers)));
-        tokio::spawn(upkeep::fetch(Arc::clone(&registers), unfetched));
+        tokio::spawn(upkeep::fetch(Arc::clone(&registers)));
         Self {
             registers,
             registry,

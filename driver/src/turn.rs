@@ -393,8 +393,9 @@ impl<'a> Turn<'a> {
                     }
                 }
                 Deferred::Fetch(from, envelope) => {
-                    // The sender asks again if there is no room.
-                    let _ = self.registers.fetches.try_send((from, envelope));
+                    if !self.registers.fetches.push(from, envelope) {
+                        self.registers.metrics.fetches_dropped.inc();
+                    }
                 }
             }
         }

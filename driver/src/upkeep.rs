@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
-use torc_replication::{Collector, Envelope, Input, Locator, OutOfReach, Request, Storage};
+use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::topology::Stage;
-use torc_ring::{NodeId, Partition};
+use torc_ring::Partition;
 use torc_store::Scratch;
 
 use super::disk::Disk;
 use super::turn::{Outbox, Turn};
-use super::{Durable, Reconcile, Registers, Wanted, hints, scrub, shard_of};
+use super::{Durable, Reconcile, Registers, Wanted, fetches, hints, scrub, shard_of};
 use crate::mutants::broken_rules;
 
 /// Capacity of the queue of keys to reconcile.
@@ -69,9 +69,7 @@ pub fn run(
         tasks.spawn_on(telling, worker);
     }
     spawn(Box::pin(read(Arc::clone(registers))));
-    if let Some(unfetched) = registers.unfetched.lock().take() {
-        spawn(Box::pin(fetch(Arc::clone(registers), unfetched)));
-    }
+    spawn(Box::pin(fetch(Arc::clone(registers))));
     if let Some(unreconciled) = registers.unreconciled.lock().take() {
         spawn(Box::pin(reconcile(Arc::clone(registers), unreconciled)));
     }
@@ -136,19 +134,19 @@ pub(super) async fn read(registers: Arc<Registers>) {
 }
 
 /// Reads the keys of messages into the page cache, then handles the messages.
-pub(super) async fn fetch(
-    registers: Arc<Registers>,
-    mut unfetched: mpsc::Receiver<(NodeId, Envelope)>,
-) {
+pub(super) async fn fetch(registers: Arc<Registers>) {
     let places = Arc::new(Semaphore::new(FETCHERS));
-    while let Some((from, envelope)) = unfetched.recv().await {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let fetches::Wanted {
+            from,
+            envelope,
+            bytes,
+        } = registers.fetches.pop().await;
         let registers = Arc::clone(&registers);
         tokio::task::spawn_blocking(move || {
             let partition = envelope.partition;
             let disk = Disk::new(&registers.store, &registers.keys, partition);
+            registers.fetches.done(bytes);
             for at in envelope.message.keys() {
                 let _ = disk.get(&at);
             }

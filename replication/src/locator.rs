@@ -26,9 +26,9 @@ impl Locator {
         }
     }
 
-    /// A copy with its own key bytes.
+    /// A copy with its own key bytes, which keeps no longer buffer in memory.
     #[must_use]
-    pub(crate) fn detached(&self) -> Self {
+    pub fn detached(&self) -> Self {
         Self {
             key: self.key.detached(),
             ..*self

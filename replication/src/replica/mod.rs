@@ -20,6 +20,7 @@ mod collect;
 mod confirm;
 mod eventual;
 mod newcomer;
+mod parked;
 mod reading;
 mod register;
 mod repair;
@@ -40,6 +41,7 @@ use crate::{
     Mutation, Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
+use parked::Parked;
 pub use reading::{Reading, Readout};
 
 /// The time on two clocks, so setting the wall clock cannot disturb timers.
@@ -61,8 +63,10 @@ pub struct ReplicaOptions {
     pub promises: usize,
     /// Records per page of a copy.
     pub page_records: usize,
-    /// Limit on the messages kept until their epoch is known.
+    /// Limit on the messages kept until their epoch is adopted.
     pub parked: usize,
+    /// Limit on the bytes of these messages. A longer message is dropped.
+    pub parked_bytes: usize,
     /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
 }
@@ -74,6 +78,7 @@ impl Default for ReplicaOptions {
             promises: 4_096,
             page_records: 1_024,
             parked: 64,
+            parked_bytes: 64 << 10,
             copies_slices: true,
         }
     }
@@ -169,7 +174,7 @@ pub struct Replica {
     /// Collections whose floor is not durable yet.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
-    parked: VecDeque<(NodeId, Envelope)>,
+    parked: Parked,
 }
 
 /// A key's register, and the batch that must be durable before it may be sent.
@@ -227,7 +232,7 @@ impl Replica {
             expiries: collect::Expiries::default(),
             summing: Vec::new(),
             reached: Vec::new(),
-            parked: VecDeque::new(),
+            parked: Parked::default(),
         }
     }
 
@@ -418,8 +423,11 @@ impl Replica {
                 milestone: *milestone,
             });
         }
-        let unknown = self.parked.iter().map(|(_, envelope)| envelope.epoch).max();
-        if let Some(epoch) = unknown.filter(|epoch| *epoch > self.meta.epoch) {
+        if let Some(epoch) = self
+            .parked
+            .highest_epoch()
+            .filter(|epoch| *epoch > self.meta.epoch)
+        {
             out.push(Effect::NeedTopology { epoch });
         }
     }
