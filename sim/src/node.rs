@@ -147,6 +147,7 @@ impl Node {
         let options = ReplicaOptions {
             promises,
             copies_slices,
+            recent: promises.clamp(1, 32),
             page_records: 2,
             ..ReplicaOptions::default()
         };

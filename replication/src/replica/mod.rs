@@ -61,6 +61,9 @@ pub struct ReplicaOptions {
     pub ceiling_ahead_ms: u64,
     /// Limit on the promises in memory.
     pub promises: usize,
+    /// Limit on the versions that it remembers, to tell whether a write in doubt reached it. 24 bytes
+    /// each.
+    pub recent: usize,
     /// Records per page of a copy.
     pub page_records: usize,
     /// Limit on the messages kept until their epoch is adopted.
@@ -76,6 +79,8 @@ impl Default for ReplicaOptions {
         Self {
             ceiling_ahead_ms: 200,
             promises: 4_096,
+            // Those of a few seconds if 30,000 writes per second are spread over 4,096 partitions.
+            recent: 32,
             page_records: 1_024,
             parked: 64,
             parked_bytes: 64 << 10,
@@ -128,10 +133,6 @@ pub enum Input {
     /// Delete all records, if this node is no longer a member.
     Discard,
 }
-
-/// Limit on the versions that a replica remembers, 24 bytes each: those of a few seconds if 30,000
-/// writes per second are spread over 4,096 partitions.
-const RECENT: usize = 32;
 
 #[derive(Debug, Clone)]
 struct InFlight {
@@ -218,7 +219,7 @@ impl Replica {
             adopting: None,
             floor,
             promises: Promises::new(options.promises),
-            recent: Recent::resume(meta.epoch, meta.ceiling, options.promises.clamp(1, RECENT)),
+            recent: Recent::resume(meta.epoch, meta.ceiling, options.recent),
             in_flight: VecDeque::new(),
             doubtful: LocatorTable::default(),
             top: ceiling_ballot(&meta),
