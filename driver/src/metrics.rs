@@ -106,7 +106,7 @@ impl RegisterMetrics {
             ),
             unavailable: counter(
                 "register_unavailable",
-                "Operations that changed nothing, for lack of a quorum",
+                "Operations that changed nothing, for lack of a quorum or of disk space",
             ),
             reconciled: counter(
                 "register_reconciled",
@@ -182,7 +182,7 @@ fn eventual(registry: &mut Registry) -> EventualMetrics {
         ),
         unavailable: counter(
             "eventual_unavailable",
-            "Operations of eventual namespaces that changed nothing, for lack of a quorum",
+            "Operations of eventual namespaces that changed nothing, for lack of a quorum or of disk space",
         ),
         reconciled: counter(
             "eventual_reconciled",

@@ -19,7 +19,7 @@ use super::spans::Spans;
 pub(super) struct Waiting {
     pub(super) is_write: bool,
     pub(super) is_eventual: bool,
-    /// Whether metrics count it as an operation. Hints have metrics of their own.
+    /// Whether metrics count it as an operation of a client.
     pub(super) is_counted: bool,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) number: u32,

@@ -157,7 +157,10 @@ impl<'a> Turn<'a> {
             let waiting = Waiting {
                 is_write: operation.request.is_write(),
                 is_eventual: matches!(operation.rules, Rules::Eventual(_)),
-                is_counted: !matches!(operation.request, Request::HandOver(_)),
+                is_counted: !matches!(
+                    operation.request,
+                    Request::HandOver(_) | Request::Reconcile { .. }
+                ),
                 mailbox: Arc::clone(mailbox),
                 number,
             };
@@ -486,7 +489,10 @@ impl<'a> Turn<'a> {
         if was_idle && !is_idle {
             registers.busy.notify_one();
         }
-        for (waiting, outcome) in told.iter().filter(|(waiting, _)| waiting.is_counted) {
+        let is_counted = |(waiting, outcome): &&(Waiting, Outcome)| {
+            waiting.is_counted || matches!(outcome, Outcome::Reconciled)
+        };
+        for (waiting, outcome) in told.iter().filter(is_counted) {
             let metrics = &registers.metrics;
             metrics.count(waiting.is_write, waiting.is_eventual, outcome);
         }
@@ -635,6 +641,26 @@ mod tests {
         let life = turn.known_slot(HERE).map(|slot| slot.life);
         assert_eq!(life, Some(0), "a batch was lost");
         assert!(has_declined, "the memtable was never full");
+    }
+
+    #[tokio::test]
+    async fn a_key_that_upkeep_cannot_reconcile_is_no_operation_of_a_client() {
+        let mut rig = Rig::start(|_| {});
+        let nodes = [ME, SOURCE, NodeId(3)];
+        let founded = Config::founded(HERE, Epoch(2), &nodes);
+        rig.adopt(&Arc::new(founded)).await;
+        let registers = Arc::clone(&rig.registers);
+        let wanted = Wanted {
+            partition: HERE,
+            at: Locator::of(&record(7, Vec::new())),
+            rules: Rules::Linearizable,
+            request: Request::Reconcile { rewrite: false },
+            deadline: Instant::now() + Duration::from_millis(200),
+            trace: None,
+        };
+        let outcome = rig.during(registers.operate(wanted)).await;
+        assert_eq!(outcome, Outcome::Unavailable);
+        assert!(rig.metrics().contains("register_unavailable_total 0"));
     }
 
     #[tokio::test]
