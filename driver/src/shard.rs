@@ -31,7 +31,8 @@ pub(super) struct Shard {
     pub(super) waiting: NumberTable<OpId, Waiting>,
     pub(super) slots: NumberTable<Partition, Box<ReplicaSlot>>,
     pub(super) spans: Spans,
-    /// Partitions that are not stable: their replicas may have to repeat requests for copies.
+    /// Partitions that are not stable: their replicas may have to repeat requests for copies. And
+    /// those whose epoch the disk did not take.
     pub(super) moving: BTreeSet<Partition>,
 }
 

@@ -15,7 +15,7 @@ use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
 use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::topology::Stage;
 use torc_ring::Partition;
-use torc_store::Scratch;
+use torc_store::{Scratch, StoreError};
 
 use super::disk::Disk;
 use super::turn::{Outbox, Turn};
@@ -33,7 +33,7 @@ const RECONCILES_AT_ONCE: usize = 64;
 const RECONCILE_TIME: Duration = Duration::from_secs(5);
 /// Interval between checks of deadlines while operations are under way.
 const BEAT: Duration = Duration::from_millis(2);
-/// Interval between repeated requests for copies.
+/// Interval between repeated requests for copies, and between attempts to store an epoch.
 const PULL_AGAIN: Duration = Duration::from_millis(100);
 /// Interval between checks of which nodes can be reached.
 const WATCH: Duration = Duration::from_millis(20);
@@ -108,13 +108,7 @@ pub(super) async fn beat(registers: Arc<Registers>) {
 async fn pull_again(registers: Arc<Registers>) {
     loop {
         tokio::time::sleep(PULL_AGAIN).await;
-        for shard in 0..registers.shards.len() {
-            let mut turn = Turn::of(&registers, shard);
-            for partition in turn.moving() {
-                turn.step(partition, Input::Tick);
-            }
-            turn.end();
-        }
+        registers.repeat();
     }
 }
 
@@ -213,19 +207,17 @@ impl Registers {
     pub(super) fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
         match event {
             Durable::Batches(names, failures) => {
-                let mut failed: Vec<bool> = vec![false; names.len()];
+                let mut lost: Vec<Option<StoreError>> = vec![None; names.len()];
                 for (at, error) in failures {
-                    let partition = names[at].0;
-                    tracing::warn!(%partition, %error, "could not store a replica's batch");
-                    failed[at] = true;
+                    lost[at] = Some(error);
                 }
                 // One turn made these batches, so they all belong to one shard.
                 let Some((partition, ..)) = names.first() else {
                     return outbox;
                 };
                 let mut turn = Turn::with(self, shard_of(*partition), outbox);
-                for (name, failed) in names.into_iter().zip(failed) {
-                    turn.landed(name, !failed);
+                for (name, lost) in names.into_iter().zip(lost) {
+                    turn.landed(name, lost.as_ref());
                 }
                 turn.close()
             }
@@ -257,6 +249,17 @@ impl Registers {
             }
         }
         is_busy
+    }
+
+    /// Repeats what replicas have asked for in vain.
+    pub(super) fn repeat(&self) {
+        for shard in 0..self.shards.len() {
+            let mut turn = Turn::of(self, shard);
+            for partition in turn.moving() {
+                turn.repeat(partition);
+            }
+            turn.end();
+        }
     }
 
     fn compare(&self, partition: Partition, pass: u64) {
