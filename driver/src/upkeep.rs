@@ -1,20 +1,20 @@
 //! Periodic work: reports durable writes, enforces deadlines, continues copies, reconciles keys
 //! that differ, compares replicas, and collects tombstones and expired values.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
 use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
-use torc_ring::topology::Stage;
 use torc_ring::Partition;
+use torc_ring::topology::Stage;
 use torc_store::{Scratch, StoreError};
 
 use super::disk::Disk;
@@ -140,12 +140,12 @@ pub(super) async fn fetch(registers: Arc<Registers>) {
         tokio::task::spawn_blocking(move || {
             let partition = envelope.partition;
             let disk = Disk::new(&registers.store, &registers.keys, partition);
-            registers.fetches.done(bytes);
             for at in envelope.message.keys() {
                 let _ = disk.get(&at);
             }
             registers.metrics.fetched.inc();
             registers.tell(partition, Input::Fetched { from, envelope });
+            registers.fetches.done(bytes);
             drop(place);
         });
     }
@@ -166,23 +166,30 @@ async fn watch_peers(registers: Arc<Registers>) {
     }
 }
 
+/// Reconciles keys, each once at a time. Abandons those under way when dropped.
 async fn reconcile(registers: Arc<Registers>, mut unreconciled: mpsc::Receiver<Reconcile>) {
-    let running = Arc::new(Mutex::new(HashSet::<Locator>::new()));
-    let places = Arc::new(Semaphore::new(RECONCILES_AT_ONCE));
-    while let Some((partition, at, rewrite)) = unreconciled.recv().await {
-        let id = at.clone();
-        if !running.lock().insert(id.clone()) {
-            continue;
+    let mut tasks = JoinSet::new();
+    let mut running = HashMap::<task::Id, Locator>::new();
+    loop {
+        tokio::select! {
+            Some(ended) = tasks.join_next_with_id() => {
+                let id = ended.map_or_else(|panicked| panicked.id(), |(id, ())| id);
+                running.remove(&id);
+            }
+            wanted = unreconciled.recv(), if running.len() < RECONCILES_AT_ONCE => {
+                let Some((partition, at, rewrite)) = wanted else {
+                    return;
+                };
+                if running.values().any(|it| *it == at) {
+                    continue;
+                }
+                let (registers, key) = (Arc::clone(&registers), at.clone());
+                let reconciling = async move {
+                    registers.reconcile(partition, key, rewrite).await;
+                };
+                running.insert(tasks.spawn(reconciling).id(), at);
+            }
         }
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let (registers, running) = (Arc::clone(&registers), Arc::clone(&running));
-        tokio::spawn(async move {
-            registers.reconcile(partition, at, rewrite).await;
-            running.lock().remove(&id);
-            drop(place);
-        });
     }
 }
 
@@ -340,5 +347,45 @@ impl Registers {
             trace: None,
         };
         self.operate(wanted).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Keys;
+    use crate::rig::{HERE, ME, Rig, record};
+    use torc_record::{DigestKey, Epoch};
+    use torc_replication::Config;
+    use torc_ring::NodeId;
+
+    #[tokio::test]
+    async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {
+        let mut rig = Rig::start(|_| {});
+        let registers = Arc::clone(&rig.registers);
+        let before = registers.keys.load_full();
+        registers.keys.store(Arc::new(Keys {
+            modes: before.modes.clone(),
+            partitions: before.partitions,
+            digest_key: Some(DigestKey([7; 32])),
+            ..Keys::default()
+        }));
+        // Nobody else answers.
+        let nodes = [ME, NodeId(2), NodeId(3)];
+        let founded = Config::founded(HERE, Epoch(2), &nodes);
+        rig.adopt(&Arc::new(founded)).await;
+        let mut at = Locator::of(&record(7, Vec::new()));
+        at.digest = Digest::of(&DigestKey([7; 32]), at.namespace, at.key.as_bytes());
+        let unreconciled = registers.unreconciled.lock().take().unwrap();
+        let running = tokio::spawn(reconcile(Arc::clone(&registers), unreconciled));
+        registers.reconcile_later(HERE, at, false);
+        let waiting = || registers.shards[shard_of(HERE)].lock().waiting.len();
+        rig.during(crate::rig::until("it is under way", || waiting() == 1))
+            .await;
+        running.abort();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiting(), 0);
     }
 }
