@@ -204,7 +204,7 @@ async fn compare(registers: Arc<Registers>) {
             tokio::time::sleep(COMPARE).await;
             registers.compare(partition, pass);
             if pass % COLLECT_EVERY == 1 {
-                registers.collect(partition);
+                registers.collect(partition).await;
             }
         }
     }
@@ -289,11 +289,19 @@ impl Registers {
 
     /// Begins a collection if this node is the first replica and there may be something to collect:
     /// tombstones or expired values.
-    fn collect(&self, partition: Partition) {
-        if !self.store.may_be_collected(partition) {
-            return;
+    async fn collect(&self, partition: Partition) {
+        let store = self.store.clone();
+        // After a purge, the summary reads the partition's slices.
+        let counting = tokio::task::spawn_blocking(move || {
+            let may_be_collected = store.may_be_collected(partition);
+            may_be_collected.then(|| store.summary(partition).tombstones)
+        });
+        if let Ok(Some(tombstones)) = counting.await {
+            self.begin_collection(partition, tombstones > 0);
         }
-        let has_tombstones = self.store.summary(partition).tombstones > 0;
+    }
+
+    fn begin_collection(&self, partition: Partition, has_tombstones: bool) {
         let mut turn = self.turn(partition);
         let older = to_millis(COLLECT_OLDER_THAN);
         let time = HybridTime::from_unix_ms(turn.now().unix_ms.saturating_sub(older));
@@ -355,9 +363,12 @@ mod tests {
     use super::*;
     use crate::Keys;
     use crate::rig::{HERE, ME, Rig, record};
-    use torc_record::{DigestKey, Epoch};
+    use std::sync::mpsc::sync_channel;
+    use torc_record::{DigestKey, Epoch, State};
     use torc_replication::Config;
     use torc_ring::NodeId;
+    use torc_store::testing::{Call, CrashFs};
+    use torc_store::{PartitionBatch, PartitionMeta};
 
     #[tokio::test]
     async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {
@@ -387,5 +398,61 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(waiting(), 0);
+    }
+
+    /// A tombstone in a slice, above the watermark of a collection.
+    async fn store_tombstone(rig: &Rig) {
+        let store = &rig.registers.store;
+        let mut tombstone = record(7, Vec::new());
+        tombstone.state = State::Tombstone;
+        tombstone.ballot.time = HybridTime(9);
+        let mut purge = tombstone.ballot;
+        purge.time = HybridTime(5);
+        let records = PartitionBatch {
+            records: vec![tombstone],
+            ..PartitionBatch::default()
+        };
+        let purge = PartitionBatch {
+            purge: Some(purge),
+            meta: Some(PartitionMeta {
+                collected: purge,
+                ..PartitionMeta::default()
+            }),
+            ..PartitionBatch::default()
+        };
+        for (is_purge, batch) in [(false, records), (true, purge)] {
+            let (done, durable) = tokio::sync::oneshot::channel();
+            store.apply_many(vec![(HERE, batch)], |applied| {
+                assert!(applied.failed.is_empty());
+                done.send(()).unwrap();
+            });
+            durable.await.unwrap();
+            if !is_purge {
+                store.flush().await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_collection_reads_slices_beside_the_runtime() {
+        let disk = CrashFs::new();
+        let rig = Rig::on(Arc::new(disk.clone()), |_| {});
+        store_tombstone(&rig).await;
+        let (release, released) = sync_channel::<()>(0);
+        disk.before(Call::Read, "segment-", 0, move || {
+            // Fails once the test has panicked.
+            let _ = released.recv_timeout(Duration::from_secs(20));
+        });
+        let registers = Arc::clone(&rig.registers);
+        let collecting = tokio::spawn(async move { registers.collect(HERE).await });
+        let releasing = async {
+            while !disk.is_used_up() {
+                tokio::task::yield_now().await;
+            }
+            release.send(()).unwrap();
+        };
+        releasing.await;
+        collecting.await.unwrap();
+        assert!(disk.is_used_up(), "the slice was read");
     }
 }
