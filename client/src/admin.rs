@@ -118,9 +118,12 @@ impl Client {
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
     pub async fn flush(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
         let message = maintenance(node);
-        let answer = self
-            .ask(Nature::Read, message, ClusterClient::flush)
-            .await?;
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .flush(request(message, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any_patiently(sending).await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
@@ -131,9 +134,12 @@ impl Client {
     /// As [`Client::flush`].
     pub async fn compact(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
         let message = maintenance(node);
-        let answer = self
-            .ask(Nature::Read, message, ClusterClient::compact)
-            .await?;
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .compact(request(message, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any_patiently(sending).await?;
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 

@@ -199,15 +199,49 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to any node, and to others while this is safe and the deadline allows.
-    pub(crate) async fn on_any<T, F, Fut>(mut self, send: F) -> Result<T, Error>
+    /// Sends to any node, and to others while this is safe and the deadline allows. A read does not
+    /// wait for a silent node longer than a third of the remaining time.
+    pub(crate) async fn on_any<T, F, Fut>(self, send: F) -> Result<T, Error>
+    where
+        F: Fn(Connection, Duration) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let third = |remaining: Duration| remaining / 3;
+        self.on_any_for(third, send).await
+    }
+
+    /// [`on_any`](Self::on_any) for work that takes a node long, during which it is silent.
+    pub(crate) async fn on_any_patiently<T, F, Fut>(self, send: F) -> Result<T, Error>
+    where
+        F: Fn(Connection, Duration) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.on_any_for(|remaining| remaining, send).await
+    }
+
+    async fn on_any_for<T, F, Fut>(
+        mut self,
+        silence: impl Fn(Duration) -> Duration,
+        send: F,
+    ) -> Result<T, Error>
     where
         F: Fn(Connection, Duration) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
             let peer = self.core.any_peer(self.attempts());
-            match attempt(&peer, self.deadline, &send).await {
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            let after = silence(remaining);
+            let answer = if self.nature == Nature::Read && after < remaining {
+                let timeout = AttemptTimeout {
+                    after,
+                    nature: self.nature,
+                };
+                attempt_with_timeout(&peer, self.deadline, timeout, &send).await
+            } else {
+                attempt(&peer, self.deadline, &send).await
+            };
+            match answer {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => self.recover(failure, None, None).await?,
             }

@@ -7,6 +7,7 @@
 //!
 //! Invariants:
 //! * An operation that ended with [`Unsent`] was not started and never will be.
+//! * One that is withdrawn, or whose caller no longer waits, is never sent from then on.
 //! * Nothing is sent before the node has accepted the stream.
 //! * When the stream breaks, sent operations are in doubt; waiting ones, and those that the
 //!   node reports as unread, are [`Unsent`].
@@ -55,23 +56,45 @@ struct Shared {
     state: Mutex<State>,
     /// The session sends nothing any more.
     is_closed: AtomicBool,
-    /// The last operation passed to the connection.
-    sent_id: AtomicU64,
+    last_id: AtomicU64,
     /// The node is about to stop.
     leaving: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` once the session sends nothing any more.
-    requests: Option<mpsc::UnboundedSender<v1::SessionRequest>>,
-    last_id: u64,
-    waiting: HashMap<u64, oneshot::Sender<Result<Outcome, Status>>>,
+    /// The numbers of operations in the order of sending; `None` once the session sends nothing any
+    /// more.
+    queue: Option<mpsc::UnboundedSender<u64>>,
+    waiting: HashMap<u64, Waiting>,
+}
+
+/// An operation that is not answered.
+struct Waiting {
+    /// `None` once it was passed to the connection.
+    request: Option<v1::SessionRequest>,
+    answer: oneshot::Sender<Result<Outcome, Status>>,
+}
+
+/// Names an operation whose permit was used.
+pub(crate) struct Ticket {
+    session: Arc<Session>,
+    id: u64,
+}
+
+impl Ticket {
+    /// Takes the operation back. `false` if it was passed to the connection or is answered.
+    pub(crate) fn withdraw(&self) -> bool {
+        let waiting = &mut self.session.shared.state.lock().waiting;
+        let is_unsent = waiting.get(&self.id).is_some_and(|it| it.request.is_some());
+        is_unsent && waiting.remove(&self.id).is_some()
+    }
 }
 
 /// A permit for one operation on a session, with its place in the window.
 pub(crate) struct SessionPermit {
     session: Arc<Session>,
+    id: u64,
     /// `None`: not traced.
     trace: Option<TraceContext>,
     _place: OwnedSemaphorePermit,
@@ -84,12 +107,12 @@ impl Session {
     /// # Panics
     /// Outside a Tokio runtime.
     pub(crate) fn open(channel: Connection, leaving: Arc<AtomicBool>) -> Arc<Self> {
-        let (requests, outgoing) = mpsc::unbounded_channel();
+        let (queue, outgoing) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             leaving,
             ..Shared::default()
         });
-        shared.state.lock().requests = Some(requests);
+        shared.state.lock().queue = Some(queue);
         let end = End {
             shared: Arc::clone(&shared),
             status: lost("its runtime has stopped"),
@@ -121,8 +144,10 @@ impl Session {
     /// A permit for an operation, in this place of the node's window.
     pub(crate) fn permit(self: Arc<Self>, place: OwnedSemaphorePermit) -> SessionPermit {
         self.under_way.fetch_add(1, Ordering::Relaxed);
+        let id = self.shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         SessionPermit {
             session: self,
+            id,
             trace: None,
             _place: place,
         }
@@ -134,7 +159,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
-        self.shared.state.lock().requests = None;
+        self.shared.state.lock().queue = None;
     }
 }
 
@@ -148,6 +173,14 @@ impl SessionPermit {
     pub(crate) fn on_behalf_of(mut self, trace: Option<TraceContext>) -> Self {
         self.trace = trace;
         self
+    }
+
+    /// The name of its operation.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket {
+            session: Arc::clone(&self.session),
+            id: self.id,
+        }
     }
 
     pub(crate) async fn get(
@@ -185,54 +218,58 @@ impl SessionPermit {
 
     async fn call(&self, operation: Operation, budget: Duration) -> Result<Outcome, Status> {
         let shared = &self.session.shared;
-        let (id, answer) = shared
-            .send(operation, budget, self.trace)
-            .ok_or_else(unsent)?;
-        let _waiting = Waiting { shared, id };
+        let request = v1::SessionRequest {
+            id: self.id,
+            operation: Some(operation),
+            timeout_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX).max(1),
+            trace: self.trace.map(|it| it.to_wire()).unwrap_or_default(),
+        };
+        let answer = shared.send(request).ok_or_else(unsent)?;
+        let _call = Call {
+            shared,
+            id: self.id,
+        };
         answer.await.unwrap_or_else(|_| Err(lost("no answer")))
     }
 }
 
 impl Shared {
-    /// Sends an operation and returns its number and the receiver of its answer; `None` if the
-    /// session sends nothing any more.
+    /// Queues an operation and returns the receiver of its answer; `None` if the session sends
+    /// nothing any more.
     fn send(
         &self,
-        operation: Operation,
-        budget: Duration,
-        trace: Option<TraceContext>,
-    ) -> Option<(u64, oneshot::Receiver<Result<Outcome, Status>>)> {
+        request: v1::SessionRequest,
+    ) -> Option<oneshot::Receiver<Result<Outcome, Status>>> {
         let mut state = self.state.lock();
-        let id = state.last_id + 1;
-        let request = v1::SessionRequest {
-            id,
-            operation: Some(operation),
-            timeout_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX).max(1),
-            trace: trace.map(|trace| trace.to_wire()).unwrap_or_default(),
-        };
-        state.requests.as_ref()?.send(request).ok()?;
+        let id = request.id;
+        state.queue.as_ref()?.send(id).ok()?;
         let (answer, answered) = oneshot::channel();
-        state.last_id = id;
-        state.waiting.insert(id, answer);
-        Some((id, answered))
+        let request = Some(request);
+        state.waiting.insert(id, Waiting { request, answer });
+        Some(answered)
+    }
+
+    /// The operation to pass to the connection; `None` if nobody waits for it any more.
+    fn hand_over(&self, id: u64) -> Option<v1::SessionRequest> {
+        self.state.lock().waiting.get_mut(&id)?.request.take()
     }
 
     fn answer(&self, id: u64, outcome: Outcome) {
         // The caller may have stopped waiting.
         let waiting = self.state.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
-            let _ = waiting.send(Ok(outcome));
+            let _ = waiting.answer.send(Ok(outcome));
         }
     }
 }
 
 /// Forgets an operation whose caller no longer waits.
-struct Waiting<'a> {
+struct Call<'a> {
     shared: &'a Shared,
     id: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Call<'_> {
     fn drop(&mut self) {
         self.shared.state.lock().waiting.remove(&self.id);
     }
@@ -253,7 +290,7 @@ impl End {
     /// Stops sending.
     fn retire(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
-        self.shared.state.lock().requests = None;
+        self.shared.state.lock().queue = None;
     }
 
     fn part(&mut self, farewell: v1::Farewell) {
@@ -270,9 +307,8 @@ impl Drop for End {
     fn drop(&mut self) {
         self.retire();
         let waiting = std::mem::take(&mut self.shared.state.lock().waiting);
-        let sent_id = self.shared.sent_id.load(Ordering::Acquire);
-        for (id, answer) in waiting {
-            let is_unread = self.is_clean || id > sent_id;
+        for Waiting { request, answer } in waiting.into_values() {
+            let is_unread = self.is_clean || request.is_some();
             let status = if is_unread {
                 &self.unread
             } else {
@@ -286,25 +322,21 @@ impl Drop for End {
 /// The operations, once the node has accepted the stream.
 fn outgoing(
     shared: Arc<Shared>,
-    requests: mpsc::UnboundedReceiver<v1::SessionRequest>,
+    queue: mpsc::UnboundedReceiver<u64>,
     accepted: oneshot::Receiver<()>,
 ) -> impl Stream<Item = v1::SessionRequest> {
-    let requests = async move {
+    let ids = async move {
         let accepted = accepted.await.is_ok();
-        accepted.then(|| UnboundedReceiverStream::new(requests))
+        accepted.then(|| UnboundedReceiverStream::new(queue))
     };
-    let requests = stream::once(requests).filter_map(ready).flatten();
-    requests.inspect(move |request| shared.sent_id.store(request.id, Ordering::Release))
+    let ids = stream::once(ids).filter_map(ready).flatten();
+    ids.filter_map(move |id| ready(shared.hand_over(id)))
 }
 
-async fn run(
-    channel: Connection,
-    requests: mpsc::UnboundedReceiver<v1::SessionRequest>,
-    mut end: End,
-) {
+async fn run(channel: Connection, queue: mpsc::UnboundedReceiver<u64>, mut end: End) {
     let mut client = kv(channel);
     let (accept, accepted) = oneshot::channel();
-    let requests = outgoing(Arc::clone(&end.shared), requests, accepted);
+    let requests = outgoing(Arc::clone(&end.shared), queue, accepted);
     let mut answers = match client.session(requests).await {
         Ok(answers) => answers.into_inner(),
         Err(status) => {

@@ -12,15 +12,19 @@
     reason = "hints are bounded far below 2^63"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use torc_proto::link::{envelope_from_wire, envelope_to_wire};
 use torc_proto::v1;
 use torc_record::{DIGEST_LEN, Digest, Epoch, NamespaceId};
@@ -51,6 +55,8 @@ pub(super) struct HintKeeper {
     /// Hints that changed since they were written to sled.
     changed: Mutex<BTreeSet<HintId>>,
     wake: Notify,
+    /// The last hint that each node was offered.
+    offered: Mutex<BTreeMap<NodeId, KeyId>>,
     metrics: HintMetrics,
 }
 
@@ -60,6 +66,7 @@ impl HintKeeper {
             hints: Mutex::new(Hints::new(CAPACITY, CAPACITY_BYTES)),
             changed: Mutex::default(),
             wake: Notify::new(),
+            offered: Mutex::default(),
             metrics,
         }
     }
@@ -99,10 +106,21 @@ impl HintKeeper {
         }
     }
 
+    /// The next hints for a node. They go round, so that those which it does not accept yet do not
+    /// hold up others.
     fn for_node(&self, node: NodeId, limit: usize) -> Vec<Hint> {
+        let mut offered = self.offered.lock();
         let hints = self.hints.lock();
-        let records = hints.for_node(node, limit).cloned();
-        records.map(|record| Hint { to: node, record }).collect()
+        let records: Vec<_> = match offered.get(&node) {
+            Some(last) => hints.for_node_after(node, *last, limit).cloned().collect(),
+            None => hints.for_node(node, limit).cloned().collect(),
+        };
+        match records.last() {
+            Some(last) => offered.insert(node, KeyId::of(last)),
+            None => offered.remove(&node),
+        };
+        let hints = records.into_iter();
+        hints.map(|record| Hint { to: node, record }).collect()
     }
 }
 
@@ -136,12 +154,39 @@ pub(super) async fn write(registers: Arc<Registers>, scratch: Scratch) {
 
 /// Hands hints over to their nodes as soon as the nodes accept them.
 pub(super) async fn hand_over(registers: Arc<Registers>) {
+    let nodes = || registers.hints.hints.lock().nodes();
+    hand_over_to_each(nodes, |node| registers.hand_over_to(node)).await;
+}
+
+/// Calls `hand` for each of the nodes, one call per node at a time: again at once if it made
+/// progress, else after a pause. A node that takes long delays no other.
+async fn hand_over_to_each<Handing>(
+    nodes: impl Fn() -> Vec<NodeId>,
+    hand: impl Fn(NodeId) -> Handing,
+) where
+    Handing: Future<Output = bool>,
+{
+    let hand = |node| hand(node).map(move |progress| (node, progress));
+    let mut handing = FuturesUnordered::new();
+    let mut busy = BTreeSet::new();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let nodes = registers.hints.hints.lock().nodes();
-        let handing = nodes.into_iter().map(|node| registers.hand_over_to(node));
-        let progress = join_all(handing).await.contains(&true);
-        if !progress {
-            tokio::time::sleep(LOOK_EVERY).await;
+        tokio::select! {
+            Some((node, progress)) = handing.next() => {
+                if progress {
+                    handing.push(hand(node));
+                } else {
+                    busy.remove(&node);
+                }
+            }
+            _ = look.tick() => {
+                for node in nodes() {
+                    if busy.insert(node) {
+                        handing.push(hand(node));
+                    }
+                }
+            }
         }
     }
 }
@@ -263,6 +308,30 @@ mod tests {
             to: NodeId(2),
             record,
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_takes_long_delays_no_other() {
+        let calls = std::cell::Cell::new(0);
+        let enough = Notify::new();
+        let hand = async |node| {
+            if node == NodeId(1) {
+                return std::future::pending().await;
+            }
+            tokio::task::yield_now().await;
+            calls.set(calls.get() + 1);
+            if calls.get() == 100 {
+                enough.notify_one();
+            }
+            true
+        };
+        let nodes = || vec![NodeId(1), NodeId(2)];
+        tokio::select! {
+            () = hand_over_to_each(nodes, hand) => {}
+            () = enough.notified() => {}
+            () = tokio::time::sleep(Duration::from_secs(10)) => {}
+        }
+        assert!(calls.get() >= 100);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! * `slices`: sealed slices that replicas ask for and serve.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
+//! * `fetches`, `readings`: messages and requests that wait for the disk.
 //! * `upkeep`: periodic work: deadlines, retries, comparison, collection, repair.
 //! * `scrub`: finds damage. `lost`: recovers lost records from the other replicas.
 //! * `hints`: writes of `eventual` namespaces that nodes have missed.
@@ -43,6 +44,7 @@
 mod alone;
 mod confirm;
 mod disk;
+mod fetches;
 mod generation;
 mod hints;
 mod listing;
@@ -73,7 +75,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
 use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, State, to_millis};
 use torc_replication::{
-    Config, CoordinatorOptions, Envelope, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
+    Config, CoordinatorOptions, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
 };
 use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable};
 use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
@@ -81,6 +83,7 @@ use torc_store::{Store, StoreError};
 
 use crate::mutants::broken_rules;
 use alone::Alone;
+use fetches::Fetches;
 use hints::HintKeeper;
 use readings::Readings;
 use replica_slot::ReplicaSlot;
@@ -104,11 +107,12 @@ pub use upkeep::run;
 const WINDOW: usize = 1_024;
 /// Locks among which a node's partitions are divided.
 const SHARDS: usize = 4;
-/// Promises that a node keeps for all partitions together, about 100 bytes each.
+/// Promises that a node keeps for all partitions of a layer together, about 100 bytes each; at least
+/// 16 for each partition.
 const PROMISES: usize = 65_536;
-/// Messages that wait until their keys are read: the windows of all coordinators of a small
-/// cluster.
-const FETCHES_WAITING: usize = 4 * WINDOW;
+/// Bytes of messages that a node keeps for all partitions of a layer together until it has adopted
+/// their epochs.
+const PARKED_BYTES: usize = 256 << 20;
 
 /// The identity of this node in its cluster.
 #[derive(Debug, Clone, Copy)]
@@ -213,8 +217,7 @@ pub struct Registers {
     reconciles: mpsc::Sender<Reconcile>,
     unreconciled: Mutex<Option<mpsc::Receiver<Reconcile>>>,
     readings: Readings,
-    fetches: mpsc::Sender<(NodeId, Envelope)>,
-    unfetched: Mutex<Option<mpsc::Receiver<(NodeId, Envelope)>>>,
+    fetches: Fetches,
     slices: mpsc::Sender<WantedSlices>,
     reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
@@ -259,7 +262,6 @@ impl Registers {
         let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
         let (durable, inbox) = mpsc::unbounded_channel();
         let (reconciles, unreconciled) = mpsc::channel(upkeep::RECONCILES_WAITING);
-        let (fetches, unfetched) = mpsc::channel(FETCHES_WAITING);
         Self {
             me,
             partitions,
@@ -278,8 +280,7 @@ impl Registers {
             reconciles,
             unreconciled: Mutex::new(Some(unreconciled)),
             readings: Readings::default(),
-            fetches,
-            unfetched: Mutex::new(Some(unfetched)),
+            fetches: Fetches::default(),
             slices,
             reports,
             window: Arc::new(Semaphore::new(WINDOW)),
@@ -294,8 +295,10 @@ impl Registers {
     /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
         let meta = self.store.partition_meta(partition);
+        let count = self.partitions.count() as usize;
         let options = ReplicaOptions {
-            promises: (PROMISES / self.partitions.count() as usize).clamp(16, 4_096),
+            promises: (PROMISES / count).clamp(16, 4_096),
+            parked_bytes: PARKED_BYTES / count,
             ..ReplicaOptions::default()
         };
         ReplicaSlot::recover(self.me.node, partition, meta, options, life)
@@ -465,6 +468,8 @@ impl Registers {
     }
 
     fn reconcile_later(&self, partition: Partition, at: Locator, rewrite: bool) {
+        // The key may be a small part of a message or of a stretch of a slice.
+        let at = at.detached();
         if self.reconciles.try_send((partition, at, rewrite)).is_err() {
             // Comparison or the next read finds it again.
             self.metrics.reconciles_dropped.inc();

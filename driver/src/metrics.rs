@@ -75,6 +75,7 @@ pub struct RegisterMetrics {
     reconciled: Counter,
     pub(super) reconciles_dropped: Counter,
     pub(super) fetched: Counter,
+    pub(super) fetches_dropped: Counter,
     pub(super) foreign_digests: Counter,
     /// Writes that this replica declined because the memtable was full.
     pub(super) declined_memory: Counter,
@@ -121,7 +122,7 @@ impl RegisterMetrics {
             ),
             unavailable: counter(
                 "register_unavailable",
-                "Operations that changed nothing, for lack of a quorum",
+                "Operations that changed nothing, for lack of a quorum or of disk space",
             ),
             reconciled: counter(
                 "register_reconciled",
@@ -134,6 +135,10 @@ impl RegisterMetrics {
             fetched: counter(
                 "register_fetched",
                 "Messages that had to wait for a disk read",
+            ),
+            fetches_dropped: counter(
+                "register_fetches_dropped",
+                "Messages that found no room to wait for a disk read; their senders ask again",
             ),
             foreign_digests: counter(
                 "register_foreign_digests",
@@ -195,7 +200,7 @@ fn eventual(registry: &mut Registry) -> EventualMetrics {
         ),
         unavailable: counter(
             "eventual_unavailable",
-            "Operations of eventual namespaces that changed nothing, for lack of a quorum",
+            "Operations of eventual namespaces that changed nothing, for lack of a quorum or of disk space",
         ),
         reconciled: counter(
             "eventual_reconciled",

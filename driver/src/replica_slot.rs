@@ -29,6 +29,8 @@ pub(super) struct ReplicaSlot {
     on_their_way: u64,
     /// A batch was lost, so no later batch may reach the disk either.
     is_lost: bool,
+    /// The life before ended because its epoch could not be stored.
+    is_retrying: bool,
     /// In step order; each waits for a batch to become durable.
     sends: Vec<(Seq, NodeId, Envelope)>,
     reports: Vec<(Seq, Milestone)>,
@@ -63,6 +65,7 @@ impl ReplicaSlot {
             durable: Seq(0),
             on_their_way: 0,
             is_lost: false,
+            is_retrying: false,
             sends: Vec::new(),
             reports: Vec::new(),
             collector: None,
@@ -77,17 +80,39 @@ impl ReplicaSlot {
         is_outside && self.replica.meta().since != Epoch(0)
     }
 
-    /// The configuration that it acts in, or is about to act in.
-    pub(super) fn config(&self) -> Option<Arc<Config>> {
-        self.configured.clone()
-    }
-
     /// Notes that a batch is durable or lost. Returns whether the replica must restart now: a batch
     /// was lost, and none is on its way that would show in the store only later.
     pub(super) fn landed(&mut self, is_durable: bool) -> bool {
         self.on_their_way -= 1;
         self.is_lost |= !is_durable;
+        self.is_retrying &= !is_durable;
         self.is_lost && self.on_their_way == 0
+    }
+
+    /// Whether a lost batch is news: the last attempt to store the replica's epoch did not fail as
+    /// well.
+    pub(super) const fn is_loss_new(&self) -> bool {
+        !self.is_lost && !self.is_retrying
+    }
+
+    /// Begins the next life. If this one acted in a configuration, returns what the next one begins
+    /// with. If not, the disk takes no epoch now: [`to_adopt`](Self::to_adopt) tells it later.
+    pub(super) fn begin_life(&mut self, next: Self) -> Option<Arc<Config>> {
+        let before = std::mem::replace(self, next);
+        let has_acted = before.replica.config().is_some();
+        self.is_retrying = !has_acted;
+        if has_acted {
+            return before.configured;
+        }
+        self.configured = before.configured;
+        None
+    }
+
+    /// The configuration that it acts in no more or not yet, if no batch is on its way that would
+    /// change this.
+    pub(super) fn to_adopt(&self) -> Option<Arc<Config>> {
+        let is_idle = self.on_their_way == 0 && self.replica.config().is_none();
+        self.configured.clone().filter(|_| is_idle)
     }
 
     /// Whether the replica may answer with the store's records of the partition in this epoch.
@@ -235,7 +260,9 @@ mod tests {
             "what follows a lost batch must not reach the disk"
         );
         assert!(slot.landed(false), "now the store shows all there will be");
-        let configured = slot.config().map(|config| config.epoch);
+        let next = ReplicaSlot::recover(ME, HERE, ReplicaFacts::default(), ReplicaOptions::default(), 1);
+        assert!(slot.begin_life(next).is_none(), "the disk took no epoch");
+        let configured = slot.to_adopt().map(|config| config.epoch);
         assert_eq!(
             configured,
             Some(Epoch(3)),

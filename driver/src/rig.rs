@@ -15,6 +15,7 @@ use torc_record::{
 use torc_replication::Config;
 use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition, Partitions};
+use torc_store::fs::{Fs, RealFs};
 use torc_store::{Store, StoreOptions};
 
 use super::turn::Outbox;
@@ -51,12 +52,17 @@ pub(super) struct Rig {
 impl Rig {
     /// Registers that know the default namespace, over a new store.
     pub(super) fn start(change: impl Fn(&mut StoreOptions)) -> Self {
+        Self::on(Arc::new(RealFs), change)
+    }
+
+    /// The same on another file system.
+    pub(super) fn on(fs: Arc<dyn Fs>, change: impl Fn(&mut StoreOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(dir.path());
         options.partitions = Partitions::new(1).unwrap();
         change(&mut options);
         let partitions = options.partitions;
-        let (store, _) = Store::open(options).unwrap();
+        let (store, _) = Store::open_with(options, fs).unwrap();
         let mut registry = Registry::default();
         let links = Links::new(
             Arc::new(Nobody),
@@ -85,10 +91,9 @@ impl Rig {
             ..Keys::default()
         }));
         let inbox = registers.inbox.lock().take().unwrap();
-        let unfetched = registers.unfetched.lock().take().unwrap();
         tokio::spawn(upkeep::beat(Arc::clone(&registers)));
         tokio::spawn(upkeep::read(Arc::clone(&registers)));
-        tokio::spawn(upkeep::fetch(Arc::clone(&registers), unfetched));
+        tokio::spawn(upkeep::fetch(Arc::clone(&registers)));
         Self {
             registers,
             registry,
@@ -117,6 +122,13 @@ impl Rig {
                 }
             }
         }
+    }
+
+    /// Handles the next thing that the store reports.
+    pub(super) async fn handle_one(&mut self) {
+        let event = self.inbox.recv().await.unwrap();
+        let outbox = self.registers.on_durable(event, Outbox::default());
+        outbox.send(&self.registers.links);
     }
 
     /// Gives the replica its configuration, and waits until it acts in it.

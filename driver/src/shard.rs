@@ -19,7 +19,7 @@ use super::spans::Spans;
 pub(super) struct Waiting {
     pub(super) is_write: bool,
     pub(super) is_eventual: bool,
-    /// Whether metrics count it as an operation. Hints have metrics of their own.
+    /// Whether metrics count it as an operation of a client.
     pub(super) is_counted: bool,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) number: u32,
@@ -31,7 +31,8 @@ pub(super) struct Shard {
     pub(super) waiting: NumberTable<OpId, Waiting>,
     pub(super) slots: NumberTable<Partition, Box<ReplicaSlot>>,
     pub(super) spans: Spans,
-    /// Partitions that are not stable: their replicas may have to repeat requests for copies.
+    /// Partitions that are not stable: their replicas may have to repeat requests for copies. And
+    /// those whose epoch the disk did not take.
     pub(super) moving: BTreeSet<Partition>,
 }
 

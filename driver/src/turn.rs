@@ -21,7 +21,7 @@ use torc_replication::{
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::{Applied, Store, StoreHealth};
+use torc_store::{Applied, Store, StoreError, StoreHealth};
 
 use super::mailbox::Mailbox;
 use super::replica_slot::{Deferred, ReplicaSlot};
@@ -157,7 +157,10 @@ impl<'a> Turn<'a> {
             let waiting = Waiting {
                 is_write: operation.request.is_write(),
                 is_eventual: matches!(operation.rules, Rules::Eventual(_)),
-                is_counted: !matches!(operation.request, Request::HandOver(_)),
+                is_counted: !matches!(
+                    operation.request,
+                    Request::HandOver(_) | Request::Reconcile { .. }
+                ),
                 mailbox: Arc::clone(mailbox),
                 number,
             };
@@ -395,8 +398,9 @@ impl<'a> Turn<'a> {
                     }
                 }
                 Deferred::Fetch(from, envelope) => {
-                    // The sender asks again if there is no room.
-                    let _ = self.registers.fetches.try_send((from, envelope));
+                    if !self.registers.fetches.push(from, envelope) {
+                        self.registers.metrics.fetches_dropped.inc();
+                    }
                 }
             }
         }
@@ -407,24 +411,38 @@ impl<'a> Turn<'a> {
     pub(super) fn landed(
         &mut self,
         (partition, life, seq): (Partition, u64, Seq),
-        is_durable: bool,
+        lost: Option<&StoreError>,
     ) {
         let registers = self.registers;
         let slot = self.slot(partition);
         if slot.life != life {
             return;
         }
-        if slot.landed(is_durable) {
-            let config = slot.config();
+        // A full disk fails all partitions of a node again and again.
+        if let Some(error) = lost.filter(|_| slot.is_loss_new()) {
+            tracing::warn!(%partition, %error, "could not store a replica's batch");
+        }
+        if slot.landed(lost.is_none()) {
             // Fails only if the store has failed for good and accepts no more writes.
             let _ = registers.store.resume(partition);
-            *slot = registers.new_slot(partition, life + 1);
-            if let Some(config) = config {
-                self.step(partition, Input::Topology(config));
+            let next = registers.new_slot(partition, life + 1);
+            match slot.begin_life(next) {
+                Some(config) => self.step(partition, Input::Topology(config)),
+                None => {
+                    self.shard.moving.insert(partition);
+                }
             }
-        } else if is_durable {
+        } else if lost.is_none() {
             self.step(partition, Input::Persisted(seq));
         }
+    }
+
+    /// Repeats what a replica that is not stable has asked for, or its adoption if the disk did not
+    /// take it.
+    pub(super) fn repeat(&mut self, partition: Partition) {
+        let config = self.slot(partition).to_adopt();
+        let input = config.map_or(Input::Tick, Input::Topology);
+        self.step(partition, input);
     }
 
     pub(super) fn configure(&mut self, config: &Arc<Config>) {
@@ -487,7 +505,10 @@ impl<'a> Turn<'a> {
         if was_idle && !is_idle {
             registers.busy.notify_one();
         }
-        for (waiting, outcome) in told.iter().filter(|(waiting, _)| waiting.is_counted) {
+        let is_counted = |(waiting, outcome): &&(Waiting, Outcome)| {
+            waiting.is_counted || matches!(outcome, Outcome::Reconciled)
+        };
+        for (waiting, outcome) in told.iter().filter(is_counted) {
             let metrics = &registers.metrics;
             metrics.count(waiting.is_write, waiting.is_eventual, outcome);
         }
@@ -539,6 +560,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use torc_record::{Ballot, Epoch, NamespaceId, Record};
     use torc_replication::{Hint, KeyId, Locator, Mutations, Quorum};
+    use torc_store::testing::CrashFs;
 
     const SOURCE: NodeId = NodeId(2);
 
@@ -636,6 +658,62 @@ mod tests {
         let life = turn.known_slot(HERE).map(|slot| slot.life);
         assert_eq!(life, Some(0), "a batch was lost");
         assert!(has_declined, "the memtable was never full");
+    }
+
+    #[tokio::test]
+    async fn a_replica_whose_epoch_the_disk_does_not_take_tries_again_at_the_next_tick_only() {
+        let disk = CrashFs::new();
+        let mut rig = Rig::on(Arc::new(disk.clone()), |options| {
+            options.log_segment_bytes = 1024;
+        });
+        let registers = Arc::clone(&rig.registers);
+        let slot = || {
+            let turn = registers.turn(HERE);
+            let slot = turn.known_slot(HERE).unwrap();
+            (slot.life, slot.to_adopt().is_some())
+        };
+        disk.set_capacity(Some(disk.used_bytes()));
+        let mut epoch = Epoch(1);
+        registers.configure(&Arc::new(Config::founded(HERE, epoch, &[ME])));
+        while slot().0 == 0 {
+            rig.handle_one().await;
+            if slot() == (0, false) && registers.config(HERE).is_some() {
+                epoch.0 += 1;
+                registers.configure(&Arc::new(Config::founded(HERE, epoch, &[ME])));
+            }
+        }
+        for life in 1..4 {
+            assert_eq!(slot(), (life, true), "nothing is on the way to the disk");
+            registers.repeat();
+            while slot().0 == life {
+                rig.handle_one().await;
+            }
+        }
+        disk.set_capacity(None);
+        registers.repeat();
+        let acts = || registers.config(HERE).is_some_and(|it| it.epoch == epoch);
+        rig.during(until("the replica acts in its epoch", acts))
+            .await;
+    }
+
+    #[tokio::test]
+    async fn a_key_that_upkeep_cannot_reconcile_is_no_operation_of_a_client() {
+        let mut rig = Rig::start(|_| {});
+        let nodes = [ME, SOURCE, NodeId(3)];
+        let founded = Config::founded(HERE, Epoch(2), &nodes);
+        rig.adopt(&Arc::new(founded)).await;
+        let registers = Arc::clone(&rig.registers);
+        let wanted = Wanted {
+            partition: HERE,
+            at: Locator::of(&record(7, Vec::new())),
+            rules: Rules::Linearizable,
+            request: Request::Reconcile { rewrite: false },
+            deadline: Instant::now() + Duration::from_millis(200),
+            trace: None,
+        };
+        let outcome = rig.during(registers.operate(wanted)).await;
+        assert_eq!(outcome, Outcome::Unavailable);
+        assert!(rig.metrics().contains("register_unavailable_total 0"));
     }
 
     #[tokio::test]

@@ -1,25 +1,25 @@
 //! Periodic work: reports durable writes, enforces deadlines, continues copies, reconciles keys
 //! that differ, compares replicas, and collects tombstones and expired values.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
-use torc_replication::{Collector, Envelope, Input, Locator, OutOfReach, Request, Storage};
+use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
+use torc_ring::Partition;
 use torc_ring::topology::Stage;
-use torc_ring::{NodeId, Partition};
-use torc_store::Scratch;
+use torc_store::{Scratch, StoreError};
 
 use super::disk::Disk;
 use super::turn::{Outbox, Turn};
-use super::{Durable, Reconcile, Registers, Wanted, hints, scrub, shard_of};
+use super::{Durable, Reconcile, Registers, Wanted, fetches, hints, scrub, shard_of};
 use crate::mutants::broken_rules;
 
 /// Capacity of the queue of keys to reconcile.
@@ -33,7 +33,7 @@ const RECONCILES_AT_ONCE: usize = 64;
 const RECONCILE_TIME: Duration = Duration::from_secs(5);
 /// Interval between checks of deadlines while operations are under way.
 const BEAT: Duration = Duration::from_millis(2);
-/// Interval between repeated requests for copies.
+/// Interval between repeated requests for copies, and between attempts to store an epoch.
 const PULL_AGAIN: Duration = Duration::from_millis(100);
 /// Interval between checks of which nodes can be reached.
 const WATCH: Duration = Duration::from_millis(20);
@@ -69,9 +69,7 @@ pub fn run(
         tasks.spawn_on(telling, worker);
     }
     spawn(Box::pin(read(Arc::clone(registers))));
-    if let Some(unfetched) = registers.unfetched.lock().take() {
-        spawn(Box::pin(fetch(Arc::clone(registers), unfetched)));
-    }
+    spawn(Box::pin(fetch(Arc::clone(registers))));
     if let Some(unreconciled) = registers.unreconciled.lock().take() {
         spawn(Box::pin(reconcile(Arc::clone(registers), unreconciled)));
     }
@@ -110,13 +108,7 @@ pub(super) async fn beat(registers: Arc<Registers>) {
 async fn pull_again(registers: Arc<Registers>) {
     loop {
         tokio::time::sleep(PULL_AGAIN).await;
-        for shard in 0..registers.shards.len() {
-            let mut turn = Turn::of(&registers, shard);
-            for partition in turn.moving() {
-                turn.step(partition, Input::Tick);
-            }
-            turn.end();
-        }
+        registers.repeat();
     }
 }
 
@@ -136,15 +128,14 @@ pub(super) async fn read(registers: Arc<Registers>) {
 }
 
 /// Reads the keys of messages into the page cache, then handles the messages.
-pub(super) async fn fetch(
-    registers: Arc<Registers>,
-    mut unfetched: mpsc::Receiver<(NodeId, Envelope)>,
-) {
+pub(super) async fn fetch(registers: Arc<Registers>) {
     let places = Arc::new(Semaphore::new(FETCHERS));
-    while let Some((from, envelope)) = unfetched.recv().await {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let fetches::Wanted {
+            from,
+            envelope,
+            bytes,
+        } = registers.fetches.pop().await;
         let registers = Arc::clone(&registers);
         tokio::task::spawn_blocking(move || {
             let partition = envelope.partition;
@@ -154,6 +145,7 @@ pub(super) async fn fetch(
             }
             registers.metrics.fetched.inc();
             registers.tell(partition, Input::Fetched { from, envelope });
+            registers.fetches.done(bytes);
             drop(place);
         });
     }
@@ -174,23 +166,30 @@ async fn watch_peers(registers: Arc<Registers>) {
     }
 }
 
+/// Reconciles keys, each once at a time. Abandons those under way when dropped.
 async fn reconcile(registers: Arc<Registers>, mut unreconciled: mpsc::Receiver<Reconcile>) {
-    let running = Arc::new(Mutex::new(HashSet::<Locator>::new()));
-    let places = Arc::new(Semaphore::new(RECONCILES_AT_ONCE));
-    while let Some((partition, at, rewrite)) = unreconciled.recv().await {
-        let id = at.clone();
-        if !running.lock().insert(id.clone()) {
-            continue;
+    let mut tasks = JoinSet::new();
+    let mut running = HashMap::<task::Id, Locator>::new();
+    loop {
+        tokio::select! {
+            Some(ended) = tasks.join_next_with_id() => {
+                let id = ended.map_or_else(|panicked| panicked.id(), |(id, ())| id);
+                running.remove(&id);
+            }
+            wanted = unreconciled.recv(), if running.len() < RECONCILES_AT_ONCE => {
+                let Some((partition, at, rewrite)) = wanted else {
+                    return;
+                };
+                if running.values().any(|it| *it == at) {
+                    continue;
+                }
+                let (registers, key) = (Arc::clone(&registers), at.clone());
+                let reconciling = async move {
+                    registers.reconcile(partition, key, rewrite).await;
+                };
+                running.insert(tasks.spawn(reconciling).id(), at);
+            }
         }
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let (registers, running) = (Arc::clone(&registers), Arc::clone(&running));
-        tokio::spawn(async move {
-            registers.reconcile(partition, at, rewrite).await;
-            running.lock().remove(&id);
-            drop(place);
-        });
     }
 }
 
@@ -205,7 +204,7 @@ async fn compare(registers: Arc<Registers>) {
             tokio::time::sleep(COMPARE).await;
             registers.compare(partition, pass);
             if pass % COLLECT_EVERY == 1 {
-                registers.collect(partition);
+                registers.collect(partition).await;
             }
         }
     }
@@ -215,19 +214,17 @@ impl Registers {
     pub(super) fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
         match event {
             Durable::Batches(names, failures) => {
-                let mut failed: Vec<bool> = vec![false; names.len()];
+                let mut lost: Vec<Option<StoreError>> = vec![None; names.len()];
                 for (at, error) in failures {
-                    let partition = names[at].0;
-                    tracing::warn!(%partition, %error, "could not store a replica's batch");
-                    failed[at] = true;
+                    lost[at] = Some(error);
                 }
                 // One turn made these batches, so they all belong to one shard.
                 let Some((partition, ..)) = names.first() else {
                     return outbox;
                 };
                 let mut turn = Turn::with(self, shard_of(*partition), outbox);
-                for (name, failed) in names.into_iter().zip(failed) {
-                    turn.landed(name, !failed);
+                for (name, lost) in names.into_iter().zip(lost) {
+                    turn.landed(name, lost.as_ref());
                 }
                 turn.close()
             }
@@ -261,6 +258,17 @@ impl Registers {
         is_busy
     }
 
+    /// Repeats what replicas have asked for in vain.
+    pub(super) fn repeat(&self) {
+        for shard in 0..self.shards.len() {
+            let mut turn = Turn::of(self, shard);
+            for partition in turn.moving() {
+                turn.repeat(partition);
+            }
+            turn.end();
+        }
+    }
+
     fn compare(&self, partition: Partition, pass: u64) {
         let mut turn = self.turn(partition);
         let slot = turn.slot(partition);
@@ -281,11 +289,19 @@ impl Registers {
 
     /// Begins a collection if this node is the first replica and there may be something to collect:
     /// tombstones or expired values.
-    fn collect(&self, partition: Partition) {
-        if !self.store.may_be_collected(partition) {
-            return;
+    async fn collect(&self, partition: Partition) {
+        let store = self.store.clone();
+        // After a purge, the summary reads the partition's slices.
+        let counting = tokio::task::spawn_blocking(move || {
+            let may_be_collected = store.may_be_collected(partition);
+            may_be_collected.then(|| store.summary(partition).tombstones)
+        });
+        if let Ok(Some(tombstones)) = counting.await {
+            self.begin_collection(partition, tombstones > 0);
         }
-        let has_tombstones = self.store.summary(partition).tombstones > 0;
+    }
+
+    fn begin_collection(&self, partition: Partition, has_tombstones: bool) {
         let mut turn = self.turn(partition);
         let older = to_millis(COLLECT_OLDER_THAN);
         let time = HybridTime::from_unix_ms(turn.now().unix_ms.saturating_sub(older));
@@ -339,5 +355,104 @@ impl Registers {
             trace: None,
         };
         self.operate(wanted).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Keys;
+    use crate::rig::{HERE, ME, Rig, record};
+    use std::sync::mpsc::sync_channel;
+    use torc_record::{DigestKey, Epoch, State};
+    use torc_replication::Config;
+    use torc_ring::NodeId;
+    use torc_store::testing::{Call, CrashFs};
+    use torc_record::{ReplicaBatch, ReplicaFacts};
+
+    #[tokio::test]
+    async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {
+        let mut rig = Rig::start(|_| {});
+        let registers = Arc::clone(&rig.registers);
+        let before = registers.keys.load_full();
+        registers.keys.store(Arc::new(Keys {
+            modes: before.modes.clone(),
+            partitions: before.partitions,
+            digest_key: Some(DigestKey([7; 32])),
+            ..Keys::default()
+        }));
+        // Nobody else answers.
+        let nodes = [ME, NodeId(2), NodeId(3)];
+        let founded = Config::founded(HERE, Epoch(2), &nodes);
+        rig.adopt(&Arc::new(founded)).await;
+        let mut at = Locator::of(&record(7, Vec::new()));
+        at.digest = Digest::of(&DigestKey([7; 32]), at.namespace, at.key.as_bytes());
+        let unreconciled = registers.unreconciled.lock().take().unwrap();
+        let running = tokio::spawn(reconcile(Arc::clone(&registers), unreconciled));
+        registers.reconcile_later(HERE, at, false);
+        let waiting = || registers.shards[shard_of(HERE)].lock().waiting.len();
+        rig.during(crate::rig::until("it is under way", || waiting() == 1))
+            .await;
+        running.abort();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiting(), 0);
+    }
+
+    /// A tombstone in a slice, above the watermark of a collection.
+    async fn store_tombstone(rig: &Rig) {
+        let store = &rig.registers.store;
+        let mut tombstone = record(7, Vec::new());
+        tombstone.state = State::Tombstone;
+        tombstone.ballot.time = HybridTime(9);
+        let mut purge = tombstone.ballot;
+        purge.time = HybridTime(5);
+        let records = ReplicaBatch {
+            records: vec![tombstone],
+            ..ReplicaBatch::default()
+        };
+        let purge = ReplicaBatch {
+            purge: Some(purge),
+            meta: Some(ReplicaFacts {
+                collected: purge,
+                ..ReplicaFacts::default()
+            }),
+            ..ReplicaBatch::default()
+        };
+        for (is_purge, batch) in [(false, records), (true, purge)] {
+            let (done, durable) = tokio::sync::oneshot::channel();
+            store.apply_many(vec![(HERE, batch)], |applied| {
+                assert!(applied.failed.is_empty());
+                done.send(()).unwrap();
+            });
+            durable.await.unwrap();
+            if !is_purge {
+                store.flush().await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_collection_reads_slices_beside_the_runtime() {
+        let disk = CrashFs::new();
+        let rig = Rig::on(Arc::new(disk.clone()), |_| {});
+        store_tombstone(&rig).await;
+        let (release, released) = sync_channel::<()>(0);
+        disk.before(Call::Read, "segment-", 0, move || {
+            // Fails once the test has panicked.
+            let _ = released.recv_timeout(Duration::from_secs(20));
+        });
+        let registers = Arc::clone(&rig.registers);
+        let collecting = tokio::spawn(async move { registers.collect(HERE).await });
+        let releasing = async {
+            while !disk.is_used_up() {
+                tokio::task::yield_now().await;
+            }
+            release.send(()).unwrap();
+        };
+        releasing.await;
+        collecting.await.unwrap();
+        assert!(disk.is_used_up(), "the slice was read");
     }
 }

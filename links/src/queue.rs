@@ -12,15 +12,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use torc_proto::link::MAX_BATCH_ENVELOPES;
-use torc_replication::{Content, Message};
+use torc_replication::Message;
 
 use crate::metrics::{DropReason, LinkMetrics};
 use crate::{LinkOptions, Parcel};
 
 /// Approximate size limit of a batch, bytes.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
-/// Approximate size of a message without its keys and values, bytes.
-const OVERHEAD_BYTES: usize = 256;
 
 struct Waiting {
     parcel: Parcel,
@@ -74,7 +72,7 @@ impl Queue {
         let (was_empty, mut kept) = (state.waiting.is_empty(), 0);
         for parcel in parcels {
             let message = &parcel.envelope.message;
-            let bytes = weight(message);
+            let bytes = message.approximate_bytes();
             let is_first = state.waiting.is_empty();
             let full = state.waiting.len() >= self.most_envelopes
                 || (!is_first && state.bytes + bytes > self.most_bytes);
@@ -210,46 +208,4 @@ const fn wants_answer(message: &Message) -> bool {
         | Message::List { .. }
         | Message::Epoch { .. } => false,
     }
-}
-
-/// Approximate size of a message in memory, bytes.
-fn weight(message: &Message) -> usize {
-    let payload = match message {
-        Message::Read { at, .. } | Message::Prepare { at, .. } => at.key.as_bytes().len(),
-        Message::Holding { held, .. } | Message::Promised { held, .. } => match &held.content {
-            Content::Value {
-                value: Some(value), ..
-            } => value.len(),
-            Content::Value { value: None, .. } | Content::Absent | Content::Tombstone => 0,
-        },
-        Message::Accept { record, .. }
-        | Message::Learn { record }
-        | Message::Store { record, .. }
-        | Message::Repair { record, .. } => record.payload_len(),
-        Message::Page { records, .. } => records
-            .iter()
-            .map(|record| record.payload_len() + OVERHEAD_BYTES)
-            .sum(),
-        Message::Confirm { claims, .. } => claims
-            .iter()
-            .map(|claim| claim.at.key.as_bytes().len() + std::mem::size_of_val(claim))
-            .sum(),
-        Message::Compare { sums, .. } => std::mem::size_of_val(&sums[..]),
-        Message::List { listing } => listing
-            .entries
-            .iter()
-            .map(|(at, _)| at.key.as_bytes().len() + OVERHEAD_BYTES)
-            .sum(),
-        Message::Accepted { .. }
-        | Message::Nack { .. }
-        | Message::Abstain { .. }
-        | Message::Confirmed { .. }
-        | Message::Pull { .. }
-        | Message::SamePage { .. }
-        | Message::GcFloor { .. }
-        | Message::GcSum { .. }
-        | Message::GcPurge { .. }
-        | Message::Epoch { .. } => 0,
-    };
-    payload + OVERHEAD_BYTES
 }

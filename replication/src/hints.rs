@@ -5,6 +5,7 @@
 //! oldest are dropped first.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use torc_record::{DIGEST_LEN, Digest, NamespaceId, Record};
 use torc_ring::NodeId;
@@ -99,6 +100,21 @@ impl Hints {
     pub fn for_node(&self, node: NodeId, limit: usize) -> impl Iterator<Item = &Record> {
         let mine = self.held.range(first_of(node)..);
         mine.take_while(move |((to, _), _)| *to == node)
+            .map(|(_, held)| &held.record)
+            .take(limit)
+    }
+
+    /// The same, beginning after a key and going round.
+    pub fn for_node_after(
+        &self,
+        node: NodeId,
+        after: KeyId,
+        limit: usize,
+    ) -> impl Iterator<Item = &Record> {
+        let id = (node, after);
+        let later = self.held.range((Bound::Excluded(id), Bound::Unbounded));
+        let mine = later.take_while(move |((to, _), _)| *to == node);
+        mine.chain(self.held.range(first_of(node)..=id))
             .map(|(_, held)| &held.record)
             .take(limit)
     }
@@ -254,5 +270,22 @@ mod tests {
         assert_eq!(hints.nodes(), [NodeId(1), NodeId(3), NodeId(u64::MAX)]);
         assert_eq!(hints.for_node(NodeId(3), 1).count(), 1);
         assert_eq!(hints.for_node(NodeId(2), 9).count(), 0);
+    }
+
+    #[test]
+    fn hints_of_a_node_go_round() {
+        let mut hints = Hints::new(10, 1_000);
+        for (to, key) in [(1, 9), (2, 1), (2, 2), (2, 3), (3, 4)] {
+            hints.keep(hint(to, key, 1));
+        }
+        let after = |key| {
+            let id = KeyId::of(&hint(2, key, 1).record);
+            let records = hints.for_node_after(NodeId(2), id, 3);
+            Vec::from_iter(records.map(|record| record.key.as_bytes()[0]))
+        };
+        assert_eq!(after(0), [1, 2, 3]);
+        assert_eq!(after(1), [2, 3, 1]);
+        assert_eq!(after(3), [1, 2, 3]);
+        assert_eq!(after(9), [1, 2, 3]);
     }
 }

@@ -33,6 +33,7 @@ mod fence;
 mod hints;
 mod locator;
 mod lost;
+mod memory;
 mod message;
 mod promise;
 mod recent;

@@ -147,7 +147,9 @@ impl Node {
         let options = ReplicaOptions {
             promises,
             copies_slices,
+            recent: promises.clamp(1, 32),
             page_records: 2,
+            ..ReplicaOptions::default()
         };
         Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations)
     }

@@ -44,7 +44,7 @@ impl Client {
     ///
     /// Costs a round trip per 1,000 keys of a node, up to 16 at a time. A node's answer
     /// is at most 16 MiB: for large values, the library halves requests until their
-    /// answers fit. The deadline covers the whole call; extend it for large batches
+    /// answers fit, and asks at once for what a node has left out. The deadline covers the whole call; extend it for large batches
     /// with [`Client::with_deadline`].
     ///
     /// # Errors
@@ -151,7 +151,8 @@ struct Again {
     items: Indices,
     /// The reasons, one per item of `items`.
     failures: Vec<Failure>,
-    /// Items whose answer was too long, to resend in smaller requests.
+    /// Items whose answer was too long, to resend in smaller requests or after those that were
+    /// answered.
     too_large: Indices,
     /// A node that knows of a newer topology.
     ahead: Option<Arc<Peer>>,
@@ -370,9 +371,15 @@ impl<K: Kind> Batch<K> {
         let count = reply.items.len();
         match reply.outcome {
             Ok(outcomes) if outcomes.len() == count => {
+                let is_answered = outcomes.iter().any(Result::is_ok);
                 for (index, outcome) in reply.items.into_iter().zip(outcomes) {
                     match outcome {
                         Ok(done) => self.outcomes[index] = Some(done),
+                        Err(fault)
+                            if is_answered && K::NATURE == Nature::Read && is_full(&fault) =>
+                        {
+                            again.too_large.push(index);
+                        }
                         Err(fault) => {
                             self.failed(index, Failure::sent(fault), &reply.peer, call, again);
                         }
@@ -417,6 +424,12 @@ impl<K: Kind> Batch<K> {
         again.items.push(index);
         again.failures.push(failure);
     }
+}
+
+/// Whether the node left the item out because its answer is full. A node at a load limit advises to
+/// wait.
+fn is_full(fault: &Fault) -> bool {
+    fault.reason == Reason::Overloaded && fault.retry_after.is_none()
 }
 
 /// The index of a target; adds it if necessary.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -11,23 +12,35 @@ use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, deepest};
 use super::Peer;
 use crate::naming::Connection;
 use crate::retry::{Failure, Nature, Stop};
-use crate::session::{SessionPermit, Unsent};
+use crate::session::{SessionPermit, Ticket, Unsent};
 
 /// The transport of a request: a connection for calls, or a permit on a session.
 pub(crate) trait Transport: Sized {
     /// A transport to this peer. Waits for the connection or, on a session, for a permit.
     fn to(peer: &Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
+
+    /// Names the operation on a session, which waits until the connection takes it. A call counts
+    /// as sent at once.
+    fn ticket(&self) -> Option<Ticket>;
 }
 
 impl Transport for Connection {
     async fn to(peer: &Peer) -> Result<Self, Fault> {
         peer.channel().await
     }
+
+    fn ticket(&self) -> Option<Ticket> {
+        None
+    }
 }
 
 impl Transport for SessionPermit {
     async fn to(peer: &Peer) -> Result<Self, Fault> {
         peer.session_permit().await
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        Some(Self::ticket(self))
     }
 }
 
@@ -69,6 +82,38 @@ where
     F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
+    attempt_with_progress(peer, deadline, &Progress::default(), send).await
+}
+
+/// How far an attempt has come.
+#[derive(Default)]
+struct Progress {
+    /// Set once the operation has its transport.
+    sending: OnceLock<Option<Ticket>>,
+}
+
+impl Progress {
+    /// Ends the attempt unless its operation was passed to a connection, in which case the node may
+    /// carry it out. While the first connection is being made, its own time limit counts.
+    fn withdraw(&self, peer: &Peer) -> bool {
+        match self.sending.get() {
+            None => peer.was_reached(),
+            Some(ticket) => ticket.as_ref().is_some_and(Ticket::withdraw),
+        }
+    }
+}
+
+async fn attempt_with_progress<W, T, F, Fut>(
+    peer: &Peer,
+    deadline: Instant,
+    progress: &Progress,
+    send: F,
+) -> Result<T, Failure>
+where
+    W: Transport,
+    F: FnOnce(W, Duration) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
     let connecting = timeout_at(deadline, W::to(peer)).await;
     let transport = connecting.map_err(|_| out_of_time())?;
     let transport = transport.map_err(Failure::connecting)?;
@@ -76,12 +121,15 @@ where
     if budget.is_zero() {
         return Err(out_of_time());
     }
-    match timeout_at(deadline, send(transport, budget)).await {
+    let ticket = progress.sending.get_or_init(|| transport.ticket());
+    let mut sending = pin!(send(transport, budget));
+    match timeout_at(deadline, &mut sending).await {
         Ok(Ok(response)) => {
             peer.heard();
             Ok(response.into_inner())
         }
         Ok(Err(status)) => Err(failure(peer, &status)),
+        Err(_) if ticket.as_ref().is_some_and(Ticket::withdraw) => Err(out_of_time()),
         Err(_) => Err(no_answer(peer)),
     }
 }
@@ -94,8 +142,8 @@ pub(crate) struct AttemptTimeout {
 }
 
 /// [`attempt`] that trips the peer's breaker if the attempt times out and the peer has sent
-/// nothing meanwhile. A read then fails; a write keeps waiting, because the node may have
-/// carried it out.
+/// nothing meanwhile. A read then fails, and so does a write that was not passed to a connection. A
+/// write that was keeps waiting, because the node may have carried it out.
 pub(crate) async fn attempt_with_timeout<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
@@ -110,7 +158,8 @@ where
     let began = std::time::Instant::now();
     // With a short deadline, a peer that does not answer must be noticed, too.
     let after = after.min(deadline.saturating_duration_since(Instant::now()) / 2);
-    let mut trying = pin!(attempt(peer, deadline, send));
+    let progress = Progress::default();
+    let mut trying = pin!(attempt_with_progress(peer, deadline, &progress, send));
     if let Ok(outcome) = timeout(after, &mut trying).await {
         return outcome;
     }
@@ -118,6 +167,13 @@ where
         peer.fell_silent();
         if nature == Nature::Read {
             return Err(no_answer(peer));
+        }
+        if progress.withdraw(peer) {
+            let message = format!("{peer} does not answer");
+            return Err(Failure::connecting(Fault::new(
+                Reason::OwnerUnreachable,
+                message,
+            )));
         }
     }
     trying.await

@@ -351,8 +351,13 @@ impl Peer {
                 let channel = self.naming.on(channel);
                 *slot.channel.lock() = Some(channel.clone());
                 let mut state = self.state.lock();
-                state.silence.close();
-                let suspect = state.slowness.is_tripped() || state.refusal.is_tripped();
+                // A peer that did not answer must answer.
+                if !self.mute.load(Ordering::Relaxed) {
+                    state.silence.close();
+                }
+                let suspect = state.silence.is_tripped()
+                    || state.slowness.is_tripped()
+                    || state.refusal.is_tripped();
                 self.suspect.store(suspect, Ordering::Release);
                 Ok(channel)
             }
@@ -553,6 +558,19 @@ mod tests {
         assert!(!peer.is_usable(Nature::Write));
         peer.heard();
         assert!(peer.is_usable(Nature::Read) && peer.is_usable(Nature::Write));
+    }
+
+    /// The kernel of a stopped process still accepts connections.
+    #[tokio::test]
+    async fn a_connection_to_a_silent_peer_is_no_answer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peer = Arc::new(Peer::new(&address, &config(&[]), &Naming::default()).unwrap());
+        peer.fell_silent();
+        peer.channel().await.unwrap();
+        assert!(!peer.is_usable(Nature::Write));
+        peer.heard();
+        assert!(peer.is_usable(Nature::Write));
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use torc_client::{AlterOptions, ChangeKind, Client, ErrorKind, GoOptions, NamespaceMode, NodeId};
 use torc_proto::{Fault, Reason};
 
+use crate::SOON;
 use crate::cluster::Cluster;
 use crate::gate::Gate;
 use crate::node::Trouble;
@@ -18,6 +19,33 @@ async fn any_node_tells_the_status_and_the_first_endpoint_is_asked_first() {
     cluster.nodes[0].gate.close().await;
     let status = client.status().await.unwrap();
     assert_eq!(status.answered_by, NodeId(2), "a member takes over");
+}
+
+#[tokio::test]
+async fn a_silent_node_does_not_take_the_whole_time_of_a_question_to_any_node() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await.with_deadline(3 * SOON);
+    cluster.nodes[0].trouble("status", Trouble::Stall);
+    let status = client.status().await.unwrap();
+    assert_eq!(status.answered_by, NodeId(2));
+}
+
+/// What a caller may spawn on a runtime of any kind.
+fn can_be_spawned<F: Future + Send>(future: F) {
+    drop(future);
+}
+
+#[tokio::test]
+async fn calls_can_be_spawned() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    can_be_spawned(client.status());
+    can_be_spawned(client.flush(None));
+    can_be_spawned(client.join("127.0.0.1:1", None));
+    can_be_spawned(client.drop_namespace("n"));
+    can_be_spawned(client.tokens());
+    can_be_spawned(client.get("k"));
+    can_be_spawned(client.batch_get(["k"]));
 }
 
 #[tokio::test]

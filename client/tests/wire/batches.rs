@@ -70,6 +70,28 @@ async fn a_batch_of_any_number_is_cut_to_what_a_request_may_hold() {
 }
 
 #[tokio::test]
+async fn what_a_full_answer_leaves_out_is_asked_for_without_a_pause() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let records = numbered(60);
+    client.batch_put(records.clone()).await.unwrap();
+    // Two values fit each answer.
+    for (number, (key, _)) in records.iter().enumerate() {
+        for _ in 0..number / 2 {
+            let full = Fault::new(Reason::Overloaded, "the answer is full");
+            cluster.nodes[0].refuse(key, full);
+        }
+    }
+    let keys = records.iter().map(|(key, _)| key.clone());
+    let client = client.with_deadline(2 * SOON);
+    let values = client.batch_get(keys).await.unwrap();
+    for (value, (_, expected)) in values.into_iter().zip(records) {
+        assert_eq!(value.unwrap().unwrap().value, expected);
+    }
+    assert_eq!(cluster.seen("batch_get"), 30);
+}
+
+#[tokio::test]
 async fn the_last_record_of_a_key_stays() {
     let cluster = Cluster::formed(2).await;
     let client = cluster.client().await;

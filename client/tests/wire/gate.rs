@@ -1,10 +1,11 @@
-//! A TCP proxy in front of a node, whose connections can be cut and refused.
+//! A TCP proxy in front of a node, whose connections can be cut, held and refused.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
 type Pipes = Arc<Mutex<Vec<AbortHandle>>>;
@@ -14,6 +15,8 @@ pub(crate) struct Gate {
     upstream: SocketAddr,
     accepting: Mutex<Option<JoinHandle<()>>>,
     pipes: Pipes,
+    /// Whether new connections are accepted and pass nothing on.
+    held: watch::Sender<bool>,
     /// Bound and never listening: while the gate is closed, the port refuses connections and no
     /// other process gets it.
     _reserved: TcpSocket,
@@ -29,13 +32,19 @@ impl Gate {
             upstream,
             accepting: Mutex::default(),
             pipes: Pipes::default(),
+            held: watch::Sender::new(false),
             _reserved: reserved,
         }
     }
 
     pub(crate) async fn open(&self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
-        let accepting = tokio::spawn(accept(listener, self.upstream, Arc::clone(&self.pipes)));
+        let accepting = tokio::spawn(accept(
+            listener,
+            self.upstream,
+            Arc::clone(&self.pipes),
+            self.held.subscribe(),
+        ));
         *self.accepting.lock().unwrap() = Some(accepting);
     }
 
@@ -49,6 +58,17 @@ impl Gate {
         self.cut();
     }
 
+    /// Cuts every connection. New ones pass nothing on until they are released, as those of a
+    /// process that is stopped.
+    pub(crate) fn hold(&self) {
+        self.held.send_replace(true);
+        self.cut();
+    }
+
+    pub(crate) fn release(&self) {
+        self.held.send_replace(false);
+    }
+
     /// Cuts every connection, whatever is on it.
     pub(crate) fn cut(&self) {
         for pipe in self.pipes.lock().unwrap().drain(..) {
@@ -57,15 +77,21 @@ impl Gate {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, pipes: Pipes) {
+async fn accept(
+    listener: TcpListener,
+    upstream: SocketAddr,
+    pipes: Pipes,
+    held: watch::Receiver<bool>,
+) {
     loop {
         let (downstream, _) = listener.accept().await.unwrap();
-        let pipe = tokio::spawn(pipe(downstream, upstream));
+        let pipe = tokio::spawn(pipe(downstream, upstream, held.clone()));
         pipes.lock().unwrap().push(pipe.abort_handle());
     }
 }
 
-async fn pipe(mut downstream: TcpStream, upstream: SocketAddr) {
+async fn pipe(mut downstream: TcpStream, upstream: SocketAddr, mut held: watch::Receiver<bool>) {
+    held.wait_for(|is_held| !is_held).await.unwrap();
     let mut upstream = TcpStream::connect(upstream).await.unwrap();
     downstream.set_nodelay(true).unwrap();
     upstream.set_nodelay(true).unwrap();

@@ -185,6 +185,37 @@ async fn a_node_that_does_not_answer_is_waited_for_until_the_deadline() {
     assert_eq!(cluster.seen("put"), 1);
 }
 
+/// The kernel of a stopped process still accepts connections.
+#[tokio::test]
+async fn a_put_that_no_connection_took_goes_to_another_node() {
+    let cluster = Cluster::formed(2).await;
+    let builder = Client::builder().endpoints([cluster.endpoint(1)]);
+    let client = builder.connect().await.unwrap();
+    cluster.nodes[0].gate.hold();
+    let client = client.with_deadline(2 * SOON);
+    client.put(cluster.key_of(0), "value").await.unwrap();
+    assert_eq!(cluster.seen("forwarded"), 1);
+}
+
+#[tokio::test]
+async fn a_put_that_no_connection_took_in_time_changed_nothing_and_is_never_sent() {
+    let cluster = Cluster::formed(2).await;
+    let builder = Client::builder().endpoints([cluster.endpoint(1)]);
+    let client = builder.connect().await.unwrap();
+    cluster.nodes[0].gate.hold();
+    for _ in 0..200 {
+        let stopping = Fault::new(Reason::NotServing, "stopping");
+        cluster.nodes[1].trouble("put", Trouble::Fault(stopping));
+    }
+    let key = cluster.key_of(0);
+    let hurried = client.with_deadline(SOON);
+    let error = hurried.put(key.clone(), "late").await.unwrap_err();
+    assert!(!error.maybe_applied(), "{error}");
+    cluster.nodes[0].gate.release();
+    assert_eq!(client.get(key).await.unwrap(), None);
+    assert_eq!(cluster.nodes[0].seen("put"), 0);
+}
+
 #[tokio::test]
 async fn an_operation_that_is_dropped_leaves_the_client_in_order() {
     let cluster = Cluster::formed(1).await;

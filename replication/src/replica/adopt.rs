@@ -26,7 +26,7 @@ impl Replica {
             Fence::Pass if self.adopting.is_none() => {
                 self.handle(now, from, envelope.message, disk, out);
             }
-            Fence::Pass => self.park(from, envelope),
+            Fence::Pass => self.parked.push(&self.options, from, envelope),
             Fence::Refuse => {
                 if let Some(tag) = asks(&envelope.message) {
                     self.send(from, Seq(0), Message::Epoch { tag }, out);
@@ -36,16 +36,9 @@ impl Replica {
                 out.push(Effect::NeedTopology {
                     epoch: envelope.epoch,
                 });
-                self.park(from, envelope);
+                self.parked.push(&self.options, from, envelope);
             }
         }
-    }
-
-    fn park(&mut self, from: NodeId, envelope: Envelope) {
-        if self.parked.len() >= super::MOST_PARKED {
-            self.parked.pop_front();
-        }
-        self.parked.push_back((from, envelope));
     }
 
     pub(super) fn on_topology(&mut self, config: Arc<Config>, out: &mut Vec<Effect>) {
@@ -100,7 +93,7 @@ impl Replica {
             return;
         };
         self.act_in(config, Seq(0), out);
-        for (from, envelope) in std::mem::take(&mut self.parked) {
+        for (from, envelope) in std::mem::take(&mut self.parked).into_messages() {
             self.step(now, Input::Message { from, envelope }, disk, out);
         }
     }

@@ -20,6 +20,7 @@ mod collect;
 mod confirm;
 mod eventual;
 mod newcomer;
+mod parked;
 mod reading;
 mod register;
 mod repair;
@@ -42,6 +43,7 @@ use crate::{
     Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
+use parked::Parked;
 pub use reading::{Reading, Readout};
 
 /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock skew that
@@ -64,8 +66,13 @@ pub struct Now {
 pub struct ReplicaOptions {
     /// Limit on the promises in memory.
     pub promises: usize,
+    /// Limit on the versions that it remembers, to tell whether a write in doubt reached it. 24 bytes
+    /// each.
+    pub recent: usize,
     /// Records per page of a copy.
     pub page_records: usize,
+    /// Limit on the bytes of messages kept until their epoch is adopted. A longer message is dropped.
+    pub parked_bytes: usize,
     /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
 }
@@ -74,7 +81,10 @@ impl Default for ReplicaOptions {
     fn default() -> Self {
         Self {
             promises: 4_096,
+            // Those of a few seconds if 30,000 writes per second are spread over 4,096 partitions.
+            recent: 32,
             page_records: 1_024,
+            parked_bytes: 64 << 10,
             copies_slices: true,
         }
     }
@@ -125,10 +135,6 @@ pub enum Input {
     Discard,
 }
 
-/// Limit on the versions that a replica remembers, 24 bytes each: those of a few seconds if 30,000
-/// writes per second are spread over 4,096 partitions.
-const RECENT: usize = 32;
-
 #[derive(Debug, Clone)]
 struct InFlight {
     seq: Seq,
@@ -170,7 +176,7 @@ pub struct Replica {
     /// Collections whose floor is not durable yet.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
-    parked: VecDeque<(NodeId, Envelope)>,
+    parked: Parked,
 }
 
 /// A key's register, and the batch that must be durable before it may be sent.
@@ -214,7 +220,7 @@ impl Replica {
             adopting: None,
             floor,
             promises: Promises::new(options.promises),
-            recent: Recent::resume(meta.epoch, meta.ceiling, options.promises.clamp(1, RECENT)),
+            recent: Recent::resume(meta.epoch, meta.ceiling, options.recent),
             in_flight: VecDeque::new(),
             doubtful: LocatorTable::default(),
             top: ceiling_ballot(&meta),
@@ -228,7 +234,7 @@ impl Replica {
             expiries: collect::Expiries::default(),
             summing: Vec::new(),
             reached: Vec::new(),
-            parked: VecDeque::new(),
+            parked: Parked::default(),
         }
     }
 
@@ -419,8 +425,11 @@ impl Replica {
                 milestone: *milestone,
             });
         }
-        let unknown = self.parked.iter().map(|(_, envelope)| envelope.epoch).max();
-        if let Some(epoch) = unknown.filter(|epoch| *epoch > self.meta.epoch) {
+        if let Some(epoch) = self
+            .parked
+            .highest_epoch()
+            .filter(|epoch| *epoch > self.meta.epoch)
+        {
             out.push(Effect::NeedTopology { epoch });
         }
     }

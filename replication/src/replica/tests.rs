@@ -393,3 +393,23 @@ fn what_a_collection_has_made_absent_is_not_confirmed() {
     bench.ask(1, upto);
     assert!(!bench.replica.confirms(&claim, &bench.disk.get(&at())));
 }
+
+#[test]
+fn few_promises_do_not_shorten_the_memory_of_versions_in_doubt() {
+    let mut bench = Bench::new();
+    let versions = (10..30).map(|ms| ballot(1, ms));
+    for version in versions {
+        bench.ask(1, accept(version));
+    }
+    let prepare = Message::Prepare {
+        tag: TAG,
+        at: at(),
+        ballot: ballot(1, 100),
+        doubted: Some(ballot(1, 10)),
+    };
+    let answers = bench.ask(1, prepare);
+    let [Message::Promised { recall, .. }] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(*recall, crate::Recall::Accepted(ballot(1, 29)));
+}

@@ -185,6 +185,7 @@ impl World {
         let options = ReplicaOptions {
             page_records: 2,
             promises: 8,
+            recent: 8,
             ..ReplicaOptions::default()
         };
         let coordinating = CoordinatorOptions {

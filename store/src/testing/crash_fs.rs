@@ -33,6 +33,8 @@ pub enum Call {
     Remove,
     /// [`FsDir::sync`].
     SyncDir,
+    /// [`FsFile::read_at`]. Hooks see it; faults do not.
+    Read,
     /// [`FsFile::write_all_at`].
     Write,
     /// [`FsFile::preallocate`].

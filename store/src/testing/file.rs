@@ -37,8 +37,7 @@ impl FsFile for CrashFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.fs.state.lock();
-        state.alive()?;
+        let state = self.fs.begin(Call::Read, &self.path)?;
         let end = offset.saturating_add(buf.len() as u64);
         state.check_sectors(self.inode, offset..end)?;
         let bytes = &state.inodes[self.inode].bytes;
