@@ -467,7 +467,7 @@ impl Registers {
         let _ = self.store.reserve_ceiling(ceiling, done);
     }
 
-    fn reconcile_later(&self, partition: Partition, at: Locator, rewrite: bool) {
+    fn reconcile_later(&self, partition: Partition, at: &Locator, rewrite: bool) {
         // The key may be a small part of a message or of a stretch of a slice.
         let at = at.detached();
         if self.reconciles.try_send((partition, at, rewrite)).is_err() {

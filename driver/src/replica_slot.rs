@@ -260,7 +260,13 @@ mod tests {
             "what follows a lost batch must not reach the disk"
         );
         assert!(slot.landed(false), "now the store shows all there will be");
-        let next = ReplicaSlot::recover(ME, HERE, ReplicaFacts::default(), ReplicaOptions::default(), 1);
+        let next = ReplicaSlot::recover(
+            ME,
+            HERE,
+            ReplicaFacts::default(),
+            ReplicaOptions::default(),
+            1,
+        );
         assert!(slot.begin_life(next).is_none(), "the disk took no epoch");
         let configured = slot.to_adopt().map(|config| config.epoch);
         assert_eq!(

@@ -387,7 +387,7 @@ impl<'a> Turn<'a> {
                     let _ = self.registers.slices.try_send(wanted);
                 }
                 Deferred::Reconcile(at, rewrite) => {
-                    self.registers.reconcile_later(partition, at, rewrite);
+                    self.registers.reconcile_later(partition, &at, rewrite);
                 }
                 Deferred::Read(reading) => {
                     let registers = self.registers;

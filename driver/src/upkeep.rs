@@ -365,10 +365,10 @@ mod tests {
     use crate::rig::{HERE, ME, Rig, record};
     use std::sync::mpsc::sync_channel;
     use torc_record::{DigestKey, Epoch, State};
+    use torc_record::{ReplicaBatch, ReplicaFacts};
     use torc_replication::Config;
     use torc_ring::NodeId;
     use torc_store::testing::{Call, CrashFs};
-    use torc_record::{ReplicaBatch, ReplicaFacts};
 
     #[tokio::test]
     async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {
@@ -389,7 +389,7 @@ mod tests {
         at.digest = Digest::of(&DigestKey([7; 32]), at.namespace, at.key.as_bytes());
         let unreconciled = registers.unreconciled.lock().take().unwrap();
         let running = tokio::spawn(reconcile(Arc::clone(&registers), unreconciled));
-        registers.reconcile_later(HERE, at, false);
+        registers.reconcile_later(HERE, &at, false);
         let waiting = || registers.shards[shard_of(HERE)].lock().waiting.len();
         rig.during(crate::rig::until("it is under way", || waiting() == 1))
             .await;

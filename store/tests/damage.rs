@@ -65,6 +65,7 @@ fn judge(fs: &CrashFs, models: &[Model], place: &str) -> Verdict {
             let names_the_place = matches!(
                 error,
                 StoreError::Corrupt { .. }
+                    | StoreError::LostBatch { .. }
                     | StoreError::NewerFormat { .. }
                     | StoreError::PartitionsDiffer { .. }
             );

@@ -577,7 +577,8 @@ fn a_namespace_is_created_once_with_settings_for_life() {
 #[test]
 fn a_stored_topology_of_another_release_is_refused() {
     let mut json = serde_json::to_value(founded(3, 3, 1)).unwrap();
-    for (version, why) in [(8, "later release"), (6, "earlier release")] {
+    let now = super::stored::VERSION;
+    for (version, why) in [(now + 1, "later release"), (now - 1, "earlier release")] {
         json["version"] = version.into();
         let error = serde_json::from_value::<Topology>(json.clone()).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
