@@ -281,7 +281,9 @@ mod tests {
         let after = |key| {
             let id = KeyId::of(&hint(2, key, 1).record);
             let records = hints.for_node_after(NodeId(2), id, 3);
-            Vec::from_iter(records.map(|record| record.key.as_bytes()[0]))
+            records
+                .map(|record| record.key.as_bytes()[0])
+                .collect::<Vec<_>>()
         };
         assert_eq!(after(0), [1, 2, 3]);
         assert_eq!(after(1), [2, 3, 1]);

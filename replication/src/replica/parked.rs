@@ -89,7 +89,7 @@ mod tests {
         for number in 0..100 {
             waiting.push(&limits, NodeId(2), store(number, 0));
         }
-        assert_eq!(parked(&waiting), Vec::from_iter(36..100));
+        assert_eq!(parked(&waiting), (36..100).collect::<Vec<_>>());
         for number in 0..64 {
             waiting.push(&limits, NodeId(2), store(number, 20_000));
         }
