@@ -249,7 +249,7 @@ impl Shared {
         Some(answered)
     }
 
-    /// The operation to pass to the connection; `None` if nobody waits for it any more.
+    /// Takes the operation to pass it to the connection. `None` if its caller has given up.
     fn hand_over(&self, id: u64) -> Option<v1::SessionRequest> {
         self.state.lock().waiting.get_mut(&id)?.request.take()
     }

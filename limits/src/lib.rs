@@ -3,7 +3,7 @@
 //! * [`connections`]: connections, and the time that they may be silent.
 //! * [`budget`]: bytes of requests and answers; [`meter`] charges them, around every service.
 //! * [`admission`]: operations on keys; [`classes`]: requests that cost more.
-//! * [`answers`]: the end of answers in several messages that nobody reads.
+//! * [`answers`]: answers in several messages, which end when the caller stops reading.
 //!
 //! Invariant: a permit or a charge is held until what it stands for is freed; dropping it gives it
 //! back.

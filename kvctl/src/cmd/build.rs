@@ -53,8 +53,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// File to read, `-` for standard input, or a directory, of which it reads every .ndjson,
-    /// .jsonl, .json, .csv, .tsv, .tab and .parquet file. Repeat the option for several.
+    /// File to read, or `-` for standard input. Of a directory, all .ndjson, .jsonl, .json, .csv,
+    /// .tsv, .tab and .parquet files are read. Repeat the option for several.
     #[arg(long, value_name = "PATH", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.
