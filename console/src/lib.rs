@@ -209,7 +209,9 @@ async fn show_explanation(
     answer(explained.map(|explained| explain::to_json(&explained)))
 }
 
-fn answer(result: Result<serde_json::Value, Fault>) -> Response {
+/// The JSON, or the fault as text with the status that fits it.
+#[must_use]
+pub fn answer(result: Result<serde_json::Value, Fault>) -> Response {
     match result {
         Ok(value) => Json(value).into_response(),
         Err(fault) => {

@@ -137,17 +137,8 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
         node: query.node.unwrap_or(0),
         steps: query.steps.unwrap_or(0),
     };
-    match hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await {
-        Ok(answer) => Json(torc_hot::to_json(&answer)).into_response(),
-        Err(fault) => {
-            let status = match fault.reason {
-                Reason::Invalid => StatusCode::BAD_REQUEST,
-                Reason::NoSuchNode | Reason::NoSuchNamespace => StatusCode::NOT_FOUND,
-                _ => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            (status, format!("{fault}\n")).into_response()
-        }
-    }
+    let answered = hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await;
+    torc_console::answer(answered.map(|answer| torc_hot::to_json(&answer)))
 }
 
 /// Parses a duration into milliseconds: a number and its unit, seconds by default.
