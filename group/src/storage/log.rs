@@ -13,6 +13,7 @@ use openraft::{
 use redb::ReadableTable as _;
 use torc_ring::NodeId;
 
+use super::machine::write_topology;
 use super::{LOG, Store, StoreError, get, parse, put};
 use crate::raft::{Entry, LogId, StorageError, TypeConfig, Vote};
 
@@ -210,6 +211,7 @@ impl Store {
 
     fn purge(&self, upto: LogId) -> Result<(), StoreError> {
         self.write(|txn| {
+            write_topology(txn)?;
             put(txn, PURGED_KEY, &upto)?;
             Ok(txn
                 .open_table(LOG)?

@@ -1,7 +1,7 @@
 //! The replicated state machine (the topology) and its snapshots.
 //!
-//! The state machine is durable by itself: a restart applies nothing twice and needs no
-//! snapshot. Snapshots are for nodes that need purged entries. A snapshot's data is the
+//! A restart needs no snapshot: it takes the stored topology and applies the entries that the log
+//! has since then. Snapshots are for nodes that need purged entries. A snapshot's data is the
 //! topology as JSON, `null` before the founding.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
-use redb::{ReadableTable as _, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 use torc_ring::topology::{Command, Outcome, Topology, TopologyError};
 
 use super::log::{PURGED_KEY, VOTE_KEY};
 use super::{
-    APPLIED_KEY, AppliedState, LOG, META, Store, StoreError, TOPOLOGY_KEY, get, parse, put,
+    APPLIED_KEY, AppliedState, LOG, META, Store, StoreError, TOPOLOGY_AT_KEY, TOPOLOGY_KEY, get,
+    parse, put, read,
 };
 use crate::raft::{
     Applied, Entry, LogId, Membership, Snapshot, SnapshotMeta, StorageError, TypeConfig, Vote,
@@ -24,6 +25,10 @@ use crate::raft::{
 
 const SNAPSHOT_META_KEY: &str = "snapshot.meta";
 const SNAPSHOT_DATA_KEY: &str = "snapshot.data";
+
+/// Entries after which the topology is written again: each change of a move is an entry, and a
+/// restart applies these once more.
+const TOPOLOGY_EVERY: u64 = 64;
 
 /// JSON of no topology.
 const NO_TOPOLOGY: &[u8] = b"null";
@@ -103,6 +108,7 @@ impl Store {
         let mut topology = before.as_deref().cloned();
         let mut applied = self.applied.lock().clone();
         let mut results = Vec::with_capacity(entries.len());
+        let indices: Vec<u64> = entries.iter().map(|entry| entry.log_id.index).collect();
         for entry in entries {
             applied.last_applied = Some(entry.log_id);
             results.push(match entry.payload {
@@ -117,10 +123,10 @@ impl Store {
         let changed = topology.as_ref() != before.as_deref();
         self.write(|txn| {
             put(txn, APPLIED_KEY, &applied)?;
-            if changed {
-                put(txn, TOPOLOGY_KEY, &topology)
-            } else {
+            if may_replay(txn, &indices)? {
                 Ok(())
+            } else {
+                put_topology(txn, applied.last_applied, topology.as_ref())
             }
         })?;
         *self.applied.lock() = applied;
@@ -145,6 +151,7 @@ impl Store {
         self.write(|txn| {
             put(txn, APPLIED_KEY, &applied)?;
             put(txn, SNAPSHOT_META_KEY, meta)?;
+            put(txn, TOPOLOGY_AT_KEY, &meta.last_log_id)?;
             let mut table = txn.open_table(META)?;
             table.insert(TOPOLOGY_KEY, data)?;
             table.insert(SNAPSHOT_DATA_KEY, data)?;
@@ -183,7 +190,7 @@ impl Store {
         };
         self.write(|txn| {
             put(txn, APPLIED_KEY, &applied)?;
-            put(txn, TOPOLOGY_KEY, topology)?;
+            put_topology(txn, Some(at), Some(topology))?;
             put(txn, PURGED_KEY, &at)?;
             put(
                 txn,
@@ -227,17 +234,76 @@ fn apply_command(topology: &mut Option<Topology>, command: Command) -> Applied {
     }
 }
 
+/// The state after the last applied entry: the stored topology, and what the log has since then.
+pub(super) fn state_in(
+    txn: &ReadTransaction,
+) -> Result<(AppliedState, Option<Topology>), StoreError> {
+    replay(&txn.open_table(META)?, &txn.open_table(LOG)?)
+}
+
+fn replay(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    log: &impl ReadableTable<u64, &'static [u8]>,
+) -> Result<(AppliedState, Option<Topology>), StoreError> {
+    let applied: AppliedState = read(meta, APPLIED_KEY)?.unwrap_or_default();
+    let mut topology: Option<Topology> = read(meta, TOPOLOGY_KEY)?.flatten();
+    let at: Option<LogId> = read(meta, TOPOLOGY_AT_KEY)?.flatten();
+    let (at, last) = (index_of(at), index_of(applied.last_applied));
+    if at < last {
+        for row in log.range(at..last)? {
+            let (index, entry) = row?;
+            let what = format!("log entry {}", index.value());
+            if let EntryPayload::Normal(command) = parse::<Entry>(&what, entry.value())?.payload {
+                // A refused command changes nothing.
+                let _ = apply_command(&mut topology, command);
+            }
+        }
+    }
+    Ok((applied, topology))
+}
+
+/// The index after this entry.
+fn index_of(last: Option<LogId>) -> u64 {
+    last.map_or(0, |last| last.index + 1)
+}
+
+/// Whether a restart can apply these entries, which are applied now, to the stored topology: the log
+/// has them, and they are not too many.
+fn may_replay(txn: &WriteTransaction, indices: &[u64]) -> Result<bool, StoreError> {
+    let at: Option<LogId> = read(&txn.open_table(META)?, TOPOLOGY_AT_KEY)?.flatten();
+    let log = txn.open_table(LOG)?;
+    for index in indices {
+        if log.get(index)?.is_none() {
+            return Ok(false);
+        }
+    }
+    let last = indices.last().map_or(0, |last| last + 1);
+    Ok(last <= index_of(at) + TOPOLOGY_EVERY)
+}
+
+fn put_topology(
+    txn: &WriteTransaction,
+    at: Option<LogId>,
+    topology: Option<&Topology>,
+) -> Result<(), StoreError> {
+    put(txn, TOPOLOGY_AT_KEY, &at)?;
+    put(txn, TOPOLOGY_KEY, &topology)
+}
+
+/// Writes the topology of a transaction's state, before entries since the stored one are deleted.
+pub(super) fn write_topology(txn: &WriteTransaction) -> Result<AppliedState, StoreError> {
+    let (applied, topology) = replay(&txn.open_table(META)?, &txn.open_table(LOG)?)?;
+    put_topology(txn, applied.last_applied, topology.as_ref())?;
+    Ok(applied)
+}
+
 /// Takes a transaction's state as its snapshot.
 fn snapshot_of(txn: &WriteTransaction) -> Result<Snapshot, StoreError> {
-    let mut table = txn.open_table(META)?;
-    let applied = table.get(APPLIED_KEY)?;
-    let applied: Option<AppliedState> = applied
-        .map(|value| parse(APPLIED_KEY, value.value()))
-        .transpose()?;
     let AppliedState {
         last_applied,
         membership,
-    } = applied.unwrap_or_default();
+    } = write_topology(txn)?;
+    let mut table = txn.open_table(META)?;
     let data = table.get(TOPOLOGY_KEY)?;
     let data = data.map_or_else(|| NO_TOPOLOGY.to_vec(), |value| value.value().to_vec());
     let meta = SnapshotMeta {

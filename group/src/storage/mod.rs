@@ -4,9 +4,9 @@
 //! * Every write is one transaction, durable when the call returns. With two-phase
 //!   commits, the last acknowledged commit survives a crash, and redb reports a damaged
 //!   page instead of falling back to the previous commit.
-//! * The effects of entries on the state machine are one transaction with the number of
-//!   the last of them. They are published only after they are durable, so an epoch that a
-//!   node acts on survives its crash.
+//! * Applying entries is one transaction. Its effects are published only after it is durable, so
+//!   an epoch that a node acts on survives its crash. The topology itself, up to a megabyte, is not
+//!   in every such transaction: the log has the entries that were applied since it was written.
 //! * A file of a newer format is refused and not written to.
 //! * On a full disk, writes wait for space (`file`) instead of failing.
 //!
@@ -32,7 +32,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use redb::backends::InMemoryBackend;
 use redb::{
-    Database, Durability, ReadTransaction, StorageBackend as _, TableDefinition, WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableTable, StorageBackend as _, TableDefinition,
+    WriteTransaction,
 };
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -55,7 +56,7 @@ pub(crate) const FILE_NAME: &str = "topology.redb";
 const UNFINISHED_NAME: &str = "topology.redb.new";
 
 /// Version of the layout.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// redb's page cache, bytes: the whole store of a usual cluster.
 const CACHE_LEN: usize = 8 << 20;
@@ -68,6 +69,8 @@ const IDENTITY_KEY: &str = "identity";
 const START_KEY: &str = "start";
 const APPLIED_KEY: &str = "applied";
 const TOPOLOGY_KEY: &str = "topology";
+/// The last entry that the stored topology has.
+const TOPOLOGY_AT_KEY: &str = "topology.at";
 
 /// The progress of the state machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,11 +161,9 @@ impl Store {
             let txn = db
                 .begin_read()
                 .map_err(|error| damaged(&StoreError::from(error)))?;
-            let applied = get(&txn, APPLIED_KEY).map_err(|error| damaged(&error))?;
-            let topology = get(&txn, TOPOLOGY_KEY).map_err(|error| damaged(&error))?;
-            let topology: Option<Topology> = topology.flatten();
+            let (applied, topology) = machine::state_in(&txn).map_err(|error| damaged(&error))?;
             Ok(Self {
-                applied: Mutex::new(applied.unwrap_or_default()),
+                applied: Mutex::new(applied),
                 topology: watch::Sender::new(topology.map(Arc::new)),
                 db: RwLock::new(Some(db)),
                 space: Arc::default(),
@@ -277,9 +278,14 @@ fn write_to<T>(
 }
 
 fn get<T: DeserializeOwned>(txn: &ReadTransaction, key: &str) -> Result<Option<T>, StoreError> {
-    let table = txn.open_table(META)?;
-    table
-        .get(key)?
+    read(&txn.open_table(META)?, key)
+}
+
+fn read<T: DeserializeOwned>(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    key: &str,
+) -> Result<Option<T>, StoreError> {
+    meta.get(key)?
         .map(|value| parse(key, value.value()))
         .transpose()
 }

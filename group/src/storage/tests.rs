@@ -108,6 +108,40 @@ async fn a_topology_is_published_only_once_it_is_durable() {
 }
 
 #[tokio::test]
+async fn a_topology_that_is_written_now_and_then_is_whole_after_every_entry() {
+    let disk = CrashDisk::immortal();
+    let store = on(&disk);
+    let (mut log, mut machine) = (LogStore::new(store.clone()), Machine::new(store.clone()));
+    let moved = |number: u64| Command::Relocate {
+        node: torc_ring::NodeId(1 + number % 3),
+        address: format!("127.0.0.1:{number}"),
+        peer_address: format!("127.0.0.1:{}", 1_000 + number),
+        http_address: String::new(),
+    };
+    let commands = history().into_iter().chain((4..300).map(moved));
+    let (mut written, mut last) = (0, None);
+    for (index, command) in (1..).zip(commands) {
+        let entry = entry(index, command);
+        log.blocking_append([entry.clone()]).await.unwrap();
+        machine.apply([entry]).await.unwrap();
+        match index {
+            100 => log.purge(log_id(90)).await.unwrap(),
+            200 => drop(machine.build_snapshot().await.unwrap()),
+            210 => log.purge(log_id(200)).await.unwrap(),
+            _ => {}
+        }
+        let survivor = on(&CrashDisk::new(disk.synced(), usize::MAX));
+        assert_eq!(survivor.topology(), store.topology(), "after entry {index}");
+        let stored = |txn: &ReadTransaction| get::<Option<Topology>>(txn, TOPOLOGY_KEY);
+        let stored = survivor.read(stored).unwrap().flatten();
+        written += usize::from(stored != last);
+        last = stored;
+    }
+    assert!((4..10).contains(&written), "written {written} times");
+    assert!(store.topology().is_some_and(|it| it.members().len() == 3));
+}
+
+#[tokio::test]
 async fn a_write_that_fails_leaves_neither_a_result_nor_a_publication() {
     let content = {
         let disk = CrashDisk::immortal();

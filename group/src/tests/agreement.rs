@@ -108,7 +108,7 @@ fn copy_files(from: &Path, to: &Path) {
 async fn an_older_copy_of_the_leader_does_not_lead_on() {
     // Prevents another election before the node is back.
     let patient = GroupOptions {
-        election_timeout_ms: (4_000, 8_000),
+        election_timeout_ms: (1_500, 3_000),
         ..options(Path::new(""))
     };
     let mut cluster = Cluster::of(3, patient).await;
