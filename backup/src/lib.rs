@@ -33,6 +33,6 @@ pub use error::BackupError;
 pub use manifest::{Backup, Line, Listed, Namespace, PackSlice, Plan, Sums, Writing};
 pub use pack::{Known, PackWriter, Part};
 pub use prune::{Pruned, prune};
-pub use read::PartitionSlices;
+pub use read::{PartitionReader, PartitionSlices};
 pub use torc_objects::Location;
 pub use verify::{Depth, Verified, verify};

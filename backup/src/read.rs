@@ -1,19 +1,125 @@
-//! Reads a partition of a backup.
+//! Reads partitions of a backup.
+//!
+//! A backup has thousands of slices, most of them short, and an object store takes a while for each
+//! request. So slices that lie side by side in a pack and are wanted one after the other are read
+//! together.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
+use bytes::Bytes;
 use torc_record::{Digest, DigestKey, NamespaceId, Record};
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::bulk::{LooseSlice, MergedRecords};
 
-use crate::{Backup, BackupError, Location, PackSlice};
+use crate::{Backup, BackupError, Line, Location, PackSlice};
 
 /// Limit of all slices of a partition, bytes, which are in memory together.
 const LONGEST_PARTITION: u64 = 8 << 30;
+/// Bytes that are read together, unless a slice is longer.
+const PIECE: u64 = 1 << 20;
+/// Slices side by side are at most this far apart, because their starts are aligned.
+const GAP: u64 = 64;
 
 /// The checked slices of a partition.
 #[derive(Debug)]
 pub struct PartitionSlices {
     partition: Partition,
     slices: Vec<LooseSlice>,
+}
+
+/// Reads partitions one after the other.
+#[derive(Debug)]
+pub struct PartitionReader<'a> {
+    backup: &'a Backup,
+    location: &'a Location,
+    lines: std::vec::IntoIter<Line>,
+    /// Where the pieces of several slices end that begin at these offsets of packs.
+    pieces: HashMap<([u8; 32], u64), u64>,
+    /// Of each pack, the last piece and its offset, while slices in it are still wanted.
+    ahead: HashMap<[u8; 32], (u64, Bytes)>,
+}
+
+impl<'a> PartitionReader<'a> {
+    fn new(backup: &'a Backup, location: &'a Location, lines: Vec<Line>) -> Self {
+        let mut pieces = HashMap::new();
+        let mut last: HashMap<[u8; 32], Range<u64>> = HashMap::new();
+        for slice in lines.iter().flat_map(|line| &line.slices) {
+            let wanted = slice.range();
+            let piece = last.entry(slice.pack).or_insert_with(|| wanted.clone());
+            let is_next = (piece.end..=piece.end.saturating_add(GAP)).contains(&wanted.start);
+            if is_next && wanted.end - piece.start <= PIECE {
+                piece.end = wanted.end;
+                pieces.insert((slice.pack, piece.start), piece.end);
+            } else {
+                *piece = wanted;
+            }
+        }
+        Self {
+            backup,
+            location,
+            lines: lines.into_iter(),
+            pieces,
+            ahead: HashMap::new(),
+        }
+    }
+
+    /// The next partition; `None` after the last.
+    ///
+    /// # Errors
+    /// [`BackupError::Location`].
+    pub async fn next(&mut self) -> Result<Option<PartitionSlices>, BackupError> {
+        let Some(line) = self.lines.next() else {
+            return Ok(None);
+        };
+        let (backup, partition) = (self.backup, Partition(line.partition));
+        let damaged = |what| Err(BackupError::damaged(&backup.plan.name, what));
+        let mut lens = line.slices.iter().map(|slice| slice.len);
+        let total = lens.try_fold(0_u64, u64::checked_add);
+        if total.is_none_or(|total| total > LONGEST_PARTITION) {
+            return damaged(format!(
+                "partition {partition} has more than 8 GiB of slices"
+            ));
+        }
+        let mut slices = Vec::with_capacity(line.slices.len());
+        for slice in &line.slices {
+            slices.push(self.slice(slice).await?);
+        }
+        let partitions = backup.partitions()?;
+        let is_of = |it: &LooseSlice| it.partition() == partition && it.partitions() == partitions;
+        if !slices.iter().all(is_of) {
+            return damaged(format!(
+                "it names slices of another partition for {partition}"
+            ));
+        }
+        Ok(Some(PartitionSlices { partition, slices }))
+    }
+
+    async fn slice(&mut self, slice: &PackSlice) -> Result<LooseSlice, BackupError> {
+        let (object, wanted) = (slice.object(), slice.range());
+        let (at, bytes) = match self.ahead.remove(&slice.pack) {
+            Some((at, bytes)) if at <= wanted.start && wanted.end <= at + bytes.len() as u64 => {
+                (at, bytes)
+            }
+            _ => {
+                let end = self.pieces.get(&(slice.pack, wanted.start));
+                let end = end.map_or(wanted.end, |end| wanted.end.max(*end));
+                let bytes = self.location.read_range(&object, wanted.start..end).await?;
+                (wanted.start, bytes)
+            }
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "both are within the piece, which is in memory"
+        )]
+        let (from, to) = ((wanted.start - at) as usize, (wanted.end - at) as usize);
+        let own = bytes.slice(from..to);
+        if to < bytes.len() {
+            self.ahead.insert(slice.pack, (at, bytes));
+        }
+        LooseSlice::new(own, &slice.digest)
+            .map_err(|what| BackupError::damaged(&object, format!("at {}: {what}", slice.at)))
+    }
 }
 
 impl Backup {
@@ -26,41 +132,20 @@ impl Backup {
         partitions.map_err(|error| BackupError::damaged(&self.plan.name, error.to_string()))
     }
 
-    /// Reads a partition into memory.
-    ///
-    /// # Errors
-    /// [`BackupError::Location`].
-    pub async fn read_partition(
-        &self,
-        location: &Location,
-        partition: Partition,
-    ) -> Result<PartitionSlices, BackupError> {
-        let line = self.line(partition).map(|line| line.slices);
-        let wanted = line.unwrap_or_default();
-        let total = wanted
-            .iter()
-            .try_fold(0_u64, |sum, it| sum.checked_add(it.len));
-        if total.is_none_or(|total| total > LONGEST_PARTITION) {
-            let what = format!("partition {partition} has more than 8 GiB of slices");
-            return Err(BackupError::damaged(&self.plan.name, what));
-        }
-        let mut slices = Vec::with_capacity(wanted.len());
-        for slice in &wanted {
-            slices.push(read_slice(location, slice).await?);
-        }
-        let partitions = self.partitions()?;
-        let is_of = |it: &LooseSlice| it.partition() == partition && it.partitions() == partitions;
-        if !slices.iter().all(is_of) {
-            let what = format!("it names slices of another partition for {partition}");
-            return Err(BackupError::damaged(&self.plan.name, what));
-        }
-        Ok(PartitionSlices { partition, slices })
+    /// Reads these partitions into memory, one after the other.
+    #[must_use]
+    pub fn read_partitions<'a>(
+        &'a self,
+        location: &'a Location,
+        lines: impl IntoIterator<Item = Line>,
+    ) -> PartitionReader<'a> {
+        PartitionReader::new(self, location, lines.into_iter().collect())
     }
 
     /// The record of a key, tombstones included. Reads the slices of one partition.
     ///
     /// # Errors
-    /// As [`read_partition`](Self::read_partition).
+    /// [`BackupError::Location`].
     pub async fn get(
         &self,
         location: &Location,
@@ -69,7 +154,10 @@ impl Backup {
     ) -> Result<Option<Record>, BackupError> {
         let digest = Digest::of(&DigestKey(self.plan.digest_key), namespace, key);
         let partition = self.partitions()?.holding(namespace, Token::of(&digest));
-        let slices = self.read_partition(location, partition).await?;
+        let mut reader = self.read_partitions(location, self.line(partition));
+        let Some(slices) = reader.next().await? else {
+            return Ok(None);
+        };
         let mut newest: Option<Record> = None;
         for slice in &slices.slices {
             let found = slice.get(namespace, &digest, key);
@@ -84,13 +172,6 @@ impl Backup {
         }
         Ok(newest)
     }
-}
-
-async fn read_slice(location: &Location, slice: &PackSlice) -> Result<LooseSlice, BackupError> {
-    let object = slice.object();
-    let bytes = location.read_range(&object, slice.range()).await?;
-    LooseSlice::new(bytes, &slice.digest)
-        .map_err(|what| BackupError::damaged(&object, format!("at {}: {what}", slice.at)))
 }
 
 impl PartitionSlices {

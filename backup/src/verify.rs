@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use torc_record::DigestKey;
-use torc_ring::Partition;
 
 use crate::manifest::pack_object;
 use crate::{Backup, BackupError, Location, Sums};
@@ -64,9 +63,8 @@ pub async fn verify(
     let pack_bytes = looking.try_fold(0, async |sum, len| Ok(sum + len)).await?;
     if depth == Depth::Restore {
         let key = DigestKey(backup.plan.digest_key);
-        for line in backup.lines() {
-            let partition = Partition(line.partition);
-            let slices = backup.read_partition(location, partition).await?;
+        let mut reader = backup.read_partitions(location, backup.lines());
+        while let Some(slices) = reader.next().await? {
             slices.verify(&key)?;
             told();
         }

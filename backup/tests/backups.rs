@@ -162,10 +162,9 @@ impl Fixture {
 
     async fn values(&self, backup: &Backup) -> BTreeMap<Bytes, Bytes> {
         let mut values = BTreeMap::new();
-        for line in backup.lines() {
-            let partition = Partition(line.partition);
-            let slices = backup.read_partition(&self.location, partition).await;
-            for record in slices.unwrap().records().unwrap() {
+        let mut reader = backup.read_partitions(&self.location, backup.lines());
+        while let Some(slices) = reader.next().await.unwrap() {
+            for record in slices.records().unwrap() {
                 let record = record.unwrap();
                 if let State::Value { value, .. } = record.state {
                     let before = values.insert(record.key.into_bytes(), value);
@@ -498,6 +497,29 @@ async fn a_store_that_fails_is_slow_and_answers_twice_delays_a_backup() {
     node.location = sound;
     let all = (0..KEYS).map(|key| (key, "v"));
     assert_eq!(node.values(&backup).await, wanted(all));
+}
+
+/// An object store takes a while for each request. Some requests fail and are repeated.
+#[tokio::test]
+async fn slices_side_by_side_are_read_together() {
+    let mut node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    node.put(0..1, 2, Some("w")).await;
+    let (backup, _) = node.back_up("b", Some("a")).await;
+    let slices = u64::from(partitions().count()) + 1;
+    assert_eq!(backup.sums.slices, slices);
+    let mut faulty = None;
+    node.location = node.location.through(|inner| {
+        let store = Arc::new(Faulty::new(inner));
+        faulty = Some(Arc::clone(&store));
+        store
+    });
+    let mut all: BTreeMap<_, _> = (0..KEYS).map(|key| (key, "v")).collect();
+    all.insert(0, "w");
+    assert_eq!(node.values(&backup).await, wanted(all));
+    let calls = faulty.unwrap().calls();
+    assert!(calls < slices, "{calls} requests for {slices} slices");
 }
 
 #[tokio::test]

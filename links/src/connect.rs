@@ -12,7 +12,7 @@ use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, WireError};
 use torc_ring::NodeId;
-use torc_ring::topology::Levels;
+use torc_ring::topology::{Boot, Levels};
 use torc_tls::{Connector, InUse};
 
 use crate::queue::{BATCH_BYTES, Queue};
@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     gate: watch::Sender<Gate>,
     /// The certificate that it was made with.
     tls: Option<InUse>,
+    /// The start of the peer that accepted it.
+    boot: Boot,
 }
 
 /// Whether the request stream may read the queue.
@@ -76,6 +78,11 @@ impl Connection {
     /// The certificate that it was made with.
     pub(crate) fn tls(&self) -> Option<InUse> {
         self.tls.clone()
+    }
+
+    /// The start of the peer that accepted it.
+    pub(crate) const fn boot(&self) -> Boot {
+        self.boot
     }
 
     /// Sends no more, and waits until the peer has taken what was sent.
@@ -161,6 +168,7 @@ pub(crate) async fn connect(
             answers,
             gate,
             tls: in_use,
+            boot: welcome.boot,
         })
     };
     tokio::time::timeout(ACCEPT_TIMEOUT, accepted)

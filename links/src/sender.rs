@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use torc_proto::Reason;
 use torc_ring::NodeId;
+use torc_ring::topology::Boot;
 use torc_tls::Connector;
 
 use crate::connect::{ConnectError, Connection, connect};
@@ -69,10 +70,12 @@ async fn flow(
     let _counted = Connected::count(inner);
     queue.reachable();
     connection.open();
-    let (tls, old_at) = (connection.tls(), Instant::now() + inner.options.stream_age);
+    let (tls, boot) = (connection.tls(), connection.boot());
+    let old_at = Instant::now() + inner.options.stream_age;
     let replaced = async {
         loop {
-            if inner.directory.member(to).as_ref() != Some(contact) {
+            let now = inner.directory.member(to);
+            if !now.is_some_and(|now| reaches(contact, boot, &now)) {
                 return Replaced::Moved;
             }
             let now = inner.options.tls.as_ref().map(Connector::in_use);
@@ -97,6 +100,13 @@ async fn flow(
             connection.drain().await;
         }
     }
+}
+
+/// Whether a stream that this start of the peer accepted reaches the peer as it is known now. The
+/// directory often learns of a start after the stream, which then is no reason to replace it.
+fn reaches(contact: &Contact, boot: Boot, now: &Contact) -> bool {
+    let restarted = now.boot.is_some_and(|known| boot.is_superseded_by(known));
+    (&now.address, now.incarnation) == (&contact.address, contact.incarnation) && !restarted
 }
 
 /// Counts a connected peer until dropped.

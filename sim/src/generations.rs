@@ -3,10 +3,12 @@
 //!
 //! One namespace, a few keys, three to five nodes that join and leave. Nodes adopt topologies late,
 //! one after another, or not at all while they are cut off; they are killed, and restart from their
-//! durable state. An administrator attaches, promotes, rolls back and drops generations; build
-//! directories disappear. Meanwhile, clients get keys through any node.
+//! durable state; some are lost for good and written off. Reports arrive late. An administrator attaches,
+//! promotes, rolls back and drops generations; build directories disappear. Meanwhile, clients get keys
+//! through any node.
 //!
 //! Checked:
+//! * Replicas that serve reads hold what is promoted.
 //! * After a promotion has returned, no later get is answered from an older generation.
 //! * A client never reads an older generation than before.
 //! * A get returns what the generation has: a missing slice does not make a key absent.
@@ -33,6 +35,7 @@ const NAME: &str = "pages";
 const PARTITIONS: u32 = 4;
 const STEPS: u64 = 1_500;
 const QUIET_ROUNDS: u32 = 120;
+const MAX_LATE: usize = 8;
 
 /// A rule to break, to show that the checks detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,19 +52,22 @@ pub enum Broken {
     AnyDigest,
     /// A member reports that it holds a generation that it has not fetched.
     ReadyTooEarly,
+    /// A late report counts as one by the newest topology.
+    LateReportCounts,
     /// A node loses an adopted topology when it is killed.
     AdoptedInMemory,
 }
 
 impl Broken {
     /// All rules.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AbsentWhereNotHeld,
         Self::TellsBeforeItAdopts,
         Self::ReturnsAtOnce,
         Self::CopiedWithoutSlices,
         Self::AnyDigest,
         Self::ReadyTooEarly,
+        Self::LateReportCounts,
         Self::AdoptedInMemory,
     ];
 }
@@ -153,6 +159,8 @@ struct World {
     returned: u64,
     clients: Vec<Client>,
     gets: Vec<Get>,
+    /// Reports of generations held, on their way.
+    late: Vec<Command>,
     summary: Summary,
 }
 
@@ -231,6 +239,7 @@ impl World {
             returned: 0,
             clients: vec![client; 3],
             gets: Vec::new(),
+            late: Vec::new(),
             summary: Summary::default(),
         }
     }
@@ -257,7 +266,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.below(100) {
+        match self.rng.below(103) {
             0..=3 => self.build(),
             4..=8 => self.promote(),
             9 => self.roll_back(),
@@ -281,6 +290,8 @@ impl World {
                 }
             }
             70..=84 => self.begin_get(),
+            100 => self.lose_node(),
+            101..=102 => self.deliver_late(),
             _ => self.answer_get(),
         }
         self.stop_who_has_left();
@@ -331,6 +342,27 @@ impl World {
         let promoted = self.commit(Command::PromoteGeneration { number });
         if promoted.is_some() && was != Some(id) {
             self.switched.push(id);
+            self.check_held(id);
+        }
+    }
+
+    fn check_held(&mut self, id: NamespaceId) {
+        for state in &self.group.routing().states {
+            let partition = state.config.partition;
+            let lacks = |node: &&NodeId| {
+                let node = self.nodes.get(node);
+                node.is_some_and(|node| !node.slices.contains(&(partition, id)))
+            };
+            if let Some(node) = state
+                .nodes
+                .iter()
+                .find(lacks)
+                .filter(|_| has_key(id, partition))
+            {
+                self.fail(format!(
+                    "node {node} lacks {partition} of a promoted generation"
+                ));
+            }
         }
     }
 
@@ -355,6 +387,9 @@ impl World {
 
     /// Deletes a build directory once nodes hold the generation.
     fn lose_source(&mut self) {
+        if !self.group.written_off().is_empty() {
+            return;
+        }
         let ready = self
             .group
             .generations()
@@ -365,7 +400,7 @@ impl World {
     }
 
     fn change_members(&mut self) {
-        if self.group.transition().is_some() {
+        if self.group.transition().is_some() || self.remove_lost() {
             return;
         }
         let active: Vec<_> = self.group.members().keys().copied().collect();
@@ -383,15 +418,61 @@ impl World {
                 None => return,
             }
         };
+        self.begin(kind, false);
+    }
+
+    fn begin(&mut self, kind: TransitionKind, force: bool) {
         let proposal = Proposal {
             kind,
             based_on: self.group.epoch(),
             parallel: 2,
             planned: Sizes::default(),
             at_ms: 1,
-            force: false,
+            force,
         };
         self.commit(Command::Begin(proposal));
+    }
+
+    /// Removes a node that was written off. Returns whether there is one.
+    fn remove_lost(&mut self) -> bool {
+        let lost = self.group.written_off().first().copied();
+        if let Some(node) = lost {
+            self.begin(TransitionKind::Leave(node), true);
+        }
+        lost.is_some()
+    }
+
+    /// A node is lost for good and written off, unless a slice would be lost with it, or a move could
+    /// only go there.
+    fn lose_node(&mut self) {
+        let Some(node) = self.any_node() else {
+            return;
+        };
+        let is_safe = self.nodes[&node].slices.iter().all(|(_, id)| {
+            self.sources.contains(id) || self.group.generation(id.number()).is_none()
+        });
+        if is_safe
+            && self.nodes.len() > 2
+            && self.group.transition().is_none()
+            && self.group.written_off().is_empty()
+            && self.commit(Command::WriteOff { node, at_ms: 1 }).is_some()
+        {
+            self.nodes.remove(&node);
+        }
+    }
+
+    fn deliver_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.late.len() as u64) as usize;
+        let mut report = self.late.swap_remove(at);
+        if let Command::HoldsGeneration { epoch, .. } = &mut report
+            && self.is_broken(Broken::LateReportCounts)
+        {
+            *epoch = self.group.epoch();
+        }
+        self.commit(report);
     }
 
     /// Stops nodes that are no longer members, as operators must: they may never hear of another
@@ -493,8 +574,16 @@ impl World {
                 }
             }
             if is_whole || self.is_broken(Broken::ReadyTooEarly) {
-                let number = generation.id.number();
-                self.commit(Command::HoldsGeneration { node: id, number });
+                let report = Command::HoldsGeneration {
+                    node: id,
+                    number: generation.id.number(),
+                    epoch: table.epoch,
+                };
+                if self.late.len() < MAX_LATE && self.rng.chance(100) {
+                    self.late.push(report);
+                } else {
+                    self.commit(report);
+                }
             }
         }
     }
@@ -635,7 +724,13 @@ impl World {
         for node in self.nodes.values_mut() {
             (node.is_up, node.is_cut) = (true, false);
         }
+        for _ in 0..MAX_LATE {
+            self.deliver_late();
+        }
         for _ in 0..QUIET_ROUNDS {
+            if self.group.transition().is_none() {
+                self.remove_lost();
+            }
             let ids: Vec<_> = self.nodes.keys().copied().collect();
             for id in ids {
                 self.adopt(id);

@@ -54,6 +54,12 @@ impl Faulty {
         self.failures.load(Ordering::Relaxed)
     }
 
+    /// All calls.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     async fn trouble(&self) -> Trouble {
         let trouble = trouble(&self.calls).await;
         if matches!(trouble, Trouble::Lost | Trouble::Unanswered) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::mpsc;
-use torc_backup::{Backup, Depth, Location, Namespace, verify};
+use torc_backup::{Backup, Depth, Line, Location, Namespace, verify};
 use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, Partition, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 use torc_ring::topology;
@@ -233,14 +233,13 @@ async fn send(
 ) -> Result<(), ReadError> {
     let failed = |error| ReadError::Backup(Box::new(error));
     let partitions = backup.partitions().map_err(failed)?;
+    let is_wanted = |line: &Line| {
+        let partition = Partition(line.partition);
+        partitions.in_layer(namespace.layer(), partition) == partition
+    };
+    let mut reader = backup.read_partitions(location, backup.lines().filter(is_wanted));
     let mut line = 0;
-    for at in backup.lines() {
-        let partition = Partition(at.partition);
-        if partitions.in_layer(namespace.layer(), partition) != partition {
-            continue;
-        }
-        let slices = backup.read_partition(location, partition).await;
-        let slices = slices.map_err(failed)?;
+    while let Some(slices) = reader.next().await.map_err(failed)? {
         for record in slices.records().map_err(failed)? {
             let record = record.map_err(failed)?;
             if record.namespace != namespace {

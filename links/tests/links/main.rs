@@ -195,6 +195,37 @@ fn a_peer_is_followed_to_another_address_and_forgotten_when_it_leaves() {
     until("its stream has ended", || one.metrics.connected_now() == 0);
 }
 
+/// A node may connect to a peer before its topology has the peer's start.
+#[test]
+fn a_stream_stays_when_the_directory_learns_of_its_start_and_ends_for_a_later_one() {
+    let members = Members::default();
+    let one = Node::start(1, &members, Setup::default());
+    let two = Node::start(2, &members, Setup::default());
+    let known = |number| {
+        let mut members = members.lock();
+        let draw = if number == BOOT.number { BOOT.draw } else { 1 };
+        members.get_mut(&two.id).unwrap().boot = Some(Boot { number, draw });
+    };
+    known(BOOT.number - 1);
+    one.links.send_all(two.id, vec![message(0)]);
+    until("the first arrived", || two.received() == 1);
+    known(BOOT.number);
+    let before = one.looked();
+    let mut sent = 1;
+    // If the stream ends at one look, the next two are those before and after another one is opened.
+    until("the sender has looked", || {
+        one.links.send_all(two.id, vec![message(sent)]);
+        sent += 1;
+        one.looked() > before + 4
+    });
+    until("all arrived", || two.received() as u64 == sent);
+    assert_eq!(two.opened(), 1, "it is the start that accepted the stream");
+    known(BOOT.number + 1);
+    until("nothing is sent to an earlier start", || {
+        one.links.is_unreachable(two.id)
+    });
+}
+
 #[test]
 fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     const LIMIT: usize = 1_000;

@@ -42,6 +42,7 @@ pub(crate) type Members = Arc<Mutex<BTreeMap<NodeId, Contact>>>;
 struct View {
     node: NodeId,
     members: Members,
+    looked: Arc<AtomicUsize>,
     disowned: Arc<Mutex<Option<Fault>>>,
 }
 
@@ -58,6 +59,7 @@ impl Directory for View {
     }
 
     fn member(&self, node: NodeId) -> Option<Contact> {
+        self.looked.fetch_add(1, Ordering::SeqCst);
         self.members.lock().get(&node).cloned()
     }
 
@@ -105,6 +107,7 @@ pub(crate) struct Node {
     pub(crate) disowned: Arc<Mutex<Option<Fault>>>,
     received: Arc<Mutex<Vec<(NodeId, u64)>>>,
     opened: Arc<AtomicUsize>,
+    looked: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
 
@@ -119,9 +122,11 @@ impl Node {
         let inside = runtime.enter();
         let metrics = LinkMetrics::register(&mut Registry::default());
         let disowned = Arc::<Mutex<Option<Fault>>>::default();
+        let looked = Arc::<AtomicUsize>::default();
         let directory = View {
             node: id,
             members: Arc::clone(members),
+            looked: Arc::clone(&looked),
             disowned: Arc::clone(&disowned),
         };
         let options = LinkOptions {
@@ -176,6 +181,7 @@ impl Node {
             disowned,
             received,
             opened,
+            looked,
             runtime: Some(runtime),
         }
     }
@@ -190,6 +196,11 @@ impl Node {
     /// Streams that were opened to it, refused ones too.
     pub(crate) fn opened(&self) -> usize {
         self.opened.load(Ordering::SeqCst)
+    }
+
+    /// How often it looked for a member.
+    pub(crate) fn looked(&self) -> usize {
+        self.looked.load(Ordering::SeqCst)
     }
 
     pub(crate) fn received(&self) -> usize {

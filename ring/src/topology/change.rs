@@ -280,13 +280,18 @@ impl Topology {
         if copied || now.stage != Stage::Stable {
             return;
         }
+        let new = now
+            .nodes(now.old)
+            .filter(|node| !is_in(before, before.old, *node));
+        let new: Vec<NodeId> = new.collect();
+        if new.is_empty() {
+            return;
+        }
         let partitions = self.stored.partitions;
         for generation in self.stored.generations.values_mut() {
             if generation.has_keys_in(partitions, partition) {
-                let is_new = |node: &NodeId| {
-                    is_in(&now, now.old, *node) && !is_in(before, before.old, *node)
-                };
-                generation.ready.retain(|node| !is_new(node));
+                generation.ready.retain(|node| !new.contains(node));
+                generation.ready_since = now.epoch;
             }
         }
     }

@@ -124,6 +124,8 @@ pub enum Command {
         node: NodeId,
         /// The generation.
         number: u32,
+        /// The topology that named its partitions. Void if members have got others without slices since.
+        epoch: Epoch,
     },
     /// Makes a generation the current one. Refused while a member that should hold it is not ready.
     /// Repeating it is harmless.

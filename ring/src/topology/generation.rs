@@ -11,7 +11,7 @@
 //! * Attaching fixes its content: from then on, members fetch the slices of their partitions. A
 //!   member that has all of them is *ready*. A newcomer of a move reports a partition as copied only
 //!   when it has the partition's slices of every attached generation ([`Topology::generations`]), so
-//!   a ready member stays ready.
+//!   a ready member stays ready. It does not if it gets a lost node's partitions, which nobody copied.
 //! * Promoting requires every replica of the namespace to be ready. From then on, the namespace's
 //!   keys are those of the current generation ([`Topology::routing`]): a client with an older topology
 //!   computes other digests, and is refused.
@@ -290,6 +290,9 @@ pub struct Generation {
     pub content: Option<GenerationContent>,
     /// The members that hold all of their share.
     pub ready: BTreeSet<NodeId>,
+    /// The epoch in which members last got partitions without slices: reports by an earlier topology
+    /// do not count.
+    pub ready_since: Epoch,
 }
 
 impl Generation {
@@ -428,6 +431,7 @@ impl Topology {
             state,
             content: None,
             ready: BTreeSet::new(),
+            ready_since: Epoch::default(),
         };
         self.stored.generations.insert(number, generation);
         if merge {
@@ -484,10 +488,11 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Records that a member holds its share of a generation.
-    pub(super) fn holds_generation(&mut self, node: NodeId, number: u32) -> Outcome {
+    /// Records that a member holds its share of a generation by the topology of `epoch`.
+    pub(super) fn holds_generation(&mut self, node: NodeId, number: u32, epoch: Epoch) -> Outcome {
         if let Some(generation) = self.stored.generations.get_mut(&number)
             && generation.is_held()
+            && epoch >= generation.ready_since
         {
             generation.ready.insert(node);
         }

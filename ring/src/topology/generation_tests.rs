@@ -103,10 +103,21 @@ fn attach(topology: &mut Topology, number: u32) -> Result<Outcome, TopologyError
 }
 
 fn hold(topology: &mut Topology, number: u32) {
-    for node in [1, 2, 3].map(NodeId) {
-        topology
-            .apply(Command::HoldsGeneration { node, number })
-            .unwrap();
+    hold_on(topology, &[1, 2, 3], number);
+}
+
+fn hold_on(topology: &mut Topology, nodes: &[u64], number: u32) {
+    for node in nodes.iter().copied().map(NodeId) {
+        let command = holds(topology, node, number);
+        topology.apply(command).unwrap();
+    }
+}
+
+fn holds(topology: &Topology, node: NodeId, number: u32) -> Command {
+    Command::HoldsGeneration {
+        node,
+        number,
+        epoch: topology.epoch(),
     }
 }
 
@@ -157,11 +168,7 @@ fn a_generation_is_current_only_when_every_replica_has_it() {
     let before = topology.epoch();
     attach(&mut topology, number).unwrap();
     assert_eq!(topology.epoch(), before, "the same again");
-    for node in [1, 2].map(NodeId) {
-        topology
-            .apply(Command::HoldsGeneration { node, number })
-            .unwrap();
-    }
+    hold_on(&mut topology, &[1, 2], number);
     let waiting = vec![NodeId(3)];
     assert_eq!(
         promote(&mut topology, number),
@@ -404,21 +411,23 @@ fn a_member_that_takes_over_a_lost_partition_is_not_ready_until_it_says_so() {
     let attach = Command::AttachGeneration { number, content };
     topology.apply(attach).unwrap();
     let (lost, left) = (NodeId(1), NodeId(2));
-    for node in [lost, left] {
-        let holds = Command::HoldsGeneration { node, number };
-        topology.apply(holds).unwrap();
-    }
+    hold_on(&mut topology, &[1, 2], number);
     topology.apply(write_off(lost)).unwrap();
+    let late = holds(&topology, left, number);
     let ready = |topology: &Topology| topology.generation(number).unwrap().ready.clone();
     assert!(ready(&topology).contains(&left), "it has lost nothing");
     begin(&mut topology, TransitionKind::Leave(lost), 100);
     assert!(topology.transition().is_none(), "nothing is left to copy");
     assert!(!ready(&topology).contains(&left));
+    // It held all that it had to when it sent this.
+    topology.apply(late).unwrap();
     let waiting = vec![left];
     assert_eq!(
         promote(&mut topology, number),
         Err(TopologyError::NotReady { number, waiting })
     );
+    hold_on(&mut topology, &[2], number);
+    promote(&mut topology, number).unwrap();
 }
 
 #[test]

@@ -410,7 +410,11 @@ impl Topology {
             Command::AttachGeneration { number, content } => {
                 self.attach_generation(number, content)
             }
-            Command::HoldsGeneration { node, number } => Ok(self.holds_generation(node, number)),
+            Command::HoldsGeneration {
+                node,
+                number,
+                epoch,
+            } => Ok(self.holds_generation(node, number, epoch)),
             Command::PromoteGeneration { number } => self.promote_generation(number),
             Command::RollBack { namespace } => self.roll_back(&namespace),
             Command::DropGeneration { number } => self.drop_generation(number),

@@ -18,7 +18,7 @@ use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
 
 /// Version of the stored form.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 
 /// Stored bytes with the form of a topology that are inconsistent. Replace the node by
 /// one with an empty data directory.

@@ -175,7 +175,12 @@ async fn tell_of_held(shared: &Shared, table: &RoutingTable, me: NodeId) -> Resu
             known.is_none_or(|known| known.ready.contains(&me))
         });
         if !is_known && missing(shared, table, me, generation).is_empty() {
-            propose(shared, Command::HoldsGeneration { node: me, number }).await?;
+            let holds = Command::HoldsGeneration {
+                node: me,
+                number,
+                epoch: table.epoch,
+            };
+            propose(shared, holds).await?;
         }
     }
     Ok(())
