@@ -64,7 +64,7 @@ impl Turn<'_> {
         let keys: Vec<_> = slots
             .iter()
             .flatten()
-            .map(|(_, at)| (at.namespace, at.digest, at.key.as_bytes()))
+            .map(|(_, at)| at.borrowed())
             .collect();
         let mut found = self.store().get_batch_cached(&keys).into_iter();
         let known = self.keys();

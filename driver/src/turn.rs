@@ -558,7 +558,7 @@ mod tests {
     use crate::Wanted;
     use crate::rig::{HERE, ME, Rig, record, until};
     use std::time::{Duration, Instant};
-    use torc_record::{Ballot, Epoch, NamespaceId, Record};
+    use torc_record::{Ballot, Epoch, Record};
     use torc_replication::{Hint, KeyId, Locator, Mutations, Quorum};
     use torc_store::testing::CrashFs;
 
@@ -594,10 +594,7 @@ mod tests {
         };
         let registers = Arc::clone(&rig.registers);
         let is_stored = |at: &usize| {
-            let Record { digest, key, .. } = &records[*at];
-            let found = registers
-                .store
-                .get(NamespaceId::DEFAULT, digest, key.as_bytes());
+            let found = registers.store.get(records[*at].locator());
             found.unwrap().is_some()
         };
         // The source answers repeated requests. The replica ignores pages that it does not expect.
@@ -626,10 +623,7 @@ mod tests {
         let records: Vec<_> = (0..32).map(|at| record(at, vec![at; 64 << 10])).collect();
         let registers = Arc::clone(&rig.registers);
         let is_stored = |record: &&Record| {
-            let Record { digest, key, .. } = record;
-            let found = registers
-                .store
-                .get(NamespaceId::DEFAULT, digest, key.as_bytes());
+            let found = registers.store.get(record.locator());
             found.unwrap().is_some()
         };
         let mut has_declined = false;
