@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use torc_record::{Digest, DigestKey, NamespaceId, Record};
+use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record};
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::bulk::{LooseSlice, MergedRecords};
 
@@ -152,15 +152,19 @@ impl Backup {
         namespace: NamespaceId,
         key: &[u8],
     ) -> Result<Option<Record>, BackupError> {
-        let digest = Digest::of(&DigestKey(self.plan.digest_key), namespace, key);
-        let partition = self.partitions()?.holding(namespace, Token::of(&digest));
+        let at = Locator {
+            digest: Digest::of(&DigestKey(self.plan.digest_key), namespace, key),
+            namespace,
+            key,
+        };
+        let partition = self.partitions()?.holding(namespace, Token::of(&at.digest));
         let mut reader = self.read_partitions(location, self.line(partition));
         let Some(slices) = reader.next().await? else {
             return Ok(None);
         };
         let mut newest: Option<Record> = None;
         for slice in &slices.slices {
-            let found = slice.get(namespace, &digest, key);
+            let found = slice.get(at);
             let found = found.map_err(|what| slices.damaged(what))?;
             if let Some(found) = found
                 && newest

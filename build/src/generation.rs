@@ -95,18 +95,18 @@ impl Generation {
     /// [`BuildError::Store`], [`BuildError::Io`]: the data is damaged, or the disk cannot read it.
     pub fn get(&self, key: &[u8]) -> Result<Answer, BuildError> {
         let target = &self.manifest.target;
-        let digest = target.digest(key);
-        let partition = target.partition(&digest);
+        let at = target.locator(key);
+        let partition = target.partition(&at.digest);
         let Some(file) = self.file(partition) else {
             return Ok(Answer::Absent);
         };
-        let found = file.get(target.namespace, &digest, key)?;
+        let found = file.get(at)?;
         let Some(State::Value { value, .. }) = found.map(|record| record.state) else {
             return Ok(Answer::Absent);
         };
         let id = || {
             let first = self.first.get(&partition).copied().unwrap_or_default();
-            let slot = file.slot(target.namespace, &digest).unwrap_or_default();
+            let slot = file.slot(at.id()).unwrap_or_default();
             first + slot as u64
         };
         Ok(match self.manifest.shape {

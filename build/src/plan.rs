@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{Ballot, Digest, DigestKey, NamespaceId};
+use torc_record::{Ballot, Digest, DigestKey, Locator, NamespaceId};
 use torc_ring::{Partition, Partitions, Token};
 
 use crate::shape::Shape;
@@ -52,6 +52,14 @@ impl Target {
     #[must_use]
     pub fn digest(&self, key: &[u8]) -> Digest {
         Digest::with(&DigestKey(self.digest_key), self.namespace, key)
+    }
+
+    pub(crate) fn locator<'a>(&self, key: &'a [u8]) -> Locator<&'a [u8]> {
+        Locator {
+            digest: self.digest(key),
+            namespace: self.namespace,
+            key,
+        }
     }
 
     pub(crate) fn partition(&self, digest: &Digest) -> Partition {

@@ -5,14 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 use tonic::{Response, Status};
 use torc_proto::{Fault, Reason, TraceContext, v1};
+use torc_record::{Digest, KeyId};
 use torc_ring::topology::PartitionState;
 
 use crate::Error;
 use crate::core::{Core, Target};
-use crate::locator::Locator;
 use crate::naming::Connection;
 use crate::options::LONGEST_DEADLINE;
 use crate::peer::Peer;
@@ -22,6 +23,10 @@ use crate::retry::{Failure, Nature, RetryState, blame};
 use crate::session::SessionPermit;
 use crate::trace::Tracing;
 use crate::view::{MOST_UNREACHED, View};
+
+pub(crate) fn digest_to_wire(digest: &Digest) -> Bytes {
+    Bytes::copy_from_slice(&digest.0)
+}
 
 /// Longer than nearly every answer takes. Doubles with every attempt, for slower answers.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -43,6 +48,9 @@ pub(crate) struct Call<'a> {
     unreached: BTreeSet<String>,
     /// Any replica serves it as well as the lead.
     is_spread: bool,
+    /// Whether the cluster has sent this client the digest key. If not, digests made here only
+    /// distinguish keys and mean nothing to nodes, so the client asks any node.
+    pub(crate) is_told: bool,
     /// `None`: not traced.
     tracing: Option<Tracing>,
 }
@@ -61,6 +69,7 @@ impl<'a> Call<'a> {
             in_doubt: false,
             unreached: BTreeSet::new(),
             is_spread: false,
+            is_told: false,
             tracing: None,
         }
     }
@@ -123,12 +132,12 @@ impl<'a> Call<'a> {
     /// the key in a topology fetched meanwhile.
     pub(crate) async fn on_lead<T, F, Fut>(
         mut self,
-        at: Locator,
-        locate: impl Fn(&View) -> Locator,
+        at: KeyId,
+        locate: impl Fn(&View) -> KeyId,
         send: F,
     ) -> Result<T, Error>
     where
-        F: Fn(SessionPermit, Duration, Option<v1::Route>, Locator) -> Fut,
+        F: Fn(SessionPermit, Duration, Option<v1::Route>, Bytes) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let (nature, began, tracing) = (self.nature, self.began, self.tracing.take());
@@ -142,22 +151,26 @@ impl<'a> Call<'a> {
 
     async fn send_to_lead<T, F, Fut>(
         mut self,
-        mut at: Locator,
-        locate: impl Fn(&View) -> Locator,
+        mut at: KeyId,
+        locate: impl Fn(&View) -> KeyId,
         send: F,
         trace: Option<TraceContext>,
     ) -> Result<T, Error>
     where
-        F: Fn(SessionPermit, Duration, Option<v1::Route>, Locator) -> Fut,
+        F: Fn(SessionPermit, Duration, Option<v1::Route>, Bytes) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
             let view = self.view().await?;
             if self.attempts() > 0 {
                 at = locate(&view);
+                self.is_told &= view.tells_digests();
             }
+            let is_told = self.is_told;
             let send = |permit: SessionPermit, budget, route| {
-                send(permit.on_behalf_of(trace), budget, route, at)
+                let digest = is_told.then(|| digest_to_wire(&at.digest));
+                let digest = digest.unwrap_or_default();
+                send(permit.on_behalf_of(trace), budget, route, digest)
             };
             let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
@@ -167,7 +180,7 @@ impl<'a> Call<'a> {
             let target = self.turn(&view, state).unwrap_or_else(usual);
             // If the client's digests mean nothing to nodes, the asked node finds out where the key
             // lives.
-            let partition = at.is_told.then_some(partition);
+            let partition = is_told.then_some(partition);
             let first = RoutedTarget::new(target.clone(), &view, partition);
             let outcome = if self.nature == Nature::Read {
                 let second = || {

@@ -7,12 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use torc_proto::{TraceContext, condition_to_wire, v1};
-use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_record::{Digest, Key, KeyId, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
 use crate::call::Call;
 use crate::core::Core;
-use crate::locator::Locator;
 use crate::options::LONGEST_DEADLINE;
 use crate::retry::Nature;
 use crate::session::SessionPermit;
@@ -58,9 +57,6 @@ pub struct Client {
 pub(crate) struct Place {
     pub(crate) view: Arc<View>,
     pub(crate) namespace: NamespaceId,
-    /// Whether the cluster has sent this client the digest key. If not, digests made here only
-    /// distinguish keys and mean nothing to nodes, so the client asks any node.
-    pub(crate) is_told: bool,
 }
 
 impl Place {
@@ -68,11 +64,10 @@ impl Place {
         Digest::of(&self.view.table.digest_key, self.namespace, key)
     }
 
-    fn locate(&self, key: &[u8]) -> Locator {
-        Locator {
-            namespace: self.namespace,
+    fn id_of(&self, key: &[u8]) -> KeyId {
+        KeyId {
             digest: self.digest(key),
-            is_told: self.is_told,
+            namespace: self.namespace,
         }
     }
 }
@@ -181,14 +176,10 @@ impl Client {
     pub(crate) async fn place(&self, call: &mut Call<'_>) -> Result<Place, Error> {
         let found = |view: Arc<View>| {
             let namespace = view.table.namespace_id(self.namespace.as_ref());
-            let is_told = view.tells_digests();
-            namespace.map(|namespace| Place {
-                view,
-                namespace,
-                is_told,
-            })
+            namespace.map(|namespace| Place { view, namespace })
         };
         let view = call.view().await?;
+        call.is_told = view.tells_digests();
         if let Some(place) = found(Arc::clone(&view)) {
             return Ok(place);
         }
@@ -197,12 +188,13 @@ impl Client {
         let view = call.view().await?;
         if view.hides_namespaces() {
             // Nodes know whether the namespace exists, and whether this client may know that.
+            call.is_told = false;
             return Ok(Place {
                 view,
                 namespace: NamespaceId::DEFAULT,
-                is_told: false,
             });
         }
+        call.is_told = view.tells_digests();
         found(view).ok_or_else(|| {
             let name = &self.namespace;
             let message = format!(
@@ -242,7 +234,7 @@ impl Client {
     ) -> Result<Option<Value>, Error> {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Read);
-        let at = self.place(&mut call).await?.locate(&key);
+        let at = self.place(&mut call).await?.id_of(&key);
         let consistency = options.consistency;
         if self.core.hot().is_hot(&at.digest) {
             // The future is large, and rarely needed.
@@ -255,10 +247,10 @@ impl Client {
         &self,
         call: Call<'_>,
         key: &Bytes,
-        at: Locator,
+        at: KeyId,
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
-        let deadline = call.deadline();
+        let (deadline, is_told) = (call.deadline(), call.is_told);
         let sending = Box::pin(self.get_alone(call.spread(), key, at, consistency));
         let agreement = (consistency, self.quorum);
         let sharing = self.core.hot().share(&at.digest, agreement, sending);
@@ -266,7 +258,8 @@ impl Client {
             return result;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let call = Call::new(&self.core, Nature::Read, left).traced(self.tracing());
+        let mut call = Call::new(&self.core, Nature::Read, left).traced(self.tracing());
+        call.is_told = is_told;
         self.get_alone(call, key, at, consistency).await
     }
 
@@ -274,15 +267,15 @@ impl Client {
         &self,
         call: Call<'_>,
         key: &Bytes,
-        at: Locator,
+        at: KeyId,
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let consistency = consistency.to_wire().into();
-        let sending = |permit: SessionPermit, budget, route, at: Locator| {
+        let sending = |permit: SessionPermit, budget, route, digest| {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: at.digest_to_wire(),
+                digest,
                 route,
                 consistency,
                 quorum: self.quorum.into(),
@@ -293,10 +286,9 @@ impl Client {
         let now = |view: &View| {
             let namespace = view.table.namespace_id(self.namespace.as_ref());
             let namespace = namespace.filter(|now| *now != at.namespace);
-            namespace.map_or(at, |namespace| Locator {
-                namespace,
+            namespace.map_or(at, |namespace| KeyId {
                 digest: Digest::of(&view.table.digest_key, namespace, key),
-                is_told: view.tells_digests(),
+                namespace,
             })
         };
         let answer = call.on_lead(at, now, sending).await?;
@@ -345,13 +337,13 @@ impl Client {
         let value = checked_value(value)?;
         let expiry = options.expiry()?;
         let mut call = self.call(Nature::Write);
-        let at = self.place(&mut call).await?.locate(&key);
-        let sending = |permit: SessionPermit, budget, route, at: Locator| {
+        let at = self.place(&mut call).await?.id_of(&key);
+        let sending = |permit: SessionPermit, budget, route, digest| {
             let message = v1::PutRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
                 value: value.clone(),
-                digest: at.digest_to_wire(),
+                digest,
                 route,
                 condition: options.condition.map(condition_to_wire),
                 ttl_ms: expiry.ttl_ms,
@@ -401,12 +393,12 @@ impl Client {
     ) -> Result<Deleted, Error> {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
-        let at = self.place(&mut call).await?.locate(&key);
-        let sending = |permit: SessionPermit, budget, route, at: Locator| {
+        let at = self.place(&mut call).await?.id_of(&key);
+        let sending = |permit: SessionPermit, budget, route, digest| {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: at.digest_to_wire(),
+                digest,
                 route,
                 condition: condition.map(condition_to_wire),
                 quorum: self.quorum.into(),

@@ -286,7 +286,7 @@ impl Target {
 
     /// The route to send, so the node can check that it serves the partition.
     pub(crate) fn route(&self, view: &View, partition: Partition) -> Option<v1::Route> {
-        let epoch = view.table.state(partition)?.epoch.0;
+        let epoch = view.table.state(partition)?.config.epoch.0;
         let partition = partition.0;
         self.direct.then_some(v1::Route { partition, epoch })
     }

@@ -90,7 +90,6 @@ mod error;
 mod generations;
 mod hedge;
 mod hot;
-mod locator;
 mod naming;
 mod options;
 mod overlap;

@@ -20,7 +20,7 @@ use torc_ring::{NodeId, Partition};
 use torc_sketch::CombineError;
 use torc_sketch::overlap::{KeySet, KeySetError, seed_of};
 
-use crate::locator::digest_to_wire;
+use crate::call::digest_to_wire;
 use crate::naming::Connection;
 use crate::peer::Peer;
 use crate::peer::attempt::{attempt, failure, no_answer};

@@ -97,7 +97,7 @@ impl Registers {
         let began = self.tracer.as_ref().map(|_| Instant::now());
         let gets = || epochs.iter().zip(gets);
         let reads: Vec<_> = gets()
-            .map(|(_, (_, Wanted { at, .. }))| (at.namespace, at.digest, at.key.as_bytes()))
+            .map(|(_, (_, Wanted { at, .. }))| at.borrowed())
             .collect();
         let found = self.store.get_batch_cached(&reads);
         let (now, mut told) = (self.now(), Vec::with_capacity(reads.len()));

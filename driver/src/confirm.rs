@@ -21,7 +21,7 @@ impl Turn<'_> {
             (is_get && is_shared).then_some((operation.partition, config.epoch, &operation.at))
         });
         let read = self.read(asked);
-        let held = |(slot, lookup): (&ReplicaSlot, Lookup)| slot.replica.holding(lookup);
+        let held = |(slot, lookup): (&ReplicaSlot, Lookup)| slot.replica.holding(&lookup);
         read.into_iter().map(|read| read.and_then(held)).collect()
     }
 
@@ -64,7 +64,7 @@ impl Turn<'_> {
         let keys: Vec<_> = slots
             .iter()
             .flatten()
-            .map(|(_, at)| (at.namespace, at.digest, at.key.as_bytes()))
+            .map(|(_, at)| at.borrowed())
             .collect();
         let mut found = self.store().get_batch_cached(&keys).into_iter();
         let known = self.keys();

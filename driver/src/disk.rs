@@ -47,16 +47,14 @@ impl Storage for Disk<'_> {
         match known {
             Some((known, lookup)) if known == *at => lookup,
             _ => {
-                let key = at.key.as_bytes();
-                let found = self.store.get(at.namespace, &at.digest, key);
+                let found = self.store.get(at.borrowed());
                 self.keys.load().lookup(found)
             }
         }
     }
 
     fn is_at_hand(&self, at: &Locator) -> bool {
-        let key = at.key.as_bytes();
-        let found = self.store.get_cached(at.namespace, &at.digest, key);
+        let found = self.store.get_cached(at.borrowed());
         let known = found.map(|found| (at.clone(), self.keys.load().lookup(found)));
         let is_known = known.is_some();
         self.at_hand.borrow_mut().extend(known);
@@ -119,10 +117,9 @@ impl Storage for Disk<'_> {
 
     fn sum_between(&self, after: Option<KeyId>, last: Option<KeyId>, most: u64) -> Option<PageSum> {
         let after = after.and_then(|id| cursor_after(id).ok());
-        let until = last.map(|id| (id.digest, id.namespace));
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.store
-            .page_sum(self.partition, after.as_ref(), until, most)
+            .page_sum(self.partition, after.as_ref(), last, most)
     }
 
     fn kept_sum(&self) -> Option<PageSum> {

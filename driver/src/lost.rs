@@ -261,7 +261,7 @@ impl Registers {
                     foreign.inc();
                     continue;
                 }
-                match store.get(at.namespace, &at.digest, at.key.as_bytes()) {
+                match store.get(at.borrowed()) {
                     Ok(_) => {}
                     Err(StoreError::Damaged { .. }) => doubtful.push(at),
                     Err(error) => return Err(error.into()),

@@ -131,19 +131,11 @@ impl Registers {
     }
 
     /// The permits that an operation takes to read a long value.
-    pub fn permits_of(
-        &self,
-        request: &Request,
-        Locator {
-            namespace,
-            digest,
-            key,
-        }: &Locator,
-    ) -> u32 {
+    pub fn permits_of(&self, request: &Request, at: &Locator) -> u32 {
         if *request != Request::Get || LongValues::permits_of(self.store.longest_record()) == 0 {
             return 0;
         }
-        let bytes = self.store.len_hint(*namespace, digest, key.as_bytes());
+        let bytes = self.store.len_hint(at.borrowed());
         LongValues::permits_of(bytes)
     }
 

@@ -96,7 +96,7 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
 /// One partition.
 #[must_use]
 pub fn partition_state_to_wire(state: &PartitionState) -> v1::PartitionState {
-    let stage = match state.stage {
+    let stage = match state.config.stage {
         Stage::Stable => v1::Stage::Stable,
         Stage::Copying => v1::Stage::Copying,
         Stage::WriteBothReadOld => v1::Stage::WriteBothReadOld,
@@ -105,7 +105,7 @@ pub fn partition_state_to_wire(state: &PartitionState) -> v1::PartitionState {
     let ids = |list: &PreferenceList| list.iter().map(|node| node.0).collect();
     v1::PartitionState {
         partition: state.config.partition.0,
-        epoch: state.epoch.0,
+        epoch: state.config.epoch.0,
         stage: stage.into(),
         lead: state.lead.0,
         nodes: ids(&state.nodes),
@@ -212,10 +212,8 @@ fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireErro
     let epoch = Epoch(wire.epoch);
     let config = config_from_wire((Partition(wire.partition), epoch, stage), wire)?;
     Ok(PartitionState {
-        epoch,
         changed: epoch.max(Epoch(wire.changed)),
         config: Arc::new(config),
-        stage,
         lead: NodeId(wire.lead),
         nodes: list(&wire.nodes),
         next: (stage != Stage::Stable).then(|| list(&wire.next_nodes)),

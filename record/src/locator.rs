@@ -9,14 +9,16 @@ use crate::{Digest, Key, NamespaceId, Record};
 
 /// A key of a namespace with the digest computed once for its operation. Cheap to clone. Ordered as
 /// on the ring, so it is also the position of a record there: a scan continues after it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Locator {
+///
+/// `Locator<&[u8]>` borrows the bytes of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Locator<K = Key> {
     /// Digest of (namespace, key).
     pub digest: Digest,
     /// The key space.
     pub namespace: NamespaceId,
     /// The key.
-    pub key: Key,
+    pub key: K,
 }
 
 impl Locator {
@@ -39,12 +41,36 @@ impl Locator {
         }
     }
 
+    /// The same, with the bytes of the key borrowed.
+    #[must_use]
+    pub fn borrowed(&self) -> Locator<&[u8]> {
+        Locator {
+            digest: self.digest,
+            namespace: self.namespace,
+            key: self.key.as_bytes(),
+        }
+    }
+}
+
+impl<K> Locator<K> {
     /// The short name, without the key's bytes.
     #[must_use]
-    pub fn id(&self) -> KeyId {
+    pub const fn id(&self) -> KeyId {
         KeyId {
             digest: self.digest,
             namespace: self.namespace,
+        }
+    }
+}
+
+impl Record {
+    /// The locator of its key, borrowed.
+    #[must_use]
+    pub fn locator(&self) -> Locator<&[u8]> {
+        Locator {
+            digest: self.digest,
+            namespace: self.namespace,
+            key: self.key.as_bytes(),
         }
     }
 }
@@ -76,7 +102,7 @@ impl Hash for KeyId {
     }
 }
 
-impl Hash for Locator {
+impl<K> Hash for Locator<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.id().hash(state);
     }

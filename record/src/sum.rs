@@ -1,6 +1,6 @@
 //! Sums of versions, to compare two replicas of a partition.
 
-use crate::{Ballot, Digest, NamespaceId};
+use crate::{Ballot, KeyId};
 
 /// A 128-bit hash of a key's digest, its namespace and its version. Sums of it, modulo 2^128, are
 /// equal for equal sets of versions, and for others with probability 2^-128: digests are keyed, so
@@ -9,11 +9,11 @@ use crate::{Ballot, Digest, NamespaceId};
 ///
 /// Nodes exchange it and slices contain it, so it must never change. About 20 ns.
 #[must_use]
-pub fn entry_sum(digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> u128 {
-    let slot = u64::from(ballot.slot.0) | u64::from(namespace.0) << 16;
+pub fn entry_sum(key: KeyId, ballot: Ballot) -> u128 {
+    let slot = u64::from(ballot.slot.0) | u64::from(key.namespace.0) << 16;
     let words = [
-        digest.high(),
-        digest.low(),
+        key.digest.high(),
+        key.digest.low(),
         ballot.epoch.0,
         ballot.time.0,
         slot,
@@ -36,7 +36,7 @@ pub struct PageSum {
     pub count: u64,
     /// Their sum, see [`entry_sum`].
     pub sum: u128,
-    last: Option<(Digest, NamespaceId)>,
+    last: Option<KeyId>,
 }
 
 impl PageSum {
@@ -53,14 +53,13 @@ impl PageSum {
     /// Adds an entry. Refuses an entry with the digest and namespace of the previous one, because a
     /// sum does not show which of two such keys has which version.
     #[must_use]
-    pub fn add(&mut self, digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> bool {
-        let entry = Some((*digest, namespace));
-        if self.last == entry {
+    pub fn add(&mut self, key: KeyId, ballot: Ballot) -> bool {
+        if self.last == Some(key) {
             return false;
         }
-        self.last = entry;
+        self.last = Some(key);
         self.count += 1;
-        self.sum = self.sum.wrapping_add(entry_sum(digest, namespace, ballot));
+        self.sum = self.sum.wrapping_add(entry_sum(key, ballot));
         true
     }
 }
@@ -76,7 +75,7 @@ const fn mix(mut word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, HybridTime, NodeSlot};
+    use crate::{Digest, Epoch, HybridTime, NamespaceId, NodeSlot};
 
     /// Computed by a second, Python implementation.
     #[test]
@@ -86,9 +85,12 @@ mod tests {
             time: HybridTime(0x0102_0304_0506_0708),
             slot: NodeSlot(5),
         };
-        let digest = Digest([0xd0; 16]);
-        assert_eq!(entry_sum(&digest, NamespaceId(1), ballot), GOLDEN);
-        assert_ne!(entry_sum(&digest, NamespaceId(2), ballot), GOLDEN);
+        let of = |namespace| {
+            let digest = Digest([0xd0; 16]);
+            entry_sum(KeyId { digest, namespace }, ballot)
+        };
+        assert_eq!(of(NamespaceId(1)), GOLDEN);
+        assert_ne!(of(NamespaceId(2)), GOLDEN);
     }
 
     const GOLDEN: u128 = 0xe655_7dee_99f3_88a9_be4f_3017_8968_9ad9;

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use torc_record::{Ballot, Digest, Key, NamespaceId, PageSum};
+use torc_record::{Ballot, Digest, Key, NamespaceId, PageSum, entry_sum};
 
 use crate::{Entry, KeyId, Locator, Storage};
 
@@ -91,12 +91,6 @@ pub struct Listing {
     pub entries: Vec<(Locator, Option<Ballot>)>,
 }
 
-/// One entry's contribution. It travels between nodes, so it must never change.
-#[must_use]
-pub fn entry_sum(key: KeyId, ballot: Ballot) -> u128 {
-    torc_record::entry_sum(&key.digest, key.namespace, ballot)
-}
-
 fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> {
     let mut after = before(range.first);
     let mut page: std::vec::IntoIter<Entry> = Vec::new().into_iter();
@@ -165,7 +159,7 @@ pub(crate) fn sum_between(
             let Entry::Found(record) = entry else {
                 return None;
             };
-            if !sum.add(&record.digest, record.namespace, record.ballot) || sum.count > most {
+            if !sum.add(id, record.ballot) || sum.count > most {
                 return None;
             }
         }

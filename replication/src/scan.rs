@@ -78,7 +78,7 @@ pub struct KnownPage {
     pub next: Option<KeyId>,
     /// Number of its entries.
     pub count: u64,
-    /// Their sum, see [`entry_sum`](crate::compare::entry_sum).
+    /// Their sum, see [`entry_sum`](torc_record::entry_sum).
     pub sum: u128,
 }
 
@@ -451,7 +451,7 @@ impl HeldPage {
     fn known(&self) -> Option<KnownPage> {
         let mut held = PageSum::default();
         let mut records = self.records.iter();
-        let all = records.all(|it| held.add(&it.digest, it.namespace, it.ballot));
+        let all = records.all(|it| held.add(KeyId::of(it), it.ballot));
         all.then_some(KnownPage {
             next: self.next,
             count: held.count,

@@ -54,7 +54,7 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         known
             .as_ref()
             .and_then(|table| table.state(partition))
-            .map(|state| state.epoch)
+            .map(|state| state.config.epoch)
     };
     // New registers have not heard of any partition, even if this node's table has: without a place
     // in the topology, a node has no registers.
@@ -64,7 +64,7 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     let changed = table
         .states
         .iter()
-        .filter(|state| begins || before(state.config.partition) != Some(state.epoch));
+        .filter(|state| begins || before(state.config.partition) != Some(state.config.epoch));
     if let Some(registers) = registers {
         for state in changed {
             registers.configure(&state.config);

@@ -24,7 +24,7 @@
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, ReplicaBatch, State};
+//! use torc_record::{Ballot, Digest, DigestKey, Key, Locator, NamespaceId, Record, ReplicaBatch, State};
 //! use torc_ring::Token;
 //! use torc_store::{Store, StoreOptions};
 //!
@@ -37,11 +37,12 @@
 //! let ballot = Ballot::default();
 //! let record = Record { namespace, digest, key: Key::new("key")?, ballot, origin: None, state };
 //! let partition = StoreOptions::new(dir).partitions.holding(namespace, Token::of(&digest));
+//! let at = Locator::of(&record);
 //! let batch = ReplicaBatch { records: vec![record], ..ReplicaBatch::default() };
 //! let (done, outcome) = tokio::sync::oneshot::channel();
 //! store.apply(partition, batch, |applied| drop(done.send(applied)))?;
 //! outcome.await??;
-//! assert!(store.get(namespace, &digest, b"key")?.is_some());
+//! assert!(store.get(at.borrowed())?.is_some());
 //! store.close().await?;
 //! # Ok(())
 //! # }

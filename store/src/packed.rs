@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, Key, Locator, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record,
+    Ballot, Digest, Key, KeyId, Locator, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record,
     RecordError, State,
 };
 
@@ -61,33 +61,6 @@ pub(crate) struct Packed(Arc<[u8]>);
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packed({} at {})", self.digest(), self.ballot())
-    }
-}
-
-/// The position of a record in ring order. Records with equal positions have the same key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position<'a> {
-    pub(crate) token: u64,
-    pub(crate) rest: (u64, NamespaceId, &'a [u8]),
-}
-
-impl<'a> Position<'a> {
-    pub(crate) fn new(digest: &Digest, namespace: NamespaceId, key: &'a [u8]) -> Self {
-        Self {
-            token: digest.high(),
-            rest: (digest.low(), namespace, key),
-        }
-    }
-
-    pub(crate) const fn namespace(&self) -> NamespaceId {
-        self.rest.1
-    }
-
-    pub(crate) fn digest(&self) -> Digest {
-        let mut digest = [0; DIGEST_LEN];
-        digest[..8].copy_from_slice(&self.token.to_be_bytes());
-        digest[8..].copy_from_slice(&self.rest.0.to_be_bytes());
-        Digest(digest)
     }
 }
 
@@ -203,8 +176,13 @@ impl Packed {
         self.borrowed().key()
     }
 
-    pub(crate) fn position(&self) -> Position<'_> {
-        Position::new(&self.digest(), self.namespace(), self.key())
+    /// Its position in ring order.
+    pub(crate) fn position(&self) -> Locator<&[u8]> {
+        Locator {
+            digest: self.digest(),
+            namespace: self.namespace(),
+            key: self.key(),
+        }
     }
 
     pub(crate) fn ballot(&self) -> Ballot {
@@ -333,6 +311,13 @@ impl<'a> PackedRef<'a> {
         NamespaceId(u32_at(self.0, 4))
     }
 
+    pub(crate) fn id(self) -> KeyId {
+        KeyId {
+            digest: self.digest(),
+            namespace: self.namespace(),
+        }
+    }
+
     pub(crate) fn key(self) -> &'a [u8] {
         let start = HEAD_LEN + extra_len(self.0[0]);
         &self.0[start..start + key_len(self.0)]
@@ -362,7 +347,7 @@ impl<'a> PackedRef<'a> {
 
     /// A checksum of key and version, for sums.
     pub(crate) fn fingerprint(self) -> u128 {
-        torc_record::entry_sum(&self.digest(), self.namespace(), self.ballot())
+        torc_record::entry_sum(self.id(), self.ballot())
     }
 
     /// Whether any collection may drop it: a tombstone, or a value that expires.

@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use torc_record::{DigestKey, Epoch, HybridTime, NodeSlot};
+use torc_record::{DIGEST_LEN, DigestKey, Epoch, HybridTime, NodeSlot};
 
 pub(crate) fn record(key: &[u8], time: u64, state: State) -> Record {
     Record {
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(parsed.ballot(), record.ballot);
         prop_assert_eq!(parsed.payload_len(), record.payload_len());
         prop_assert_eq!(parsed.token(), record.digest.high());
-        let sum = torc_record::entry_sum(&record.digest, record.namespace, record.ballot);
+        let sum = torc_record::entry_sum(KeyId::of(&record), record.ballot);
         prop_assert_eq!(parsed.fingerprint(), sum);
     }
 

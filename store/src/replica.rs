@@ -10,7 +10,7 @@
 //! * A batch that was reported to `done` without an error is durable and applied.
 
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, HybridTime, Locator, NamespaceId, PageSum, Record, ReplicaBatch,
+    Ballot, DIGEST_LEN, Digest, HybridTime, KeyId, Locator, PageSum, Record, ReplicaBatch,
     ReplicaFacts,
 };
 use torc_ring::{Partition, Token};
@@ -236,7 +236,7 @@ impl Store {
         &self,
         partition: Partition,
         after: Option<&Locator>,
-        until: Option<(Digest, NamespaceId)>,
+        until: Option<KeyId>,
         most: usize,
     ) -> Option<PageSum> {
         if after.is_none() && until.is_none() {

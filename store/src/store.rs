@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use torc_record::{Digest, Locator, NamespaceId, Record};
+use torc_record::{Locator, Record};
 use torc_ring::Partition;
 
 use crate::counters::Counter;
 use crate::directory::FORMAT;
 use crate::fs::{Fs, RealFs};
-use crate::packed::Position;
 use crate::shared::Shared;
 use crate::threads::Threads;
 use crate::trace::Trace;
@@ -114,15 +113,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Failed`], [`StoreError::Closed`].
-    pub fn get(
-        &self,
-        namespace: NamespaceId,
-        digest: &Digest,
-        key: &[u8],
-    ) -> Result<Option<Record>, StoreError> {
+    pub fn get(&self, at: Locator<&[u8]>) -> Result<Option<Record>, StoreError> {
         self.shared().health.check()?;
-        let position = Position::new(digest, namespace, key);
-        let packed = self.shared().table.packed(&position)?;
+        let packed = self.shared().table.packed(&at)?;
         Ok(packed.map(|packed| packed.unpack()))
     }
 
@@ -133,17 +126,11 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     #[must_use]
-    pub fn get_cached(
-        &self,
-        namespace: NamespaceId,
-        digest: &Digest,
-        key: &[u8],
-    ) -> Option<Result<Option<Record>, StoreError>> {
+    pub fn get_cached(&self, at: Locator<&[u8]>) -> Option<Result<Option<Record>, StoreError>> {
         if let Err(error) = self.shared().health.check() {
             return Some(Err(error));
         }
-        let position = Position::new(digest, namespace, key);
-        let found = self.shared().table.packed_cached(&position)?;
+        let found = self.shared().table.packed_cached(&at)?;
         Some(found.map(|found| found.map(|packed| packed.unpack())))
     }
 
@@ -152,7 +139,7 @@ impl Store {
     #[must_use]
     pub fn get_batch_cached(
         &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
+        reads: &[Locator<&[u8]>],
     ) -> Vec<Option<Result<Option<Record>, StoreError>>> {
         if let Err(error) = self.shared().health.check() {
             return reads.iter().map(|_| Some(Err(error.clone()))).collect();
@@ -231,9 +218,8 @@ impl Store {
     /// another key's record if this one is absent and a gate lets it pass. About 0.1 us for each
     /// slice of the partition.
     #[must_use]
-    pub fn len_hint(&self, namespace: NamespaceId, digest: &Digest, key: &[u8]) -> usize {
-        let position = Position::new(digest, namespace, key);
-        self.shared().table.len_hint(&position)
+    pub fn len_hint(&self, at: Locator<&[u8]>) -> usize {
+        self.shared().table.len_hint(&at)
     }
 
     /// An upper bound, in bytes, of the longest key and value together that the store holds or has
@@ -335,15 +321,9 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::get`], except for damage, which is part of the result.
-    pub fn trace(
-        &self,
-        namespace: NamespaceId,
-        digest: &Digest,
-        key: &[u8],
-    ) -> Result<Trace, StoreError> {
+    pub fn trace(&self, at: Locator<&[u8]>) -> Result<Trace, StoreError> {
         self.shared().health.check()?;
-        let position = Position::new(digest, namespace, key);
-        Ok(self.shared().table.trace(&position))
+        Ok(self.shared().table.trace(&at))
     }
 
     /// Counters and sizes. Takes every partition's lock once, about 100 microseconds.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::Seq;
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::partition_table::{PartitionTable, Slices};
 use crate::segment::Slice;
 use crate::slice::{Found, Reading};
-use torc_record::Ballot;
+use torc_record::{Ballot, Locator};
 
 /// A slice's answer for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Trace {
 }
 
 impl PartitionTable {
-    pub(crate) fn trace(&self, position: &Position<'_>) -> Trace {
+    pub(crate) fn trace(&self, position: &Locator<&[u8]>) -> Trace {
         let (memtable, slices): (Option<(Seq, Packed)>, Slices) = self.look_up(position);
         Trace {
             memtable: memtable.map(|(seq, packed)| (packed.ballot(), seq)),
@@ -68,8 +68,8 @@ impl PartitionTable {
     }
 }
 
-fn trace(slice: &Arc<Slice>, position: &Position<'_>) -> SliceTrace {
-    let digest = position.digest();
+fn trace(slice: &Arc<Slice>, position: &Locator<&[u8]>) -> SliceTrace {
+    let digest = position.digest;
     let verdict = match slice.find(position, Reading::Wait) {
         Found::GateNegative => Verdict::GateNegative,
         Found::Damaged(what) => Verdict::Damaged(what),

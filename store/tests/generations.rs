@@ -74,9 +74,8 @@ fn take_all(store: &Store, file: &SliceFile) {
 
 fn find(store: &Store, of: NamespaceId, key: u64) -> Result<Option<Record>, StoreError> {
     let wanted = member(of, key);
-    let key = wanted.key.as_bytes();
-    let found = store.get(of, &wanted.digest, key);
-    let batch = store.get_batch(&[(of, wanted.digest, key)]).pop();
+    let found = store.get(wanted.locator());
+    let batch = store.get_batch(&[wanted.locator()]).pop();
     assert_eq!(
         format!("{:?}", Some(&found)),
         format!("{:?}", batch.as_ref())
@@ -191,7 +190,7 @@ fn what_is_not_here_is_not_called_absent() {
             }
             Err(error) => panic!("{error}"),
         }
-        let cached = store.get_cached(of, &wanted.digest, wanted.key.as_bytes());
+        let cached = store.get_cached(wanted.locator());
         assert!(cached.is_none_or(|it| it.is_ok() == (partition_of(&wanted) == here)));
     }
     let stranger = partitions().of(Token::of(&member(of, KEYS).digest));

@@ -58,7 +58,7 @@ fn is_damage<T>(outcome: &Result<T, StoreError>) -> bool {
 }
 
 fn read(store: &Store, record: &Record) -> Result<Option<Record>, StoreError> {
-    store.get(record.namespace, &record.digest, record.key.as_bytes())
+    store.get(record.locator())
 }
 
 fn readable(store: &Store) -> (Vec<Record>, bool) {

@@ -16,7 +16,9 @@ use common::{
     record, reserve_ceiling, tombstone,
 };
 use proptest::prelude::*;
-use torc_record::{Ballot, Digest, Epoch, HybridTime, Record, ReplicaBatch, ReplicaFacts, State};
+use torc_record::{
+    Ballot, Digest, Epoch, HybridTime, KeyId, Record, ReplicaBatch, ReplicaFacts, State,
+};
 use torc_ring::Partition;
 use torc_store::testing::{Call, CrashFs, Survives, WaitingStore};
 use torc_store::{Store, StoreError, StoreHealth};
@@ -388,7 +390,7 @@ fn a_page_sum_has_what_the_memtable_holds_behind_collected_records() {
     };
     apply(&store, home(), purge).unwrap();
     let held = put(third, 4, b"v");
-    let until = Some((held.digest, held.namespace));
+    let until = Some(KeyId::of(&held));
     let sum = store.page_sum(home(), None, until, 1).unwrap();
     assert_eq!(sum.count, 1);
     assert_eq!(

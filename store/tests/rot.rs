@@ -93,24 +93,16 @@ fn read_all(store: &Store, rest: &AtRest, place: &str) -> BTreeSet<Partition> {
                 damaged.insert(partition_of(record));
             }
         };
-    let reads: Vec<_> = rest
-        .records
-        .values()
-        .map(|one| (one.namespace, one.digest, one.key.as_bytes()))
-        .collect();
+    let reads: Vec<_> = rest.records.values().map(|one| one.locator()).collect();
     for (record, found) in rest.records.values().zip(store.get_batch(&reads)) {
         judge(record, found, true);
     }
     for record in rest.records.values() {
-        let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+        let found = store.get(record.locator());
         judge(record, found, true);
     }
     for stranger in (0..6).map(|key| tombstone(7000 + key, 1)) {
-        let found = store.get(
-            stranger.namespace,
-            &stranger.digest,
-            stranger.key.as_bytes(),
-        );
+        let found = store.get(stranger.locator());
         judge(&stranger, found, false);
     }
     for partition in partitions().iter() {
@@ -239,7 +231,7 @@ fn a_damaged_slice_is_left_alone_by_compactions_and_everything_else_goes_on() {
             );
         }
         for record in rest.records.values() {
-            let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+            let found = store.get(record.locator());
             match found {
                 Ok(found) => assert_eq!(found.as_ref(), Some(record), "{place}"),
                 Err(error) => assert!(is_damage(&error) && partition_of(record) == home),
@@ -260,14 +252,14 @@ fn a_write_heals_its_key_and_dropping_the_partition_heals_all() {
         let (store, fs, damaged) = judge(&rest, &[bit]).unwrap();
         let home = damaged.first().copied().unwrap();
         let refused = rest.of(home).into_iter().find(|record| {
-            let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+            let found = store.get(record.locator());
             found.is_err()
         });
         if let Some(refused) = refused {
             let mut newer = refused.clone();
             newer.ballot.time.0 += 100;
             block_on(store.write(newer.clone())).unwrap();
-            let found = store.get(newer.namespace, &newer.digest, newer.key.as_bytes());
+            let found = store.get(newer.locator());
             assert_eq!(found.unwrap(), Some(newer), "bit {bit}: what is known now");
         }
         block_on(store.drop_partition(home)).unwrap();

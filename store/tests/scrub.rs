@@ -98,7 +98,7 @@ fn rot(fs: &CrashFs, part: Part, victim: &Record) {
 }
 
 fn get(store: &Store, record: &Record) -> Result<Option<Record>, StoreError> {
-    store.get(record.namespace, &record.digest, record.key.as_bytes())
+    store.get(record.locator())
 }
 
 fn newer(record: &Record) -> Record {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use common::{
     DIR, block_on, check_summaries, get, lost, open, options, partition_of, put, tombstone,
 };
-use torc_record::Record;
+use torc_record::{Locator, Record};
 use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{ScanLimits, Store, StoreError};
 
@@ -44,11 +44,8 @@ fn is_damage<T>(outcome: &Result<T, StoreError>) -> bool {
     matches!(outcome, Err(StoreError::Damaged { .. }))
 }
 
-fn reads(records: &[Record]) -> Vec<(torc_record::NamespaceId, torc_record::Digest, &[u8])> {
-    let reads = records.iter();
-    reads
-        .map(|one| (one.namespace, one.digest, one.key.as_bytes()))
-        .collect()
+fn reads(records: &[Record]) -> Vec<Locator<&[u8]>> {
+    records.iter().map(Record::locator).collect()
 }
 
 #[test]
@@ -57,7 +54,7 @@ fn a_sector_that_cannot_be_read_is_damage_of_its_record_and_of_no_other() {
     fs.break_sectors(&path(), range_of(&fs, b"the value of 007"));
     let home = partition_of(&all[7]);
     for record in &all {
-        let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+        let found = store.get(record.locator());
         let key = record.key.as_bytes();
         match found {
             Ok(found) => assert_eq!(found.as_ref(), Some(record)),
@@ -106,7 +103,7 @@ fn an_index_that_cannot_be_read_on_opening_is_damage_of_its_slice() {
         assert_eq!(store.stats().sliced.damaged, lost, "{bad:?}");
         let first = all.iter().map(partition_of).min();
         for record in &all {
-            let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+            let found = store.get(record.locator());
             if lost > 0 && Some(partition_of(record)) == first {
                 assert!(is_damage(&found), "{bad:?}");
             } else {
@@ -137,7 +134,7 @@ fn a_slice_that_cannot_be_read_is_not_copied_and_others_are_compacted() {
         assert_eq!(store.sealed(other).unwrap().slices.len(), 1, "{other}");
     }
     for record in all.iter().filter(|one| one.key.as_bytes() != b"key-7") {
-        let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+        let found = store.get(record.locator());
         assert_eq!(found.unwrap().as_ref(), Some(record));
     }
     assert!(is_damage(&get(&store, 7)));
@@ -146,8 +143,7 @@ fn a_slice_that_cannot_be_read_is_not_copied_and_others_are_compacted() {
 #[test]
 fn who_must_not_wait_is_told_what_is_not_cached() {
     let (fs, store, all) = sealed();
-    let cached =
-        |record: &Record| store.get_cached(record.namespace, &record.digest, record.key.as_bytes());
+    let cached = |record: &Record| store.get_cached(record.locator());
     let recent = put(500, 10, "in the memtable");
     block_on(store.write(recent.clone())).unwrap();
     for is_cold in [false, true] {
@@ -187,7 +183,7 @@ fn on_a_real_disk_what_was_just_written_needs_no_wait() {
     let record = put(1, 10, vec![7; 5000]);
     block_on(store.write(record.clone())).unwrap();
     block_on(store.flush()).unwrap();
-    let found = store.get_cached(record.namespace, &record.digest, record.key.as_bytes());
+    let found = store.get_cached(record.locator());
     // The system may have dropped the page; no other answer is allowed.
     if let Some(found) = found {
         assert_eq!(found.unwrap(), Some(record));

@@ -10,13 +10,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use torc_record::Digest;
 use torc_store::SliceStats;
 
 use super::engine::Engine;
 use super::say;
 use super::subject::{self, Subject};
-use super::torc::{Torc, digest};
+use super::torc::{Torc, located};
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
 use crate::stats;
@@ -200,9 +199,9 @@ fn hashed(torc: &Torc, keys: Keys) -> Result<f64> {
     let mut spent = Vec::new();
     for _ in 0..CHUNKS {
         let chunk = keys.chunk(&mut random);
-        let digests: Vec<Digest> = chunk.iter().map(|key| digest(key)).collect();
+        let places: Vec<_> = chunk.iter().map(|key| located(key)).collect();
         let begun = process::cpu_time_of_this_thread();
-        let found = single(&chunk, |at| torc.get_hashed(&digests[at], &chunk[at]))?;
+        let found = single(&chunk, |at| torc.get_hashed(places[at]))?;
         spent.push(process::cpu_time_since(begun).as_secs_f64());
         ensure!(found == keys.found(CHUNK), "{found} keys were found");
     }

@@ -9,8 +9,8 @@ use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch,
-    State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, Locator, NamespaceId, NodeSlot, Record,
+    ReplicaBatch, State,
 };
 use torc_ring::{Partitions, Token};
 use torc_store::{Store, StoreOptions};
@@ -46,8 +46,8 @@ impl Torc {
 
     /// Like [`Engine::get`] for a caller that has hashed the key, such as a node that received a
     /// digest.
-    pub(super) fn get_hashed(&self, digest: &Digest, key: &[u8]) -> Result<Option<usize>> {
-        let found = self.store.get(NamespaceId::DEFAULT, digest, key)?;
+    pub(super) fn get_hashed(&self, at: Locator<&[u8]>) -> Result<Option<usize>> {
+        let found = self.store.get(at)?;
         Ok(found.as_ref().and_then(len_of))
     }
 
@@ -80,7 +80,7 @@ impl Torc {
     fn record(&self, pair: Pair) -> Result<Record> {
         Ok(Record {
             namespace: NamespaceId::DEFAULT,
-            digest: digest(&pair.key),
+            digest: located(&pair.key).digest,
             key: Key::new(pair.key)?,
             ballot: Ballot {
                 epoch: Epoch(1),
@@ -96,9 +96,14 @@ impl Torc {
     }
 }
 
-/// The digest of a key of the suite.
-pub(super) fn digest(key: &[u8]) -> Digest {
-    Digest::of(&CLUSTER, NamespaceId::DEFAULT, key)
+/// The locator of a key of the suite.
+pub(super) fn located(key: &[u8]) -> Locator<&[u8]> {
+    let namespace = NamespaceId::DEFAULT;
+    Locator {
+        digest: Digest::of(&CLUSTER, namespace, key),
+        namespace,
+        key,
+    }
 }
 
 fn len_of(record: &Record) -> Option<usize> {
@@ -120,19 +125,14 @@ impl Engine for Torc {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        self.get_hashed(&digest(key), key)
+        self.get_hashed(located(key))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
-        let reads: Vec<_> = keys
-            .iter()
-            .map(|key| (NamespaceId::DEFAULT, digest(key), *key))
-            .collect();
+        let reads: Vec<_> = keys.iter().map(|key| located(key)).collect();
         let mut found = 0;
-        for (record, (namespace, digest, key)) in
-            self.store.get_batch_cached(&reads).into_iter().zip(&reads)
-        {
-            let record = record.unwrap_or_else(|| self.store.get(*namespace, digest, key))?;
+        for (record, at) in self.store.get_batch_cached(&reads).into_iter().zip(&reads) {
+            let record = record.unwrap_or_else(|| self.store.get(*at))?;
             found += usize::from(record.as_ref().and_then(len_of).is_some());
         }
         Ok(found)

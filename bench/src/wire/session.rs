@@ -78,7 +78,7 @@ impl Sessions {
         let partition = self.table.partition_of(NamespaceId::DEFAULT, &digest);
         let route = self.table.state(partition).map(|state| Route {
             partition: partition.0,
-            epoch: state.epoch.0,
+            epoch: state.config.epoch.0,
         });
         (Bytes::copy_from_slice(&digest.0), route)
     }

@@ -18,10 +18,9 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::Partition;
 
-use crate::call::Call;
+use crate::call::{Call, digest_to_wire};
 use crate::client::{checked_key, checked_value};
 use crate::core::Target;
-use crate::locator::digest_to_wire;
 use crate::peer::Peer;
 use crate::peer::attempt::{AttemptTimeout, attempt_with_timeout};
 use crate::retry::{Failure, Nature, Stop, blame};
@@ -128,7 +127,7 @@ struct Item<W> {
 struct Batch<K: Kind> {
     kind: K,
     namespace: NamespaceId,
-    /// As of [`Place`](crate::client::Place).
+    /// As of [`Call`].
     is_told: bool,
     items: Vec<Option<Item<K::What>>>,
     outcomes: Vec<Option<Result<K::Done, Error>>>,
@@ -169,7 +168,7 @@ impl<K: Kind> Batch<K> {
         let mut batch = Self {
             kind,
             namespace: place.namespace,
-            is_told: place.is_told,
+            is_told: call.is_told,
             items: Vec::with_capacity(wanted.len()),
             outcomes: Vec::with_capacity(wanted.len()),
             earlier: HashMap::new(),

@@ -100,7 +100,6 @@ impl Cluster {
         self.change(|table| {
             let state = &mut table.states[partition.index()];
             state.lead = self.nodes[to].id;
-            state.epoch = table.epoch;
             state.changed = table.epoch;
             Arc::make_mut(&mut state.config).epoch = table.epoch;
         });

@@ -239,9 +239,9 @@ impl Node {
         if let Some(route) = route {
             self.count("routed");
             assert_eq!(route.partition, partition.0);
-            if route.epoch != state.epoch.0 || state.lead != self.id {
+            if route.epoch != state.config.epoch.0 || state.lead != self.id {
                 let stale = Fault::new(Reason::StaleEpoch, "the partition moved on");
-                return Err(stale.at(state.epoch));
+                return Err(stale.at(state.config.epoch));
             }
         } else {
             self.count("forwarded");
@@ -257,7 +257,7 @@ impl Node {
             return Err(fault);
         }
         let version = Version {
-            epoch: state.epoch,
+            epoch: state.config.epoch,
             time: HybridTime(lead.time.fetch_add(1, Ordering::SeqCst)),
             slot: NodeSlot(lead.id.0 as u16),
         };

@@ -44,7 +44,7 @@ pub(crate) fn next_reports(topology: &Topology) -> Vec<Command> {
         let state = topology.state(partition).unwrap();
         let old = state.nodes[0];
         let new = state.next.as_ref().map_or(old, |next| next[0]);
-        let reached: Vec<(NodeId, Reached)> = match state.stage {
+        let reached: Vec<(NodeId, Reached)> = match state.config.stage {
             Stage::Copying => vec![(new, Milestone::Copied)],
             Stage::WriteBothReadOld => {
                 vec![(old, Milestone::Adopted), (new, Milestone::Snapshotted)]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::out::Screen;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use torc_record::{DigestKey, Epoch, NodeSlot};
 use torc_ring::replicas::Config;
 use torc_ring::topology::{
@@ -84,7 +85,7 @@ fn moving_table() -> RoutingTable {
     ];
     for (partition, stage) in [4, 20, 44].into_iter().zip(stages) {
         let state = &mut table.states[partition];
-        state.stage = stage;
+        Arc::make_mut(&mut state.config).stage = stage;
         state.next = Some(list(&[3]));
     }
     table

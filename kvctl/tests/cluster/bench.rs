@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::processes::Cluster;
+use crate::processes::{Cluster, http_get, until};
 
 /// The reports, one per line.
 fn reports(stdout: &[u8]) -> Vec<Value> {
@@ -118,15 +118,20 @@ async fn an_open_loop_shows_a_stall_in_full() {
     ];
     let few = ["--concurrency", "2", "--keys", "100", "--mix", "1/0"];
     let bench = cluster.kvctl_spawned(&[&args[..], &few[..]].concat());
-    let client = cluster.client().await;
-    crate::processes::until("the keys are stored", async || {
-        matches!(client.get("bench-000000000099").await, Ok(Some(_)))
+    let node = &cluster.nodes[0];
+    until("fifty of its gets are answered", async || {
+        let metrics = http_get(node.http, "/metrics").await.1;
+        let count = "torc_operation_seconds_count{operation=\"get\"} ";
+        let gets = metrics.lines().find_map(|line| line.strip_prefix(count));
+        gets.is_some_and(|gets| gets.parse::<u64>().unwrap() >= 50)
     })
     .await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    cluster.nodes[0].signal("-STOP");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    cluster.nodes[0].signal("-CONT");
+    let client = cluster.client().await;
+    let impatient = client.with_deadline(Duration::from_secs(1));
+    node.signal("-STOP");
+    let stalled = impatient.get("any").await;
+    node.signal("-CONT");
+    assert!(stalled.is_err(), "the node did not stall: {stalled:?}");
     let done = bench.wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
     let report = &reports(&done.stdout)[0];

@@ -198,7 +198,7 @@ async fn writes_led_elsewhere_go_on(client: &Client, address: &str) {
         table
             .states
             .iter()
-            .all(|state| state.stage != Stage::WriteBothReadOld)
+            .all(|state| state.config.stage != Stage::WriteBothReadOld)
     })
     .await;
     let table = client.topology().await.unwrap();

@@ -7,8 +7,8 @@
 use torc_record::Epoch;
 use torc_ring::topology::Stage;
 
-use super::{Register, Replica};
-use crate::{Claim, Config, Held, Lookup, Mutation, Seq};
+use super::Replica;
+use crate::{Claim, Config, Held, Lookup, Mutation};
 
 impl Replica {
     /// Whether the disk's version of a key is this replica's answer in this epoch. Versions on
@@ -26,9 +26,8 @@ impl Replica {
 
     /// This replica's record of a key, given the lookup on its disk; `None` if it has no say.
     #[must_use]
-    pub fn holding(&self, lookup: Lookup) -> Option<Held> {
-        let seq = Seq(0);
-        self.held(&Register { lookup, seq }, true)
+    pub fn holding(&self, lookup: &Lookup) -> Option<Held> {
+        self.held(lookup, true)
     }
 
     /// Whether a claim about a key holds, given the lookup on this replica's disk, and no watermark

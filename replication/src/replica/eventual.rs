@@ -58,11 +58,11 @@ impl Replica {
             return;
         }
         let at = Locator::of(&record);
-        let register = self.register(&at, disk);
+        let (lookup, seq) = self.look_up(&at, disk);
         if record.ballot <= self.closed_upto() {
             // This version may be here already, or may have been replaced by a newer one.
             let may_be_here =
-                matches!(&register.lookup, Lookup::Found(found) if found.ballot >= record.ballot);
+                matches!(&lookup, Lookup::Found(found) if found.ballot >= record.ballot);
             let highest = if may_be_here {
                 record.ballot
             } else {
@@ -71,11 +71,11 @@ impl Replica {
             let message = Message::Nack { tag, highest };
             return self.send(from, self.gate(self.closing()), message, out);
         }
-        match &register.lookup {
+        match &lookup {
             Lookup::Found(found)
                 if !record.supersedes(found) && !self.mutations.has(Mutation::OlderStoreWins) =>
             {
-                let after = self.gate(register.seq);
+                let after = self.gate(seq);
                 return self.send(from, after, Message::Accepted { tag }, out);
             }
             // The unreadable record may be newer (R9).
@@ -116,7 +116,7 @@ impl Replica {
             return;
         }
         let at = Locator::of(&record);
-        let newer = match &self.register(&at, disk).lookup {
+        let newer = match &self.look_up(&at, disk).0 {
             Lookup::Found(found) => record.supersedes(found),
             Lookup::Absent => true,
             Lookup::Unreadable => {

@@ -179,21 +179,6 @@ pub struct Replica {
     parked: Parked,
 }
 
-/// A key's register, and the batch that must be durable before it may be sent.
-struct Register {
-    lookup: Lookup,
-    seq: Seq,
-}
-
-impl Register {
-    const fn absent() -> Self {
-        Self {
-            lookup: Lookup::Absent,
-            seq: Seq(0),
-        }
-    }
-}
-
 impl Replica {
     /// Restores a replica from its durable facts; all zero for a new one.
     #[must_use]
@@ -437,12 +422,10 @@ impl Replica {
 
 /// Building blocks of rules.
 impl Replica {
-    fn register(&self, at: &Locator, disk: &impl Storage) -> Register {
+    /// A key's version, and the batch that must be durable before it may be sent.
+    fn look_up(&self, at: &Locator, disk: &impl Storage) -> (Lookup, Seq) {
         if let Some(flying) = self.flying(at) {
-            return Register {
-                lookup: Lookup::Found(flying.record.clone()),
-                seq: flying.seq,
-            };
+            return (Lookup::Found(flying.record.clone()), flying.seq);
         }
         let lookup = match disk.get(at) {
             Lookup::Unreadable if self.mutations.has(Mutation::UnreadableIsAbsent) => {
@@ -450,10 +433,7 @@ impl Replica {
             }
             lookup => lookup,
         };
-        Register {
-            lookup,
-            seq: Seq(0),
-        }
+        (lookup, Seq(0))
     }
 
     /// The newest version of a key that is on its way to the disk.

@@ -205,9 +205,9 @@ impl Replica {
         let (mut equal, mut last) = (true, Seq(0));
         for record in records {
             let at = Locator::of(&record);
-            let register = self.register(&at, disk);
-            last = last.max(register.seq);
-            match register.lookup {
+            let (lookup, seq) = self.look_up(&at, disk);
+            last = last.max(seq);
+            match lookup {
                 Lookup::Found(found) if !record.supersedes(&found) => {}
                 // Collected here, and not yet at the source. A reconciliation would change nothing.
                 Lookup::Absent
@@ -236,7 +236,7 @@ impl Replica {
         let mut newer = Vec::new();
         for record in records {
             let at = Locator::of(&record);
-            match self.register(&at, disk).lookup {
+            match self.look_up(&at, disk).0 {
                 Lookup::Found(found) if record.supersedes(&found) => newer.push(record),
                 Lookup::Found(_) => {}
                 Lookup::Absent => newer.push(record),

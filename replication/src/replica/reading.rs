@@ -5,7 +5,7 @@
 //! delivers the [`Readout`]. The result counts only if the replica is still in that epoch: a
 //! page then has everything accepted in earlier epochs, because they ended before the read.
 
-use torc_record::{Ballot, Epoch, PageSum, Record};
+use torc_record::{Ballot, Epoch, PageSum, Record, entry_sum};
 use torc_ring::NodeId;
 
 use super::Replica;
@@ -217,7 +217,7 @@ impl Reading {
                             *first_expiry_ms = at.min(*first_expiry_ms);
                         }
                         if record.ballot <= upto && !dropped && self.counts(record, disk) {
-                            let entry = compare::entry_sum(KeyId::of(record), record.ballot);
+                            let entry = entry_sum(KeyId::of(record), record.ballot);
                             sum = sum.wrapping_add(entry);
                         }
                     }

@@ -3,7 +3,7 @@
 use torc_record::{Ballot, Record, ReplicaBatch};
 use torc_ring::NodeId;
 
-use super::{Now, Register, Replica};
+use super::{Now, Replica};
 use crate::{Content, Effect, Held, Locator, Lookup, Message, Mutation, Recall, Seq, Storage, Tag};
 
 impl Replica {
@@ -25,11 +25,11 @@ impl Replica {
             return;
         }
         self.close(closes, out);
-        let register = self.register(at, disk);
-        match self.held(&register, want_value) {
+        let (lookup, seq) = self.look_up(at, disk);
+        match self.held(&lookup, want_value) {
             Some(held) => {
                 // Whoever closed it: the reader counts on what the answer says.
-                let after = self.gate(register.seq.max(self.closing()));
+                let after = self.gate(seq.max(self.closing()));
                 self.send(from, after, Message::Holding { tag, held }, out);
             }
             None if at.namespace.is_generation() => self.abstain(from, tag, at, out),
@@ -57,8 +57,8 @@ impl Replica {
         if !self.is_timely(now, ballot) {
             return;
         }
-        let register = self.register(at, disk);
-        let Some(held) = self.held(&register, true) else {
+        let (lookup, seq) = self.look_up(at, disk);
+        let Some(held) = self.held(&lookup, true) else {
             return self.abstain(from, tag, at, out);
         };
         let highest = self.highest(at, held.ballot);
@@ -70,8 +70,8 @@ impl Replica {
         self.promise(at, ballot);
         self.persist(batch, out);
         // An earlier message may have sent the ceiling that covers this promise to the disk.
-        let seq = self.meta_seq.max(register.seq);
-        let recall = doubted.map(|doubted| self.recall(at, doubted, &register));
+        let seq = self.meta_seq.max(seq);
+        let recall = doubted.map(|doubted| self.recall(at, doubted, &lookup));
         let recall = recall.unwrap_or_default();
         let promised = Message::Promised { tag, held, recall };
         self.send(from, self.gate(seq), promised, out);
@@ -79,9 +79,9 @@ impl Replica {
 
     /// The memory of a key's versions. The promise ensures that versions never stored here never
     /// will be.
-    fn recall(&self, at: &Locator, doubted: Ballot, register: &Register) -> Recall {
+    fn recall(&self, at: &Locator, doubted: Ballot, lookup: &Lookup) -> Recall {
         // A replica's version of a key only rises.
-        if matches!(&register.lookup, Lookup::Found(found) if found.ballot < doubted) {
+        if matches!(lookup, Lookup::Found(found) if found.ballot < doubted) {
             return Recall::Never;
         }
         if self.mutations.has(Mutation::DeniesForgotten) {
@@ -116,12 +116,12 @@ impl Replica {
         }
         let at = Locator::of(&record);
         // Higher than everything here, so the key's version need not be looked up.
-        let register = if self.is_above_all(record.ballot) {
-            Register::absent()
+        let (lookup, seq) = if self.is_above_all(record.ballot) {
+            (Lookup::Absent, Seq(0))
         } else {
-            self.register(&at, disk)
+            self.look_up(&at, disk)
         };
-        let accepted = match &register.lookup {
+        let accepted = match lookup {
             Lookup::Found(found) => found.ballot,
             // Everything accepted here and lost is at or below the bound.
             Lookup::Unreadable
@@ -133,7 +133,7 @@ impl Replica {
             Lookup::Absent | Lookup::Unreadable => Ballot::default(),
         };
         if record.ballot == accepted {
-            let after = self.gate(register.seq);
+            let after = self.gate(seq);
             return self.send(from, after, Message::Accepted { tag }, out);
         }
         let highest = self.highest(&at, accepted);
@@ -160,7 +160,7 @@ impl Replica {
     /// an unreadable record, which may have been newer (R9).
     pub(super) fn on_learn(&mut self, record: Record, disk: &impl Storage, out: &mut Vec<Effect>) {
         let at = Locator::of(&record);
-        let newer = match self.register(&at, disk).lookup {
+        let newer = match self.look_up(&at, disk).0 {
             Lookup::Absent => true,
             Lookup::Found(found) => record.supersedes(&found),
             Lookup::Unreadable => self.mutations.has(Mutation::LearnOverUnreadable),
@@ -174,8 +174,8 @@ impl Replica {
         }
     }
 
-    pub(super) fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
-        let (ballot, origin, content) = match &register.lookup {
+    pub(super) fn held(&self, lookup: &Lookup, with_value: bool) -> Option<Held> {
+        let (ballot, origin, content) = match lookup {
             Lookup::Absent => (Ballot::default(), None, Content::Absent),
             Lookup::Found(record) => {
                 let content = Content::of(&record.state, with_value);

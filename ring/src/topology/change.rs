@@ -409,7 +409,7 @@ impl Topology {
     pub(super) fn note_reordered(&mut self, before: &[PartitionState]) {
         let epoch = self.stored.epoch;
         for (before, after) in before.iter().zip(self.states()) {
-            if !before.same_placement(&after) && before.epoch == after.epoch {
+            if !before.same_placement(&after) && before.config.epoch == after.config.epoch {
                 self.stored.reordered.insert(after.config.partition, epoch);
             }
         }

@@ -56,7 +56,7 @@ fn the_first_namespace_of_a_number_gives_it_partitions_of_its_own() {
         (
             state.nodes.len(),
             topology.replicas_due(partition),
-            state.epoch,
+            state.config.epoch,
         )
     };
     assert_eq!(state(five), (5, 5, Epoch(base.epoch.0 + 1)));

@@ -193,9 +193,7 @@ impl Topology {
         let reordered = self.stored.reordered.get(&partition);
         let list = |set| self.in_order(&config, set);
         PartitionState {
-            epoch: config.epoch,
             changed: reordered.map_or(config.epoch, |at| config.epoch.max(*at)),
-            stage: config.stage,
             lead: self.lead(&config),
             nodes: list(config.old),
             next: (!config.new.is_empty()).then(|| list(config.new)),

@@ -220,7 +220,7 @@ fn check_stable(topology: &Topology) -> Result<(), TestCaseError> {
         prop_assert!(readers.contains(&state.lead), "{state:?}");
         prop_assert!(state.config.check().is_ok());
         if topology.transition().is_none() {
-            prop_assert_eq!(state.stage, Stage::Stable);
+            prop_assert_eq!(state.config.stage, Stage::Stable);
             let distinct: BTreeSet<_> = state.nodes.iter().collect();
             let whole = distinct.len() == ring_nodes.min(usize::from(replicas));
             prop_assert!(whole || !topology.written_off().is_empty());
@@ -296,22 +296,25 @@ fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> 
     for partition in after.partitions_in_use() {
         let new = after.state(partition).unwrap();
         let Some(old) = before.state(partition) else {
-            prop_assert_eq!(new.epoch, after.epoch(), "its layer came now");
+            prop_assert_eq!(new.config.epoch, after.epoch(), "its layer came now");
             continue;
         };
-        prop_assert_eq!(old.config == new.config, old.epoch == new.epoch);
+        prop_assert_eq!(
+            old.config == new.config,
+            old.config.epoch == new.config.epoch
+        );
         prop_assert!(old.changed <= new.changed && new.changed <= after.epoch());
         let changed = !old.same_placement(&new) || old.config != new.config;
         prop_assert_eq!(changed, old.changed != new.changed, "{:?} {:?}", old, new);
         router_sees |= changed;
         if old.config != new.config {
-            prop_assert!(new.epoch > before.epoch());
+            prop_assert!(new.config.epoch > before.epoch());
             // A node that leaves with the last move is no longer a member, and so is not written
             // off.
             let dead = before.written_off() | after.written_off();
             let left = old.config.left_without(&dead);
             let goes_on = left.is_some_and(|left| {
-                let next = old.config.go_on_with(new.epoch, &left);
+                let next = old.config.go_on_with(new.config.epoch, &left);
                 left.is_empty() || next.ok().as_ref() == Some(&*new.config)
             });
             let legal = goes_on || is_legal(&old.config, &new.config, after);

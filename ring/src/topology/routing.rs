@@ -6,26 +6,22 @@ use std::sync::Arc;
 use torc_record::{Digest, DigestKey, Epoch, Layer, NamespaceId};
 
 use super::{ClusterId, Generation, Layers, Member, Namespace, is_dropped_name};
-use crate::replicas::{Config, Stage};
+use crate::replicas::Config;
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
 /// One partition: its replicas and its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionState {
-    /// Epoch of the topology that last changed the partition's configuration.
-    pub epoch: Epoch,
-    /// Epoch of the topology that last changed anything here: at least `epoch`, and
-    /// more if only the order of the nodes has changed since.
+    /// Epoch of the topology that last changed anything here: at least that of `config`, and more if
+    /// only the order of the nodes has changed since.
     pub changed: Epoch,
-    /// Its stage.
-    pub stage: Stage,
     /// The node to which operations go; a replica of the reading set.
     pub lead: NodeId,
     /// The preference list; the old one while the partition moves.
     pub nodes: PreferenceList,
     /// The new preference list while the partition moves.
     pub next: Option<PreferenceList>,
-    /// Its replicas and their quorums.
+    /// Its replicas, their quorums, its stage and its epoch.
     pub config: Arc<Config>,
 }
 
@@ -35,9 +31,7 @@ impl PartitionState {
     pub fn of(config: Config, lead: NodeId) -> Self {
         let list = |set| PreferenceList::from(config.nodes(set).collect::<Vec<_>>());
         Self {
-            epoch: config.epoch,
             changed: config.epoch,
-            stage: config.stage,
             lead,
             nodes: list(config.old),
             next: (!config.new.is_empty()).then(|| list(config.new)),
@@ -48,7 +42,7 @@ impl PartitionState {
     /// Whether the same nodes serve in the same order and stage.
     #[must_use]
     pub fn same_placement(&self, other: &Self) -> bool {
-        let of = |state: &Self| (state.stage, state.lead);
+        let of = |state: &Self| (state.config.stage, state.lead);
         of(self) == of(other) && self.nodes == other.nodes && self.next == other.next
     }
 }

@@ -119,7 +119,7 @@ impl RingSummary {
             for node in state.nodes.iter() {
                 count(&mut nodes, place.get(node), |node| &mut node.replicas);
             }
-            *stages.of(state.stage) += 1;
+            *stages.of(state.config.stage) += 1;
         }
         let position = |(token, node): (Token, NodeId)| Position {
             token: token.to_string(),
@@ -191,8 +191,8 @@ fn moving(table: &RoutingTable) -> Vec<MovingPartition> {
 fn move_of(partition: Partition, state: &PartitionState, next: &[NodeId]) -> MovingPartition {
     MovingPartition {
         partition: partition.0,
-        stage: state.stage,
-        epoch: state.epoch.0,
+        stage: state.config.stage,
+        epoch: state.config.epoch.0,
         lead: state.lead,
         nodes: state.nodes.to_vec(),
         next_nodes: next.to_vec(),

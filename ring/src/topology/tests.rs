@@ -86,7 +86,7 @@ fn in_stage(topology: &Topology, stage: Stage) -> Vec<Partition> {
     topology
         .partitions()
         .iter()
-        .filter(|p| topology.state(*p).unwrap().stage == stage)
+        .filter(|p| topology.state(*p).unwrap().config.stage == stage)
         .collect()
 }
 
@@ -95,7 +95,7 @@ fn satisfy(topology: &mut Topology, partition: Partition) {
     let state = topology.state(partition).unwrap();
     let old = state.nodes[0];
     let new = state.next.as_ref().map(|next| next[0]);
-    match (state.stage, new) {
+    match (state.config.stage, new) {
         (Stage::Copying, Some(new)) => {
             report(topology, new, partition, Milestone::Copied);
         }
@@ -128,7 +128,7 @@ fn run_to_end(topology: &mut Topology) {
         let moving: Vec<_> = topology
             .partitions()
             .iter()
-            .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable)
+            .filter(|p| topology.state(*p).unwrap().config.stage != Stage::Stable)
             .collect();
         assert!(
             !moving.is_empty(),
@@ -184,7 +184,7 @@ fn a_move_goes_through_every_stage_each_an_epoch_of_its_own() {
     let new = enrol(&mut topology, 2);
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
-    let mut epochs = vec![topology.state(partition).unwrap().epoch];
+    let mut epochs = vec![topology.state(partition).unwrap().config.epoch];
     let mut leads = Vec::new();
     for stage in [
         Stage::Copying,
@@ -192,12 +192,15 @@ fn a_move_goes_through_every_stage_each_an_epoch_of_its_own() {
         Stage::WriteBothReadNew,
     ] {
         let state = topology.state(partition).unwrap();
-        assert_eq!(state.stage, stage);
+        assert_eq!(state.config.stage, stage);
         leads.push(state.lead);
         satisfy(&mut topology, partition);
-        epochs.push(topology.state(partition).unwrap().epoch);
+        epochs.push(topology.state(partition).unwrap().config.epoch);
     }
-    assert_eq!(topology.state(partition).unwrap().stage, Stage::Stable);
+    assert_eq!(
+        topology.state(partition).unwrap().config.stage,
+        Stage::Stable
+    );
     leads.push(topology.state(partition).unwrap().lead);
     assert_eq!(
         leads,
@@ -218,14 +221,14 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
     let partition = in_stage(&topology, Stage::Copying)[0];
     report(&mut topology, NodeId(1), partition, Milestone::Copied);
     assert_eq!(
-        topology.state(partition).unwrap().stage,
+        topology.state(partition).unwrap().config.stage,
         Stage::Copying,
         "the source has not to copy"
     );
     satisfy(&mut topology, partition);
 
     report(&mut topology, new, partition, Milestone::Snapshotted);
-    let stage = topology.state(partition).unwrap().stage;
+    let stage = topology.state(partition).unwrap().config.stage;
     assert_eq!(
         stage,
         Stage::WriteBothReadOld,
@@ -233,12 +236,12 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
     );
     report(&mut topology, NodeId(1), partition, Milestone::Adopted);
     assert_eq!(
-        topology.state(partition).unwrap().stage,
+        topology.state(partition).unwrap().config.stage,
         Stage::WriteBothReadNew
     );
 
     report(&mut topology, new, partition, Milestone::Adopted);
-    let stage = topology.state(partition).unwrap().stage;
+    let stage = topology.state(partition).unwrap().config.stage;
     assert_eq!(
         stage,
         Stage::WriteBothReadNew,
@@ -253,7 +256,7 @@ fn a_milestone_of_another_epoch_is_void() {
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
     let before = topology.clone();
-    let late = Epoch(topology.state(partition).unwrap().epoch.0 - 1);
+    let late = Epoch(topology.state(partition).unwrap().config.epoch.0 - 1);
     let report = Report {
         partition,
         reached: Milestone::Copied(late),
@@ -326,7 +329,7 @@ fn no_more_moves_are_in_flight_than_the_transition_allows() {
         let moving: Vec<_> = topology
             .partitions()
             .iter()
-            .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable)
+            .filter(|p| topology.state(*p).unwrap().config.stage != Stage::Stable)
             .collect();
         satisfy(&mut topology, moving[0]);
     }
@@ -369,11 +372,17 @@ fn when_a_newcomer_falls_silent_writes_stop_waiting_for_it() {
     let moving = in_stage(&topology, Stage::Copying);
     satisfy(&mut topology, moving[0]);
     let waiting = topology.state(moving[0]).unwrap();
-    assert_eq!(waiting.stage, Stage::WriteBothReadOld);
+    assert_eq!(waiting.config.stage, Stage::WriteBothReadOld);
     topology.apply(Command::Retreat { node: new }).unwrap();
     let state = topology.state(moving[0]).unwrap();
-    assert_eq!((state.stage, state.lead), (Stage::Copying, NodeId(1)));
-    assert!(state.epoch > waiting.epoch, "an abort is one more epoch");
+    assert_eq!(
+        (state.config.stage, state.lead),
+        (Stage::Copying, NodeId(1))
+    );
+    assert!(
+        state.config.epoch > waiting.config.epoch,
+        "an abort is one more epoch"
+    );
     run_to_end(&mut topology);
     assert_eq!(
         topology.members()[&new].state,
@@ -540,7 +549,7 @@ proptest! {
         for (which, what) in choices {
             let before = topology.routing();
             let moving: Vec<_> = topology.partitions().iter()
-                .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable).collect();
+                .filter(|p| topology.state(*p).unwrap().config.stage != Stage::Stable).collect();
             if moving.is_empty() {
                 break;
             }
@@ -556,8 +565,8 @@ proptest! {
             }
             let after = topology.routing();
             for (old, new) in before.states.iter().zip(&after.states) {
-                prop_assert_eq!(old.same_placement(new), old.epoch == new.epoch);
-                prop_assert!(new.epoch <= after.epoch);
+                prop_assert_eq!(old.same_placement(new), old.config.epoch == new.config.epoch);
+                prop_assert!(new.config.epoch <= after.epoch);
             }
             prop_assert!(before == after || before.epoch < after.epoch);
         }

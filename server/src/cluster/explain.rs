@@ -12,7 +12,7 @@ use torc_proto::{
     Fault, Reason, WireError, find_namespace, member_to_wire, partition_state_to_wire,
     version_to_wire,
 };
-use torc_record::{Digest, Key, NamespaceId, State};
+use torc_record::{Digest, Key, Locator, State};
 use torc_ring::topology::{PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
@@ -34,6 +34,11 @@ pub(crate) async fn explain(
     let namespace = find_namespace(&table, &request.namespace)?;
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
     let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
+    let at = Locator {
+        digest,
+        namespace,
+        key,
+    };
     let partition = table.partition_of(namespace, &digest);
     let state = table
         .state(partition)
@@ -41,7 +46,7 @@ pub(crate) async fn explain(
     let here = async || {
         let _place = shared.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
-        let answer = held(shared, namespace, &key, digest, answer).await?;
+        let answer = held(shared, &at, answer).await?;
         let hot = shared.hot.estimate(namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
@@ -154,15 +159,13 @@ fn placement(
 /// What this node holds for the key, and where it looked.
 async fn held(
     shared: &Shared,
-    namespace: NamespaceId,
-    key: &Key,
-    digest: Digest,
+    at: &Locator,
     answer: ExplainResponse,
 ) -> Result<ExplainResponse, Fault> {
-    let (store, key) = (shared.store.clone(), key.clone());
+    let (store, key) = (shared.store.clone(), at.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let trace = store.trace(namespace, &digest, key.as_bytes())?;
-        match store.get(namespace, &digest, key.as_bytes()) {
+        let trace = store.trace(key.borrowed())?;
+        match store.get(key.borrowed()) {
             // The verdicts on the slices show which one is damaged.
             Err(StoreError::Damaged { .. }) => Ok((trace, None)),
             found => Ok((trace, found?)),
@@ -197,7 +200,7 @@ async fn held(
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),
-        fingerprint_bits: fingerprint_bits(shared, namespace),
+        fingerprint_bits: fingerprint_bits(shared, at.namespace),
         ..answer
     })
 }

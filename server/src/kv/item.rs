@@ -123,9 +123,7 @@ impl Item for GetRequest {
         if self.consistency() != Consistency::Stale || target.rules == Rules::Static {
             return Ok(AtOnce::No);
         }
-        let at = &target.at;
-        let key = at.key.as_bytes();
-        let cached = shared.store.get_cached(at.namespace, &at.digest, key);
+        let cached = shared.store.get_cached(target.at.borrowed());
         let Some(found) = cached else {
             return Ok(AtOnce::Cold);
         };
@@ -135,10 +133,7 @@ impl Item for GetRequest {
     }
 
     fn read_cold(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
-        let at = &target.at;
-        let found = shared
-            .store
-            .get(at.namespace, &at.digest, at.key.as_bytes());
+        let found = shared.store.get(target.at.borrowed());
         let found = found.map_err(|error| store_fault(&error))?;
         let held = found.map(|record| held(shared, target, &record));
         held.transpose()

@@ -398,8 +398,8 @@ fn recipient_of<I: Item>(
         // A sender that routed by an older topology to a node that is not the lead gets a fault, so
         // that it sends its next operations to the lead.
         let is_lead = shared.identity.node() == Some(state.lead);
-        if route.epoch < state.epoch.0 && !is_lead {
-            return Err(stale(target.partition, state.epoch));
+        if route.epoch < state.config.epoch.0 && !is_lead {
+            return Err(stale(target.partition, state.config.epoch));
         }
         return Ok(None);
     }
@@ -411,7 +411,7 @@ fn recipient_of<I: Item>(
     };
     let route = Route {
         partition: target.partition.0,
-        epoch: state.epoch.0,
+        epoch: state.config.epoch.0,
     };
     Ok(Some((recipient, route)))
 }

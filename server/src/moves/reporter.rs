@@ -162,7 +162,7 @@ fn is_current(shared: &Shared, report: &Report) -> bool {
     let state = table
         .as_ref()
         .and_then(|table| table.state(report.partition));
-    state.is_none_or(|state| state.epoch == report.reached.epoch())
+    state.is_none_or(|state| state.config.epoch == report.reached.epoch())
 }
 
 #[cfg(test)]

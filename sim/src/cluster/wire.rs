@@ -195,7 +195,7 @@ impl Wire {
         let table = self.library.known_topology()?;
         let digest = Digest::of(&table.digest_key, self.namespace.1, key);
         let partition = table.partition_of(self.namespace.1, &digest);
-        let epoch = table.state(partition)?.epoch;
+        let epoch = table.state(partition)?.config.epoch;
         let route = v1::Route {
             partition: partition.0,
             epoch: epoch.0,

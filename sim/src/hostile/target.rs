@@ -106,7 +106,7 @@ impl Target {
         let state = self.table.state(partition);
         v1::Route {
             partition: partition.0,
-            epoch: state.map_or(0, |state| state.epoch.0),
+            epoch: state.map_or(0, |state| state.config.epoch.0),
         }
     }
 }

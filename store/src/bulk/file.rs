@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use torc_record::{Digest, NamespaceId, Record};
+use torc_record::{Digest, KeyId, Locator, NamespaceId, Record};
 use torc_ring::{Partition, Partitions, Token};
 
 use super::SliceFileInfo;
 use crate::fs::{Fs, RealFs};
 use crate::ingest::SealedSlice;
-use crate::packed::Position;
 use crate::partition_table::newest_sealed;
 use crate::segment::{Slice, open_slice_file};
 use crate::{PartitionSummary, StoreError};
@@ -47,26 +46,23 @@ impl SliceFile {
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
-    pub fn get(
-        &self,
-        namespace: NamespaceId,
-        digest: &Digest,
-        key: &[u8],
-    ) -> Result<Option<Record>, StoreError> {
-        let partition = self.partitions.holding(namespace, Token::of(digest));
+    pub fn get(&self, at: Locator<&[u8]>) -> Result<Option<Record>, StoreError> {
+        let partition = self.partitions.holding(at.namespace, Token::of(&at.digest));
         let Some(slices) = self.slices.get(&partition) else {
             return Ok(None);
         };
-        let found = newest_sealed(slices, &Position::new(digest, namespace, key))?;
+        let found = newest_sealed(slices, &at)?;
         Ok(found.map(|packed| packed.unpack()))
     }
 
     /// The slot of a digest in its partition's slice, whether or not the slice has the digest.
     #[must_use]
-    pub fn slot(&self, namespace: NamespaceId, digest: &Digest) -> Option<usize> {
-        let partition = self.partitions.holding(namespace, Token::of(digest));
+    pub fn slot(&self, key: KeyId) -> Option<usize> {
+        let partition = self
+            .partitions
+            .holding(key.namespace, Token::of(&key.digest));
         let slice = self.slices.get(&partition)?.first()?;
-        Some(slice.view().ok()?.mphf()?.slot(digest))
+        Some(slice.view().ok()?.mphf()?.slot(&key.digest))
     }
 
     /// The record of a slot, if the partition's slice numbers its keys and has the slot. One read.

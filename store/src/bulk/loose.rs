@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 
 use bytes::Bytes;
-use torc_record::{Digest, NamespaceId, Record};
+use torc_record::{Digest, Locator, NamespaceId, Record};
 use torc_ring::{Partition, Partitions};
 
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::slice::{
     Damage, Found, OrderedRecords, Reading, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader,
     SliceView,
@@ -57,19 +57,13 @@ impl LooseSlice {
     ///
     /// # Errors
     /// What is damaged.
-    pub fn get(
-        &self,
-        namespace: NamespaceId,
-        digest: &Digest,
-        key: &[u8],
-    ) -> Result<Option<Record>, &'static str> {
-        let position = Position::new(digest, namespace, key);
-        let packed = match self.view()?.find(&position, Reading::Wait) {
+    pub fn get(&self, at: Locator<&[u8]>) -> Result<Option<Record>, &'static str> {
+        let packed = match self.view()?.find(&at, Reading::Wait) {
             Found::GateNegative | Found::NotCached => return Ok(None),
             Found::Record(packed) => packed,
             Found::Damaged(what) => return Err(what),
         };
-        let is_it = packed.position() == position;
+        let is_it = packed.position() == at;
         Ok(is_it.then(|| packed.unpack()))
     }
 

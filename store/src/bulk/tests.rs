@@ -71,13 +71,12 @@ fn every_record_is_found_and_nothing_else() {
     assert_eq!(info.summary.records, 500);
     let file = SliceFile::open(&path, partitions(), &info).unwrap();
     for record in &records {
-        let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+        let found = file.get(record.locator());
         assert_eq!(found.unwrap().as_ref(), Some(record));
     }
     for stranger in 0..500_u32 {
         let key = stranger.to_be_bytes();
-        let digest = Digest::of(&KEY, NAMESPACE, &key);
-        assert_eq!(file.get(NAMESPACE, &digest, &key).unwrap(), None);
+        assert_eq!(file.get(record(&key, b"").locator()).unwrap(), None);
     }
     let digest_of = |namespace, key: &[u8]| Some(Digest::of(&KEY, namespace, key));
     assert_eq!(file.verify(digest_of).unwrap(), info.summary);
@@ -167,7 +166,7 @@ fn a_keyless_file_finds_every_key_with_its_payload_and_few_others() {
         assert_eq!(info.summary.payload_bytes, 3_000 * u64::from(payload_bytes));
         let file = SliceFile::open(&path, partitions(), &info).unwrap();
         for record in &records {
-            let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+            let found = file.get(record.locator());
             let found = found.unwrap().unwrap();
             let value = vec![record.digest.0[3]; payload_bytes.into()];
             let state = State::Value {
@@ -182,8 +181,7 @@ fn a_keyless_file_finds_every_key_with_its_payload_and_few_others() {
         }
         let strangers = (0..3_000_u32).filter(|number| {
             let key = number.to_be_bytes();
-            let digest = Digest::of(&KEY, NAMESPACE, &key);
-            file.get(NAMESPACE, &digest, &key).unwrap().is_some()
+            file.get(record(&key, b"").locator()).unwrap().is_some()
         });
         // One in 65,536.
         assert!(strangers.count() < 3);
@@ -215,7 +213,7 @@ fn a_flipped_byte_of_a_keyless_file_gives_no_wrong_payload() {
             continue;
         };
         for record in &records {
-            match file.get(NAMESPACE, &record.digest, record.key.as_bytes()) {
+            match file.get(record.locator()) {
                 Ok(found) => {
                     let State::Value { value, .. } = found.unwrap().state else {
                         panic!("byte {at}: a tombstone");
@@ -284,7 +282,7 @@ fn numbered_keys_get_their_slots_and_have_no_values() {
     let file = SliceFile::open(&path, partitions(), &info).unwrap();
     let mut slots = std::collections::BTreeSet::new();
     for record in &records {
-        let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+        let found = file.get(record.locator());
         let found = found.unwrap().unwrap();
         let State::Value { value, .. } = &found.state else {
             panic!("a tombstone");

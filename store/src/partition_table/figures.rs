@@ -6,22 +6,22 @@ use std::sync::Arc;
 use torc_record::{Ballot, Locator};
 
 use super::{PartitionTable, Slices, newest_readable};
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::{Seq, SliceStats};
 
 impl PartitionTable {
     /// The memtable's version of a key, with its number, and the slices beneath.
-    pub(crate) fn look_up(&self, position: &Position<'_>) -> (Option<(Seq, Packed)>, Slices) {
+    pub(crate) fn look_up(&self, position: &Locator<&[u8]>) -> (Option<(Seq, Packed)>, Slices) {
         let shard = self.place(position).shard.read();
         let slot = shard.memtable.get(position);
         let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
-        (held, Arc::clone(shard.slices_for(position.namespace())))
+        (held, Arc::clone(shard.slices_for(position.namespace)))
     }
 
     /// The highest readable ballot of a key.
     pub(crate) fn newest_ballot(&self, at: &Locator) -> Option<Ballot> {
-        let position = Position::new(&at.digest, at.namespace, at.key.as_bytes());
+        let position = at.borrowed();
         let (held, slices) = self.look_up(&position);
         let sealed = newest_readable(&slices, &position).map(|packed| packed.ballot());
         held.map(|(_, packed)| packed.ballot()).max(sealed)

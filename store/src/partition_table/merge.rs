@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, Epoch, Locator, NamespaceId, PageSum, entry_sum};
+use torc_record::{Ballot, Digest, Epoch, KeyId, Locator, NamespaceId, PageSum, entry_sum};
 
 use super::{PartitionTable, Slices, Stretch};
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::repair::ReadablePage;
 use crate::segment::Slice;
 use crate::slice::{Damage, OrderedRecords};
@@ -67,7 +67,7 @@ impl<'a> MergedSlices<'a> {
     /// [`StoreError::Damaged`].
     pub(crate) fn after(
         slices: impl Iterator<Item = &'a Arc<Slice>>,
-        position: Option<&Position<'_>>,
+        position: Option<&Locator<&[u8]>>,
         damaged: Damaged,
     ) -> Result<Self, StoreError> {
         let mut merged = Self {
@@ -152,8 +152,8 @@ struct Summed {
 
 impl Summed {
     fn add(&mut self, packed: &Packed) {
-        let (digest, namespace) = (packed.digest(), packed.namespace());
-        self.is_spoilt |= !self.sum.add(&digest, namespace, packed.ballot());
+        let packed = packed.borrowed();
+        self.is_spoilt |= !self.sum.add(packed.id(), packed.ballot());
     }
 }
 
@@ -200,7 +200,7 @@ struct Filling<'a> {
     bytes: usize,
     read_bytes: usize,
     /// The page ends after this digest and namespace.
-    until: Option<(Digest, NamespaceId)>,
+    until: Option<KeyId>,
     records: Vec<Packed>,
     /// The sum of all records read, unless all are included.
     sum: Summed,
@@ -226,9 +226,8 @@ impl Filling<'_> {
 
     /// Whether the page is full before the record at a position. A page never ends between two keys
     /// of one digest, so a cursor without a key skips none.
-    fn ends_before(&self, next: &Position<'_>) -> bool {
-        let place = (next.digest(), next.namespace());
-        if self.until.is_some_and(|until| place > until) {
+    fn ends_before(&self, next: &Locator<&[u8]>) -> bool {
+        if self.until.is_some_and(|until| next.id() > until) {
             return true;
         }
         let is_full = match &self.wanted {
@@ -239,7 +238,7 @@ impl Filling<'_> {
             _ => self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes,
         };
         let last = self.last.as_ref().map(Packed::digest);
-        is_full && last != Some(next.digest())
+        is_full && last != Some(next.digest)
     }
 
     fn page(self, is_done: bool) -> ReadablePage {
@@ -268,7 +267,9 @@ impl PartitionTable {
     ) -> Result<ScanPage, StoreError> {
         let watermark = self.facts(partition).watermark;
         let page = Filling::new(limits, watermark, Damaged::Refuse);
-        Ok(self.fill(partition, after.map(place), page)?.page)
+        Ok(self
+            .fill(partition, after.map(Locator::borrowed), page)?
+            .page)
     }
 
     /// A page of readable records that were not collected.
@@ -283,7 +284,7 @@ impl PartitionTable {
     ) -> Result<ReadablePage, StoreError> {
         let watermark = self.facts(partition).watermark;
         let page = Filling::new(limits, watermark, Damaged::LeaveOut);
-        self.fill(partition, after.map(place), page)
+        self.fill(partition, after.map(Locator::borrowed), page)
     }
 
     /// A page of records with numbers above `since`. Includes all records of slices that may hold
@@ -300,7 +301,9 @@ impl PartitionTable {
     ) -> Result<ScanPage, StoreError> {
         let mut page = Filling::new(limits, Ballot::default(), Damaged::Refuse);
         page.since = since;
-        Ok(self.fill(partition, after.map(place), page)?.page)
+        Ok(self
+            .fill(partition, after.map(Locator::borrowed), page)?
+            .page)
     }
 
     /// A page of a generation.
@@ -330,7 +333,7 @@ impl PartitionTable {
             last: None,
             slices: Arc::from([slice]),
         };
-        let start = after.map(place);
+        let start = after.map(Locator::borrowed);
         let mut page = Filling::new(limits, Ballot::default(), Damaged::Refuse);
         let end = merge(&stretch, start.as_ref(), &mut page)?;
         Ok(page.page(end == End::OfStretch).page)
@@ -351,15 +354,19 @@ impl PartitionTable {
         let mut after: Option<Locator> = None;
         loop {
             // Sorts before all keys of the digest, because no key is empty.
-            let first = Position::new(&low, NamespaceId(0), b"");
-            let start = after.as_ref().map_or(first, place);
+            let first = Locator {
+                digest: low,
+                namespace: NamespaceId(0),
+                key: &[][..],
+            };
+            let start = after.as_ref().map_or(first, Locator::borrowed);
             let page = Filling::new(ScanLimits::default(), watermark, Damaged::Refuse);
             let page = self.fill(partition, Some(start), page)?.page;
             for record in &page.records {
                 if record.digest > high {
                     return Ok(sum);
                 }
-                let entry = entry_sum(&record.digest, record.namespace, record.ballot);
+                let entry = entry_sum(KeyId::of(record), record.ballot);
                 sum.count += 1;
                 sum.sum = sum.sum.wrapping_add(entry);
             }
@@ -377,7 +384,7 @@ impl PartitionTable {
         &self,
         partition: Partition,
         after: Option<&Locator>,
-        until: Option<(Digest, NamespaceId)>,
+        until: Option<KeyId>,
         most: usize,
     ) -> Option<PageSum> {
         let watermark = self.facts(partition).watermark;
@@ -390,7 +397,11 @@ impl PartitionTable {
             wanted: Wanted::Sum,
             ..Filling::new(limits, watermark, Damaged::Refuse)
         };
-        let summed = self.filled(partition, after.map(place), page).ok()?.0.sum;
+        let summed = self
+            .filled(partition, after.map(Locator::borrowed), page)
+            .ok()?
+            .0
+            .sum;
         (!summed.is_spoilt && summed.sum.count <= most as u64).then_some(summed.sum)
     }
 
@@ -412,7 +423,7 @@ impl PartitionTable {
             wanted: Wanted::Values { keep, left_out },
             ..Filling::new(limits, watermark, Damaged::Refuse)
         };
-        let (mut page, is_done) = self.filled(partition, after.map(place), page)?;
+        let (mut page, is_done) = self.filled(partition, after.map(Locator::borrowed), page)?;
         let Summed { sum, is_spoilt } = std::mem::take(&mut page.sum);
         let left_out = match &mut page.wanted {
             Wanted::Values { left_out, .. } => std::mem::take(left_out),
@@ -428,7 +439,7 @@ impl PartitionTable {
     fn fill(
         &self,
         partition: Partition,
-        start: Option<Position<'_>>,
+        start: Option<Locator<&[u8]>>,
         page: Filling<'_>,
     ) -> Result<ReadablePage, StoreError> {
         let (page, is_done) = self.filled(partition, start, page)?;
@@ -439,7 +450,7 @@ impl PartitionTable {
     fn filled<'a>(
         &self,
         partition: Partition,
-        start: Option<Position<'_>>,
+        start: Option<Locator<&[u8]>>,
         mut page: Filling<'a>,
     ) -> Result<(Filling<'a>, bool), StoreError> {
         let limit = page.limits.records;
@@ -490,10 +501,6 @@ impl Filling<'_> {
     }
 }
 
-fn place(cursor: &Locator) -> Position<'_> {
-    Position::new(&cursor.digest, cursor.namespace, cursor.key.as_bytes())
-}
-
 #[derive(PartialEq, Eq)]
 enum End {
     Full,
@@ -504,7 +511,7 @@ enum End {
 /// stretch, or to the end of the partition if the stretch reaches it.
 fn merge(
     stretch: &Stretch,
-    from: Option<&Position<'_>>,
+    from: Option<&Locator<&[u8]>>,
     page: &mut Filling<'_>,
 ) -> Result<End, StoreError> {
     let slices: &Slices = &stretch.slices;

@@ -34,14 +34,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
-use torc_record::Ballot;
+use torc_record::{Ballot, Locator};
 use torc_ring::{Layered, Partition, Partitions, Token};
 
 pub(crate) use self::merge::{Damaged, MergedSlices};
 use self::ordered::{Ordered, Upsert};
 pub(crate) use self::publish::Compacted;
 pub(crate) use self::reads::{ReadCounts, newest_readable};
-use crate::packed::{Packed, PackedRef, Position};
+use crate::packed::{Packed, PackedRef};
 use crate::partition::Facts;
 use crate::segment::Slice;
 use crate::slice::Reading;
@@ -317,7 +317,7 @@ impl PartitionTable {
     pub(crate) fn stretch(
         &self,
         partition: Partition,
-        after: Option<&Position<'_>>,
+        after: Option<&Locator<&[u8]>>,
         wanted: impl Fn(Seq) -> bool,
         mut full: impl FnMut(&Packed) -> bool,
     ) -> Stretch {
@@ -367,16 +367,15 @@ impl PartitionTable {
     }
 
     /// The partition of a key.
-    fn partition(&self, position: &Position<'_>) -> Partition {
-        let token = Token(position.token);
-        self.partitions
-            .partition_holding(position.namespace(), token)
+    fn partition(&self, position: &Locator<&[u8]>) -> Partition {
+        let token = Token::of(&position.digest);
+        self.partitions.partition_holding(position.namespace, token)
     }
 
     /// The partition that holds a key.
-    fn place(&self, position: &Position<'_>) -> &Place {
-        let token = Token(position.token);
-        self.partitions.holding(position.namespace(), token)
+    fn place(&self, position: &Locator<&[u8]>) -> &Place {
+        let token = Token::of(&position.digest);
+        self.partitions.holding(position.namespace, token)
     }
 
     fn shard(&self, partition: Partition) -> Option<&RwLock<Shard>> {
@@ -433,7 +432,7 @@ impl PartitionSummary {
 /// [`StoreError::Damaged`]: a damaged slice may have a newer one.
 pub(crate) fn newest_sealed(
     slices: &[Arc<Slice>],
-    position: &Position<'_>,
+    position: &Locator<&[u8]>,
 ) -> Result<Option<Packed>, StoreError> {
     let mut answer = reads::Answer::default();
     answer.ask_all(slices, position, Reading::Wait, None);

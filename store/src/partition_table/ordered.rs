@@ -11,8 +11,10 @@
 
 use std::cmp::Ordering;
 
+use torc_record::Locator;
+
 use crate::Seq;
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 
 /// Capacity of a leaf, slots.
 const LEAF_LEN: usize = 128;
@@ -37,9 +39,9 @@ impl Slot {
     }
 
     /// Reads the record's bytes only if the tokens are equal.
-    fn compare(&self, position: &Position<'_>) -> Ordering {
+    fn compare(&self, position: &Locator<&[u8]>) -> Ordering {
         self.token
-            .cmp(&position.token)
+            .cmp(&position.digest.high())
             .then_with(|| self.packed.position().cmp(position))
     }
 }
@@ -69,16 +71,21 @@ impl Leaf {
         }
     }
 
-    fn starts_after(&self, position: &Position<'_>) -> bool {
-        match self.first.cmp(&position.token) {
+    fn starts_after(&self, position: &Locator<&[u8]>) -> bool {
+        match self.first.cmp(&position.digest.high()) {
             Ordering::Equal => self.slots[0].compare(position) == Ordering::Greater,
             unequal => unequal == Ordering::Greater,
         }
     }
 
     /// As `binary_search`.
-    fn find(&self, position: &Position<'_>) -> Result<usize, usize> {
-        let guess = place_of(position.token, self.first, self.last, self.slots.len());
+    fn find(&self, position: &Locator<&[u8]>) -> Result<usize, usize> {
+        let guess = place_of(
+            position.digest.high(),
+            self.first,
+            self.last,
+            self.slots.len(),
+        );
         let is_before = |at: usize| self.slots[at].compare(position) == Ordering::Less;
         let at = partition_point_near(self.slots.len(), guess, is_before);
         match self.slots.get(at) {
@@ -115,7 +122,7 @@ pub(crate) struct Ordered {
 
 impl Ordered {
     /// The slot at a position.
-    pub(crate) fn get(&self, position: &Position<'_>) -> Option<&Slot> {
+    pub(crate) fn get(&self, position: &Locator<&[u8]>) -> Option<&Slot> {
         let leaf = self.leaves.get(self.leaf_of(position))?;
         leaf.find(position).ok().map(|at| &leaf.slots[at])
     }
@@ -169,7 +176,7 @@ impl Ordered {
     }
 
     /// Slots after a position, or all of them, in order.
-    pub(crate) fn after(&self, position: Option<&Position<'_>>) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn after(&self, position: Option<&Locator<&[u8]>>) -> impl Iterator<Item = &Slot> {
         let (index, at) = match position {
             None => (0, 0),
             Some(position) => {
@@ -185,11 +192,16 @@ impl Ordered {
     }
 
     /// The only leaf that may hold the position: the last one that does not start after it.
-    fn leaf_of(&self, position: &Position<'_>) -> usize {
+    fn leaf_of(&self, position: &Locator<&[u8]>) -> usize {
         let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) else {
             return 0;
         };
-        let guess = place_of(position.token, first.first, last.first, self.leaves.len());
+        let guess = place_of(
+            position.digest.high(),
+            first.first,
+            last.first,
+            self.leaves.len(),
+        );
         let is_before = |at: usize| !self.leaves[at].starts_after(position);
         partition_point_near(self.leaves.len(), guess, is_before).saturating_sub(1)
     }

@@ -10,13 +10,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use torc_record::{Ballot, Digest, NamespaceId};
+use torc_record::{Ballot, Locator, NamespaceId};
 use torc_ring::Partition;
 
 use super::generations::is_for;
 use super::{PartitionTable, Place, Slices};
 use crate::StoreError;
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::slice::{Damage, Found, Reading};
 
@@ -86,20 +86,20 @@ impl Answer {
     }
 
     /// Notes that the key is of a generation, and no slice of it has been read.
-    fn of_generation(&mut self, partition: impl Fn() -> Partition, position: &Position<'_>) {
-        let namespace = position.namespace();
+    fn of_generation(&mut self, partition: impl Fn() -> Partition, position: &Locator<&[u8]>) {
+        let namespace = position.namespace;
         self.missing = namespace.is_generation().then(|| (partition(), namespace));
     }
 
     pub(super) fn ask_all(
         &mut self,
         slices: &[Arc<Slice>],
-        position: &Position<'_>,
+        position: &Locator<&[u8]>,
         how: Reading,
         counts: Option<&ReadCounts>,
     ) {
         for slice in slices {
-            if !is_for(slice, position.namespace()) {
+            if !is_for(slice, position.namespace) {
                 continue;
             }
             self.judge(slice, slice.find(position, how), position, counts);
@@ -147,7 +147,7 @@ impl Answer {
         &mut self,
         slice: &Slice,
         found: Found,
-        position: &Position<'_>,
+        position: &Locator<&[u8]>,
         counts: Option<&ReadCounts>,
     ) {
         self.missing = None;
@@ -183,8 +183,8 @@ impl Answer {
         }
     }
 
-    fn doubt(&mut self, slice: &Slice, what: Damage, position: &Position<'_>) {
-        if slice.is_vouched(&position.digest()) {
+    fn doubt(&mut self, slice: &Slice, what: Damage, position: &Locator<&[u8]>) {
+        if slice.is_vouched(&position.digest) {
             return;
         }
         // Recorded even if it does not matter for this key.
@@ -197,7 +197,7 @@ impl Answer {
 }
 
 /// The version with the highest ballot among those that can be read.
-pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Position<'_>) -> Option<Packed> {
+pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Locator<&[u8]>) -> Option<Packed> {
     let mut answer = Answer::default();
     // The damage is recorded, and a get of the key reports it.
     answer.ask_all(slices, position, Reading::Wait, None);
@@ -213,8 +213,7 @@ fn is_damaged(slices: &[Arc<Slice>]) -> bool {
 struct Pending<'a> {
     /// Its index in the request.
     index: usize,
-    position: Position<'a>,
-    digest: Digest,
+    position: Locator<&'a [u8]>,
     slices: Slices,
 }
 
@@ -230,31 +229,31 @@ impl PartitionTable {
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
-    pub(crate) fn packed(&self, position: &Position<'_>) -> Result<Option<Packed>, StoreError> {
+    pub(crate) fn packed(&self, position: &Locator<&[u8]>) -> Result<Option<Packed>, StoreError> {
         self.answer(position, Reading::Wait).visible()
     }
 
     /// As [`PartitionTable::packed`]; `None` if a needed record is not in the page cache.
     pub(crate) fn packed_cached(
         &self,
-        position: &Position<'_>,
+        position: &Locator<&[u8]>,
     ) -> Option<Result<Option<Packed>, StoreError>> {
         self.answer(position, Reading::CachedOnly).cached()
     }
 
     /// The longest record at the place of a key, in its memtable and its slices.
-    pub(crate) fn len_hint(&self, position: &Position<'_>) -> usize {
+    pub(crate) fn len_hint(&self, position: &Locator<&[u8]>) -> usize {
         let shard = self.place(position).shard.read();
         let upper = shard.memtable.get(position);
         let upper = upper.map_or(0, |slot| slot.packed.payload_len());
-        let slices = Arc::clone(shard.slices_for(position.namespace()));
+        let slices = Arc::clone(shard.slices_for(position.namespace));
         drop(shard);
-        let digest = position.digest();
+        let digest = position.digest;
         let sealed = slices.iter().map(|slice| slice.len_hint(&digest));
         sealed.fold(upper, usize::max)
     }
 
-    fn answer(&self, position: &Position<'_>, how: Reading) -> Answer {
+    fn answer(&self, position: &Locator<&[u8]>, how: Reading) -> Answer {
         let Place { shard, counts } = self.place(position);
         count(&counts.gets);
         let shard = shard.read();
@@ -266,7 +265,7 @@ impl PartitionTable {
                 return Answer::above(upper, watermark);
             }
         }
-        let slices = Arc::clone(shard.slices_for(position.namespace()));
+        let slices = Arc::clone(shard.slices_for(position.namespace));
         drop(shard);
         let mut answer = Answer::above(upper, watermark);
         answer.of_generation(|| self.partition(position), position);
@@ -280,13 +279,13 @@ impl PartitionTable {
     /// the waits for memory overlap.
     pub(crate) fn packed_batch_cached(
         &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
+        reads: &[Locator<&[u8]>],
     ) -> impl Iterator<Item = Option<Result<Option<Packed>, StoreError>>> + use<> {
         let answers = self.answers(reads);
         answers.into_iter().map(Answer::cached)
     }
 
-    fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])]) -> Vec<Answer> {
+    fn answers(&self, reads: &[Locator<&[u8]>]) -> Vec<Answer> {
         let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
         let pending = self.ask_memtable(reads, &mut answers);
         for candidate in self.ask_gates(&pending, &mut answers) {
@@ -317,43 +316,38 @@ impl PartitionTable {
     )]
     fn ask_memtable<'a>(
         &self,
-        reads: &[(NamespaceId, Digest, &'a [u8])],
+        reads: &[Locator<&'a [u8]>],
         answers: &mut [Answer],
     ) -> Vec<Pending<'a>> {
         let mut order: Vec<u32> = (0..reads.len() as u32).collect();
-        order.sort_unstable_by_key(|at| reads[*at as usize].1);
+        order.sort_unstable_by_key(|at| reads[*at as usize].digest);
         let mut pending = Vec::with_capacity(reads.len());
         for index in order {
             let index = index as usize;
-            let (namespace, digest, key) = &reads[index];
-            let position = Position::new(digest, *namespace, key);
-            let Place { shard, counts } = self.place(&position);
+            let position = &reads[index];
+            let Place { shard, counts } = self.place(position);
             count(&counts.gets);
             let shard = shard.read();
-            let upper = shard
-                .memtable
-                .get(&position)
-                .map(|slot| slot.packed.clone());
+            let upper = shard.memtable.get(position).map(|slot| slot.packed.clone());
             let is_found = upper.is_some();
             answers[index] = Answer::above(upper, shard.facts.watermark);
-            answers[index].of_generation(|| self.partition(&position), &position);
+            answers[index].of_generation(|| self.partition(position), position);
             if is_found {
                 count(&counts.memtable_hits);
                 if !is_damaged(&shard.slices) {
                     continue;
                 }
             }
-            let slices = Arc::clone(shard.slices_for(*namespace));
+            let slices = Arc::clone(shard.slices_for(position.namespace));
             drop(shard);
             for slice in slices.iter() {
                 if let Ok(view) = slice.view() {
-                    view.prefetch_gate(digest);
+                    view.prefetch_gate(&position.digest);
                 }
             }
             pending.push(Pending {
                 index,
-                position,
-                digest: *digest,
+                position: *position,
                 slices,
             });
         }
@@ -365,17 +359,17 @@ impl PartitionTable {
         let mut candidates = Vec::with_capacity(pending.len());
         for (at, one) in pending.iter().enumerate() {
             for (index, slice) in one.slices.iter().enumerate() {
-                if !is_for(slice, one.position.namespace()) {
+                if !is_for(slice, one.position.namespace) {
                     continue;
                 }
                 let view = slice.view().ok();
-                if view.is_some_and(|view| !view.may_hold(&one.digest)) {
+                if view.is_some_and(|view| !view.may_hold(&one.position.digest)) {
                     count(&self.place(&one.position).counts.gate_negatives);
                     answers[one.index].missing = None;
                     continue;
                 }
                 if let Some(mphf) = view.and_then(|view| view.mphf()) {
-                    mphf.prefetch(&one.digest);
+                    mphf.prefetch(&one.position.digest);
                 }
                 candidates.push(Candidate {
                     pending: at,
@@ -389,7 +383,7 @@ impl PartitionTable {
             if let Ok(view) = one.slices[candidate.slice].view()
                 && let Some(mphf) = view.mphf()
             {
-                let slot = mphf.slot(&one.digest);
+                let slot = mphf.slot(&one.position.digest);
                 view.prefetch_offset(slot);
                 candidate.slot = Some(slot);
             }

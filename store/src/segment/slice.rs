@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use torc_index::Gate;
-use torc_record::{Ballot, Digest, NamespaceId, Record};
+use torc_record::{Ballot, Digest, Locator, NamespaceId, Record};
 use torc_ring::Partition;
 
 use crate::fs::FsFile;
-use crate::packed::{PackedRef, Position};
+use crate::packed::PackedRef;
 use crate::slice::{
     Damage, Found, Heads, IndexParts, Kind, Reading, Rest, SLICE_DIGEST_LEN, SliceHeader,
     SliceView, read_file, salvage,
@@ -321,7 +321,7 @@ impl Slice {
         }
     }
 
-    pub(crate) fn find(&self, position: &Position<'_>, how: Reading) -> Found {
+    pub(crate) fn find(&self, position: &Locator<&[u8]>, how: Reading) -> Found {
         match self.view() {
             Ok(view) => view.find(position, how),
             Err(damage) => Found::Damaged(damage),

@@ -5,10 +5,12 @@
     reason = "a slice has at most MAX_KEYS slots"
 )]
 
+use torc_record::Locator;
+
 use super::rest::{Reader, Reading};
 use super::view::NO_ORDER;
 use super::{Damage, SliceView, order};
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 
 /// An iterator over a slice. It reports an unreadable place, then continues with the next.
 #[derive(Debug)]
@@ -45,20 +47,20 @@ impl<'a> OrderedRecords<'a> {
     /// The damage.
     pub(crate) fn after(
         view: SliceView<'a>,
-        position: Option<&Position<'_>>,
+        position: Option<&Locator<&[u8]>>,
     ) -> Result<Self, Damage> {
         Ok(Self::from(view, Order::Kept(view.order()?), position))
     }
 
     /// As [`OrderedRecords::after`], but works without the order if that is damaged, by reading the
     /// whole slice.
-    pub(crate) fn readable(view: SliceView<'a>, position: Option<&Position<'_>>) -> Self {
+    pub(crate) fn readable(view: SliceView<'a>, position: Option<&Locator<&[u8]>>) -> Self {
         let order = view.order();
         let order = order.map_or_else(|_| Order::Sorted(sort(view)), Order::Kept);
         Self::from(view, order, position)
     }
 
-    fn from(view: SliceView<'a>, order: Order, position: Option<&Position<'_>>) -> Self {
+    fn from(view: SliceView<'a>, order: Order, position: Option<&Locator<&[u8]>>) -> Self {
         let mut records = Self {
             view,
             reader: view.reader(),
@@ -72,7 +74,7 @@ impl<'a> OrderedRecords<'a> {
     }
 
     /// The first place before which no readable record is after the position.
-    fn first_after(&self, position: &Position<'_>) -> usize {
+    fn first_after(&self, position: &Locator<&[u8]>) -> usize {
         let (mut from, mut to) = (0, self.view.keys());
         while from < to {
             let middle = from.midpoint(to);

@@ -17,7 +17,7 @@ use super::header::{
 };
 use super::rest::{Reader, Reading, Rest, Unread};
 use super::{Checked, Damage, RECORD_CRC_LEN, keyless, order, record_crc};
-use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef, Position};
+use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef};
 
 /// A slice in two parts: its index, checked and in memory, and the rest, as in the file.
 #[derive(Debug, Clone, Copy)]
@@ -229,13 +229,13 @@ impl<'a> SliceView<'a> {
     }
 
     /// Checks the gate or the fingerprint, then reads the record in the digest's slot.
-    pub(crate) fn find(&self, position: &Position<'_>, how: Reading) -> Found {
-        let digest = position.digest();
+    pub(crate) fn find(&self, position: &Locator<&[u8]>, how: Reading) -> Found {
+        let digest = position.digest;
         // Loads the MPHF's seed together with the gate, because most gets are for existing keys.
         if let Some(mphf) = self.mphf() {
             mphf.prefetch(&digest);
         }
-        let is_key = (1..=MAX_KEY_LEN).contains(&position.rest.2.len());
+        let is_key = (1..=MAX_KEY_LEN).contains(&position.key.len());
         if !is_key || !self.may_hold(&digest) {
             return Found::GateNegative;
         }
@@ -258,7 +258,7 @@ impl<'a> SliceView<'a> {
     }
 
     /// The content of a slot, which is that of the position's digest.
-    pub(crate) fn find_at(&self, slot: usize, position: &Position<'_>, how: Reading) -> Found {
+    pub(crate) fn find_at(&self, slot: usize, position: &Locator<&[u8]>, how: Reading) -> Found {
         let found = match self.header.keyless() {
             None => self.record(slot, how),
             Some(layout) => self.member(slot, layout, position, how),
@@ -305,7 +305,7 @@ impl<'a> SliceView<'a> {
         &self,
         slot: usize,
         layout: KeylessLayout,
-        position: &Position<'_>,
+        position: &Locator<&[u8]>,
         how: Reading,
     ) -> Result<Packed, Unread> {
         if slot >= self.keys() {
@@ -322,13 +322,12 @@ impl<'a> SliceView<'a> {
         })
     }
 
-    fn as_record(&self, position: &Position<'_>, payload: &[u8]) -> Checked {
-        let (_, namespace, key) = position.rest;
+    fn as_record(&self, position: &Locator<&[u8]>, payload: &[u8]) -> Checked {
         let impossible = "a key of impossible length";
         let record = Record {
-            namespace,
-            digest: position.digest(),
-            key: Key::new(Bytes::copy_from_slice(key)).map_err(|_| impossible)?,
+            namespace: position.namespace,
+            digest: position.digest,
+            key: Key::new(Bytes::copy_from_slice(position.key)).map_err(|_| impossible)?,
             ballot: self.header.highest(),
             origin: None,
             state: State::Value {

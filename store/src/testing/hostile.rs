@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaFacts,
-    State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, Locator, NamespaceId, NodeSlot, Record,
+    ReplicaFacts, State,
 };
 use torc_ring::{Partition, Partitions};
 
@@ -17,7 +17,7 @@ use super::CrashFs;
 use crate::directory::Directory;
 use crate::format::{Entry, FileKind, FrameBuilder, FrameKind, Header};
 use crate::log::Replay;
-use crate::packed::{Packed, Position};
+use crate::packed::Packed;
 use crate::slice::{
     BuiltSlice, Found, GateRates, KeylessInput, KeylessLayout, Kind, OrderedRecords, Reading,
     SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
@@ -49,19 +49,23 @@ pub fn read_slice(bytes: &[u8]) -> Option<u64> {
 fn read_one(bytes: &[u8]) -> Option<u64> {
     let header = SliceHeader::decode(bytes).ok()?;
     let view = SliceView::of(&header, bytes).ok()?;
+    let at = |digest, key| Locator::<&[u8]> {
+        digest,
+        namespace: NamespaceId::DEFAULT,
+        key,
+    };
     for digest in asked(bytes) {
-        let position = Position::new(&digest, NamespaceId::DEFAULT, b"key-1");
-        if let Found::Record(packed) = view.find(&position, Reading::Wait) {
+        if let Found::Record(packed) = view.find(&at(digest, b"key-1"), Reading::Wait) {
             assert!(
                 packed.bytes().len() <= bytes.len(),
                 "a record of these bytes"
             );
         }
     }
+    let middle = at(Digest([0x80; 16]), b"k");
     for slot in [0, 1, header.keys() - 1, header.keys(), usize::MAX] {
         view.prefetch_offset(slot);
-        let position = Position::new(&Digest([0x80; 16]), NamespaceId::DEFAULT, b"k");
-        let found = view.find_at(slot, &position, Reading::Wait);
+        let found = view.find_at(slot, &middle, Reading::Wait);
         assert!(
             slot < header.keys() || matches!(found, Found::Damaged(_)),
             "no slot beyond the last"
@@ -72,15 +76,8 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
         );
     }
     let mut in_order = 0;
-    for position in [
-        None,
-        Some(Position::new(
-            &Digest([0x80; 16]),
-            NamespaceId::DEFAULT,
-            b"k",
-        )),
-    ] {
-        if let Ok(records) = OrderedRecords::after(view, position.as_ref()) {
+    for position in [None, Some(&middle)] {
+        if let Ok(records) = OrderedRecords::after(view, position) {
             in_order = in_order.max(records.take(MOST_RECORDS).flatten().count());
         }
     }

@@ -1,7 +1,7 @@
 //! Calls that wait, made of the calls of a node.
 
 use tokio::sync::oneshot;
-use torc_record::{Digest, NamespaceId, Record, ReplicaBatch};
+use torc_record::{Locator, Record, ReplicaBatch};
 use torc_ring::{Partition, Token};
 
 use crate::{Applied, PartitionSummary, Store, StoreError, StoreHealth};
@@ -26,10 +26,7 @@ pub trait WaitingStore {
     ) -> impl Future<Output = Result<PartitionSummary, StoreError>> + Send;
 
     /// Many gets, answered in request order: from the page cache if possible.
-    fn get_batch(
-        &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
-    ) -> Vec<Result<Option<Record>, StoreError>>;
+    fn get_batch(&self, reads: &[Locator<&[u8]>]) -> Vec<Result<Option<Record>, StoreError>>;
 }
 
 impl WaitingStore for Store {
@@ -62,14 +59,10 @@ impl WaitingStore for Store {
         Ok(before)
     }
 
-    fn get_batch(
-        &self,
-        reads: &[(NamespaceId, Digest, &[u8])],
-    ) -> Vec<Result<Option<Record>, StoreError>> {
+    fn get_batch(&self, reads: &[Locator<&[u8]>]) -> Vec<Result<Option<Record>, StoreError>> {
         let cached = self.get_batch_cached(reads).into_iter();
-        let wait = |(namespace, digest, key): &(_, _, &_)| self.get(*namespace, digest, key);
         let both = cached.zip(reads);
-        both.map(|(found, read)| found.unwrap_or_else(|| wait(read)))
+        both.map(|(found, read)| found.unwrap_or_else(|| self.get(*read)))
             .collect()
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, Locator, NamespaceId, NodeSlot, PageSum,
-    Record, ReplicaBatch, ReplicaFacts, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, KeyId, Locator, NamespaceId, NodeSlot,
+    PageSum, Record, ReplicaBatch, ReplicaFacts, State,
 };
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::testing::{CrashFs, WaitingStore};
@@ -73,11 +73,7 @@ pub(crate) fn partition_of(record: &Record) -> Partition {
 
 pub(crate) fn get(store: &Store, key: u64) -> Result<Option<Record>, StoreError> {
     let stranger = tombstone(key, 0);
-    store.get(
-        stranger.namespace,
-        &stranger.digest,
-        stranger.key.as_bytes(),
-    )
+    store.get(stranger.locator())
 }
 
 /// Scrubs a partition; returns the lost places.
@@ -237,7 +233,7 @@ impl Model {
             // Two keys have the same digest.
             let page = page.unwrap()?;
             let next = page.page.next.as_ref();
-            let until = next.map(|next| (next.digest, next.namespace));
+            let until = next.map(Locator::id);
             let sum = store.page_sum(partition, after.as_ref(), until, usize::MAX);
             let told = (page.sum.count, page.sum.sum);
             if sum.is_some_and(|sum| (sum.count, sum.sum) != told) {
@@ -261,19 +257,18 @@ impl Model {
     /// Compares the sums of all records, of those up to the middle one, and of those after it.
     fn page_sums_differ(store: &Store, partition: Partition, all: &[&Record]) -> Option<String> {
         let middle = all.get(all.len() / 2).map(|one| Locator::of(one));
-        let place = |one: &Record| (one.digest, one.namespace);
-        let until = middle.as_ref().map(|one| (one.digest, one.namespace));
+        let until = middle.as_ref().map(Locator::id);
         let pages = [(None, None), (None, until), (middle.as_ref(), None)];
         pages.into_iter().find_map(|(after, until)| {
             let within = |one: &&&Record| {
                 after.is_none_or(|after| Locator::of(one) > *after)
-                    && until.is_none_or(|until| place(one) <= until)
+                    && until.is_none_or(|until| KeyId::of(one) <= until)
             };
             let mut expected = PageSum::default();
             let here: Vec<_> = all.iter().filter(within).collect();
             let has_twins = !here
                 .iter()
-                .all(|one| expected.add(&one.digest, one.namespace, one.ballot));
+                .all(|one| expected.add(KeyId::of(one), one.ballot));
             let sums = |most: usize| {
                 let found = store.page_sum(partition, after, until, most);
                 found.map(|found| (found.count, found.sum))
@@ -313,13 +308,13 @@ impl Model {
             expect(format!("meta {name}"), &found.as_ref(), &Some(value))
         });
         let gets = self.records.values().find_map(|(_, record)| {
-            let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+            let found = store.get(record.locator());
             expect("get".to_owned(), &found.unwrap().as_ref(), &Some(record))
         });
         let strangers = (0..8)
             .map(|key| tombstone(1_000_000 + key, 0))
             .find_map(|one| {
-                let found = store.get(one.namespace, &one.digest, one.key.as_bytes());
+                let found = store.get(one.locator());
                 expect(
                     "get of a stranger".to_owned(),
                     &found.unwrap(),
@@ -348,10 +343,7 @@ impl Model {
                     .or_else(|| expect(format!("tail of {partition}"), &missing, &None::<&Record>))
             })
             .or_else(|| {
-                let reads: Vec<_> = all
-                    .iter()
-                    .map(|one| (one.namespace, one.digest, one.key.as_bytes()))
-                    .collect();
+                let reads: Vec<_> = all.iter().map(|one| one.locator()).collect();
                 let found: Vec<_> = store
                     .get_batch(&reads)
                     .into_iter()

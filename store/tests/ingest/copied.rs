@@ -349,7 +349,7 @@ proptest! {
             prop_assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
             check_summaries(&to, "after a step");
             for (_, record) in taken.records.values() {
-                let found = to.get(record.namespace, &record.digest, record.key.as_bytes());
+                let found = to.get(record.locator());
                 prop_assert_eq!(found.unwrap(), Some(record.clone()));
             }
         }

@@ -169,7 +169,7 @@ fn a_crash_at_any_call_of_the_receiver_leaves_the_old_or_the_new() {
             copy(&from, &to, HOME).unwrap_or_else(|error| panic!("{place}: {error}"));
             check_summaries(&to, &place);
             for record in scan_all(&from, HOME, Seq(0)) {
-                let held = to.get(record.namespace, &record.digest, record.key.as_bytes());
+                let held = to.get(record.locator());
                 let held = held.unwrap().unwrap();
                 assert!(
                     held == record || held.supersedes(&record),

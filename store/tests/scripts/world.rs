@@ -138,17 +138,13 @@ impl World {
 
     fn get(&self, key: &str) -> Result<String> {
         let at = record(key, 0, State::Tombstone)?;
-        let found = self
-            .store()?
-            .get(at.namespace, &at.digest, key.as_bytes())?;
+        let found = self.store()?.get(at.locator())?;
         Ok(found.map_or_else(|| format!("{key} absent"), |it| say_record(&it)))
     }
 
     fn trace(&self, key: &str) -> Result<String> {
         let at = record(key, 0, State::Tombstone)?;
-        let trace = self
-            .store()?
-            .trace(at.namespace, &at.digest, key.as_bytes())?;
+        let trace = self.store()?.trace(at.locator())?;
         let mut said = format!("{key} of partition {}:", partition_of(&at));
         match trace.memtable {
             Some((ballot, _)) => write!(said, " memtable has @{};", ballot.time.0)?,

@@ -2,7 +2,7 @@
 
 use crate::common::{block_on, fingerprint, get, open, put};
 use crate::{segments, with_slices, write};
-use torc_record::{Digest, Key, Record};
+use torc_record::{Key, Record};
 use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{Seq, Verdict};
 
@@ -57,23 +57,18 @@ fn a_sealed_key_answers_for_no_other_key_of_its_digest() {
     let record = put(1, 1, b"one");
     block_on(store.write(record.clone())).unwrap();
     block_on(store.flush()).unwrap();
-    let Digest(digest) = record.digest;
-    let found = store
-        .get(record.namespace, &Digest(digest), b"key-2")
-        .unwrap();
-    assert_eq!(
-        found, None,
-        "the digest passes gate and MPHF, the key does not"
-    );
     let other = Record {
         key: Key::new("key-2").unwrap(),
         ..record
     };
-    let batch = store.get_batch(&[(other.namespace, other.digest, other.key.as_bytes())]);
+    assert_eq!(
+        store.get(other.locator()).unwrap(),
+        None,
+        "the digest passes gate and MPHF, the key does not"
+    );
+    let batch = store.get_batch(&[other.locator()]);
     assert!(matches!(batch[..], [Ok(None)]));
-    let trace = store
-        .trace(other.namespace, &other.digest, b"key-2")
-        .unwrap();
+    let trace = store.trace(other.locator()).unwrap();
     assert_eq!(trace.slices[0].verdict, Verdict::GateFalsePositive);
     assert_eq!(store.stats().sliced.gate_false_positives, 2);
 }
@@ -124,9 +119,7 @@ fn the_newest_ballot_is_the_answer_in_whatever_slice_it_lies() {
     );
     let trace = {
         let one = put(0, 0, b"");
-        store
-            .trace(one.namespace, &one.digest, one.key.as_bytes())
-            .unwrap()
+        store.trace(one.locator()).unwrap()
     };
     let holds = trace
         .slices
