@@ -4,13 +4,20 @@
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
 use torc_client::Client;
+use torc_proto::Fault;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{GetRequest, PutRequest};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
 
 use crate::join::{fill, settled, some_traffic};
-use crate::processes::{Cluster, Node, http_get, ready, until};
+use crate::processes::{Cluster, Node, http_get, ready, until, until_or};
 use crate::traffic::Traffic;
 
 /// Few partitions: the results do not depend on their number, the duration does.
@@ -346,6 +353,138 @@ async fn three_of_five_nodes_lost_for_good_are_recovered_from_the_others() {
     })
     .await;
     assert!(cluster.kvctl(&["status"]).status.success());
+}
+
+/// Gets and puts a key at one node. Returns whether it did both, and panics unless it is certain.
+async fn gets_and_puts(node: &mut KvClient<Channel>, n: usize) -> bool {
+    let get = node.get(GetRequest {
+        key: format!("filler-{n}").into(),
+        ..GetRequest::default()
+    });
+    let got = get.await.map(|found| found.into_inner().value);
+    let put = node.put(PutRequest {
+        key: format!("filler-{n}").into(),
+        value: vec![n as u8; 512].into(),
+        ..PutRequest::default()
+    });
+    match (got, put.await) {
+        (Ok(value), Ok(_)) => {
+            assert_eq!(value, vec![n as u8; 512]);
+            true
+        }
+        (Err(get), Err(put)) => {
+            for refused in [get, put] {
+                let fault = Fault::from_status(&refused);
+                assert_eq!(refused.code(), Code::Unavailable, "{fault}");
+                assert!(!fault.maybe_applied, "{fault}");
+            }
+            false
+        }
+        (got, put) => panic!("filler-{n}: {got:?}, {put:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_at_once() {
+    const KEYS: usize = 300;
+    let mut cluster = Cluster::start_with(5, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, KEYS).await;
+    let table = client.topology().await.unwrap();
+    let has_quorum = |n: &usize| {
+        let key = format!("filler-{n}");
+        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
+        let state = table.state(table.partition_of(NamespaceId::DEFAULT, &digest));
+        state.unwrap().nodes.iter().filter(|it| it.0 <= 2).count() < 2
+    };
+    let (served, lost): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(has_quorum);
+    assert!(served.len() > KEYS / 2 && lost.len() > KEYS / 10);
+    for away in 0..2 {
+        cluster.nodes[away].kill_9();
+    }
+    for survivor in &cluster.nodes[2..] {
+        let endpoint = Endpoint::from_shared(survivor.endpoint()).unwrap();
+        let mut node = KvClient::connect(endpoint).await.unwrap();
+        until("the node knows who is away", async || {
+            !gets_and_puts(&mut node, lost[0]).await
+        })
+        .await;
+        let begun = Instant::now();
+        for n in &lost {
+            assert!(!gets_and_puts(&mut node, *n).await, "filler-{n}");
+        }
+        // Each request would wait for 5 s, the default of nodes.
+        let took = begun.elapsed();
+        assert!(
+            took < Duration::from_secs(5 * lost.len() as u64),
+            "{took:?}"
+        );
+        for n in &served {
+            assert!(gets_and_puts(&mut node, *n).await, "filler-{n}");
+        }
+    }
+}
+
+/// Flips a bit of every second of these keys' values in the slices of a running node. Returns their
+/// number.
+fn flip_values(node: &Node) -> usize {
+    let mut flipped = 0;
+    for entry in std::fs::read_dir(node.data().join("store")).unwrap() {
+        let entry = entry.unwrap();
+        if !entry.file_name().to_string_lossy().starts_with("segment-") {
+            continue;
+        }
+        let bytes = std::fs::read(entry.path()).unwrap();
+        let file = std::fs::File::options().write(true).open(entry.path());
+        let file = file.unwrap();
+        let is_key = |at: &usize| bytes[*at..].starts_with(b"filler-");
+        for key in (0..bytes.len()).filter(is_key).step_by(2) {
+            let at = key + 100;
+            if let Some(byte) = bytes.get(at) {
+                file.write_all_at(&[byte ^ 1], at as u64).unwrap();
+                flipped += 1;
+            }
+        }
+    }
+    flipped
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bits_that_flip_under_a_running_node_are_never_served_and_are_repaired() {
+    let cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let before = dumped(&cluster);
+    let node = &cluster.nodes[1];
+    until("the node has every record", async || {
+        metric(node, "torc_store_records ").await >= FILLER as u64
+    })
+    .await;
+    assert!(cluster.kvctl(&["flush"]).status.success());
+    let flipped = flip_values(node);
+    assert!(flipped > FILLER / 3, "{flipped}");
+    // The node itself coordinates these gets, and asks its own replica for values first.
+    let endpoint = Endpoint::from_shared(node.endpoint()).unwrap();
+    let mut kv = KvClient::connect(endpoint).await.unwrap();
+    let mut damaged = 0;
+    until("the node has found the damage", async || {
+        for n in (0..FILLER).step_by(7) {
+            let key = format!("filler-{n}").into();
+            let get = kv.get(GetRequest {
+                key,
+                ..GetRequest::default()
+            });
+            assert_eq!(get.await.unwrap().into_inner().value, vec![n as u8; 512]);
+        }
+        damaged = metric(node, "torc_store_damaged_slices ")
+            .await
+            .max(damaged);
+        damaged > 0
+    })
+    .await;
+    let repaired = async || metric(node, "torc_store_damaged_slices ").await == 0;
+    until_or("it is repaired", repaired, || node.log()).await;
+    assert_eq!(dumped(&cluster), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
