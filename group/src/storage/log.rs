@@ -14,11 +14,8 @@ use redb::ReadableTable as _;
 use torc_ring::NodeId;
 
 use super::machine::write_topology;
-use super::{LOG, Store, StoreError, get, parse, put};
+use super::{LOG, PURGED_KEY, Store, StoreError, VOTE_KEY, get, parse, put};
 use crate::raft::{Entry, LogId, StorageError, TypeConfig, Vote};
-
-pub(super) const VOTE_KEY: &str = "vote";
-pub(super) const PURGED_KEY: &str = "purged";
 
 /// Most bytes of entries in one message to a follower; a longer entry goes alone.
 const MAX_BATCH_LEN: usize = 1 << 20;

@@ -14,10 +14,9 @@ use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Storag
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 use torc_ring::topology::{Command, Outcome, Topology, TopologyError};
 
-use super::log::{PURGED_KEY, VOTE_KEY};
 use super::{
-    APPLIED_KEY, AppliedState, LOG, META, Store, StoreError, TOPOLOGY_AT_KEY, TOPOLOGY_KEY, get,
-    parse, put, read,
+    APPLIED_KEY, AppliedState, LOG, META, PURGED_KEY, Store, StoreError, TOPOLOGY_AT_KEY,
+    TOPOLOGY_KEY, VOTE_KEY, get, parse, put, read,
 };
 use crate::raft::{
     Applied, Entry, LogId, Membership, Snapshot, SnapshotMeta, StorageError, TypeConfig, Vote,

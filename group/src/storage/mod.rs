@@ -67,6 +67,8 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const FORMAT_KEY: &str = "format";
 const IDENTITY_KEY: &str = "identity";
 const START_KEY: &str = "start";
+const VOTE_KEY: &str = "vote";
+const PURGED_KEY: &str = "purged";
 const APPLIED_KEY: &str = "applied";
 const TOPOLOGY_KEY: &str = "topology";
 /// The last entry that the stored topology has.

@@ -66,7 +66,8 @@ pub enum Command {
         node: NodeId,
     },
     /// A node is dead for good, even if this loses data: it leads no partition, no move waits for it,
-    /// and partitions without a majority continue with their survivors. Repeating it is
+    /// and partitions without a majority continue with their survivors. One move does wait: if the only
+    /// replica of a partition leaves and was to move to this node. Abort that change. Repeating it is
     /// harmless.
     WriteOff {
         /// The dead node.
