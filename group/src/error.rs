@@ -44,6 +44,16 @@ pub enum GroupError {
         /// The newest format that this release reads.
         supported: u32,
     },
+    /// An earlier build wrote the store. Nothing was changed.
+    #[error(
+        "the topology group's store has format {found}, but this release reads {supported}; nothing was changed: dump the data with the release that wrote it, or let the node join again with an empty directory"
+    )]
+    OlderFormat {
+        /// The format on disk.
+        found: u32,
+        /// The format that this release reads.
+        supported: u32,
+    },
     /// The store is damaged. Nothing was changed; replace the node by one with an empty
     /// data directory.
     #[error(
@@ -126,6 +136,7 @@ impl GroupError {
             | Self::Open { .. }
             | Self::Locked { .. }
             | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
             | Self::Corrupt { .. }
             | Self::OtherIdentity { .. }
             | Self::HalfFounded
@@ -149,6 +160,7 @@ impl GroupError {
             | Self::Open { .. }
             | Self::Locked { .. }
             | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
             | Self::Failed { .. }
             | Self::Peer { .. } => Reason::Internal,
         }

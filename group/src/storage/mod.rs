@@ -386,8 +386,9 @@ fn prepare(db: &Database) -> Result<(), GroupError> {
             found,
             supported: FORMAT,
         }),
-        Some(found) => Err(GroupError::Corrupt {
-            what: format!("unknown format {found}"),
+        Some(found) => Err(GroupError::OlderFormat {
+            found,
+            supported: FORMAT,
         }),
         None => {
             let made = write_to(db, |txn| {

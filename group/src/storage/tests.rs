@@ -248,20 +248,22 @@ async fn a_message_to_a_follower_is_bounded_in_bytes_and_never_empty() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_refused_and_left_alone() {
-    let disk = CrashDisk::immortal();
-    let store = on(&disk);
-    store
-        .write(|txn| put(txn, FORMAT_KEY, &(FORMAT + 1)))
-        .unwrap();
-    drop(store);
-    let newer = CrashDisk::new(disk.written(), usize::MAX);
-    let refused = Store::over(newer.database().unwrap()).err();
-    let expected = GroupError::NewerFormat {
-        found: FORMAT + 1,
-        supported: FORMAT,
-    };
-    assert_eq!(refused, Some(expected));
+async fn another_format_is_refused_and_left_alone() {
+    let supported = FORMAT;
+    for found in [FORMAT + 1, FORMAT - 1] {
+        let disk = CrashDisk::immortal();
+        let store = on(&disk);
+        store.write(|txn| put(txn, FORMAT_KEY, &found)).unwrap();
+        drop(store);
+        let other = CrashDisk::new(disk.written(), usize::MAX);
+        let refused = Store::over(other.database().unwrap()).err();
+        let expected = if found > FORMAT {
+            GroupError::NewerFormat { found, supported }
+        } else {
+            GroupError::OlderFormat { found, supported }
+        };
+        assert_eq!(refused, Some(expected));
+    }
 }
 
 #[tokio::test]

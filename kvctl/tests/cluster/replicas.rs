@@ -15,6 +15,7 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{GetRequest, PutRequest};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
+use torc_ring::topology::RoutingTable;
 
 use crate::join::{fill, settled, some_traffic};
 use crate::processes::{Cluster, Node, http_get, ready, until, until_or};
@@ -244,6 +245,14 @@ fn log_end(preview: &str) -> (u64, u64) {
 }
 
 /// Waits until these keys all have their values, or none.
+/// The nodes that have a key of [`fill`].
+fn replicas_of(table: &RoutingTable, n: usize) -> Vec<NodeId> {
+    let key = format!("filler-{n}");
+    let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
+    let state = table.state(table.partition_of(NamespaceId::DEFAULT, &digest));
+    state.unwrap().nodes.to_vec()
+}
+
 async fn all_read(client: &Client, keys: &[usize], present: bool) {
     until("every key is read", async || {
         let names = keys.iter().map(|n| format!("filler-{n}"));
@@ -276,10 +285,8 @@ async fn three_of_five_nodes_lost_for_good_are_recovered_from_the_others() {
     .await;
     let table = client.topology().await.unwrap();
     let (kept, lost): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(|n| {
-        let key = format!("filler-{n}");
-        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
-        let state = table.state(table.partition_of(NamespaceId::DEFAULT, &digest));
-        state.unwrap().nodes.iter().any(|node| node.0 >= 4)
+        let nodes = replicas_of(&table, *n);
+        nodes.iter().any(|node| node.0 >= 4)
     });
     assert!(kept.len() > KEYS / 2 && !lost.is_empty());
 
@@ -392,10 +399,8 @@ async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_a
     fill(&client, KEYS).await;
     let table = client.topology().await.unwrap();
     let has_quorum = |n: &usize| {
-        let key = format!("filler-{n}");
-        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
-        let state = table.state(table.partition_of(NamespaceId::DEFAULT, &digest));
-        state.unwrap().nodes.iter().filter(|it| it.0 <= 2).count() < 2
+        let nodes = replicas_of(&table, *n);
+        nodes.iter().filter(|it| it.0 <= 2).count() < 2
     };
     let (served, lost): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(has_quorum);
     assert!(served.len() > KEYS / 2 && lost.len() > KEYS / 10);

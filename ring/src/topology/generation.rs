@@ -11,7 +11,8 @@
 //! * Attaching fixes its content: from then on, members fetch the slices of their partitions. A
 //!   member that has all of them is *ready*. A newcomer of a move reports a partition as copied only
 //!   when it has the partition's slices of every attached generation ([`Topology::generations`]), so
-//!   a ready member stays ready. It does not if it gets a lost node's partitions, which nobody copied.
+//!   a ready member stays ready. A member that takes over a lost node's partitions has copied nothing:
+//!   it is not ready until it has fetched them.
 //! * Promoting requires every replica of the namespace to be ready. From then on, the namespace's
 //!   keys are those of the current generation ([`Topology::routing`]): a client with an older topology
 //!   computes other digests, and is refused.
