@@ -36,6 +36,8 @@ mod lost;
 mod memory;
 mod message;
 mod promise;
+mod range;
+mod reading;
 mod recent;
 mod replica;
 mod same;
@@ -55,12 +57,13 @@ pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
 pub use locator::{DigestHasher, NumberHasher, NumberTable};
 pub use lost::{LostStretch, Stretch};
-pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Recall, Tag};
-pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
-pub use same::SameRound;
-pub use scan::{
-    FilteredPage, KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep,
+pub use message::{
+    Claim, Content, Envelope, Held, KnownPage, MAX_CLAIMS, Message, OpId, Recall, Tag,
 };
+pub use reading::{Reading, Readout};
+pub use replica::{Input, Now, Replica, ReplicaOptions};
+pub use same::SameRound;
+pub use scan::{FilteredPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep};
 pub use storage::{Entry, LogPosition, Lookup, Scanned, Seq, Storage};
 pub use torc_record::{KeyId, Locator};
 pub use torc_ring::replicas::{

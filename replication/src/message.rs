@@ -8,7 +8,6 @@ use bytes::Bytes;
 use torc_record::{Ballot, Epoch, HybridTime, Record, State};
 use torc_ring::Partition;
 
-use crate::KnownPage;
 use crate::compare::{Listing, RangeSum};
 use crate::{KeyId, Locator, LogPosition};
 
@@ -49,6 +48,14 @@ pub struct Held {
     pub collected: Ballot,
     /// The last started collection; values that had expired by its time are absent.
     pub collecting: Ballot,
+}
+
+impl Held {
+    /// The version under which it was written.
+    #[must_use]
+    pub fn version(&self) -> Ballot {
+        self.origin.unwrap_or(self.ballot)
+    }
 }
 
 /// A replica's memory of versions whose writer is in doubt (R7).
@@ -139,6 +146,17 @@ impl Content {
             }),
         }
     }
+}
+
+/// The requester's version of a page, as a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownPage {
+    /// Its last entry; `None` if the partition ends with it.
+    pub next: Option<KeyId>,
+    /// Number of its entries.
+    pub count: u64,
+    /// Their sum, see [`entry_sum`](torc_record::entry_sum).
+    pub sum: u128,
 }
 
 impl Message {

@@ -21,7 +21,9 @@ use std::sync::Arc;
 use torc_record::{Ballot, Epoch, HybridTime, PageSum, Record, State};
 use torc_ring::NodeId;
 
-use crate::{Config, Envelope, KeyId, Locator, Message, Mutation, Mutations, Tag, Votes};
+use crate::{
+    Config, Envelope, KeyId, KnownPage, Locator, Message, Mutation, Mutations, Tag, Votes,
+};
 
 /// One round of requests for a page.
 #[derive(Debug)]
@@ -69,17 +71,6 @@ struct HeldPage {
     records: Vec<Record>,
     next: Option<KeyId>,
     holders: Votes,
-}
-
-/// The requester's version of a page, as a sum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownPage {
-    /// Its last entry; `None` if the partition ends with it.
-    pub next: Option<KeyId>,
-    /// Number of its entries.
-    pub count: u64,
-    /// Their sum, see [`entry_sum`](torc_record::entry_sum).
-    pub sum: u128,
 }
 
 /// One replica's answer.

@@ -9,7 +9,11 @@
 
 use torc_record::{PageSum, Record};
 
+use crate::range::{Range, RangeSum};
 use crate::{KeyId, Locator};
+
+/// Entries to read at a time for a sum.
+const SUM_PAGE: usize = 1_024;
 
 /// Number of a batch of one replica since its start. 0 is "nothing": always durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +109,26 @@ pub trait Storage {
     /// it has more than `most` entries, or if an entry is unreadable or shares its key id with
     /// another.
     fn sum_between(&self, after: Option<KeyId>, last: Option<KeyId>, most: u64) -> Option<PageSum> {
-        crate::compare::sum_between(self, after, last, most)
+        let (mut after, mut sum) = (after, PageSum::default());
+        loop {
+            let scanned = self.scan(after, SUM_PAGE);
+            after = scanned.next();
+            for entry in &scanned.entries {
+                let id = entry.id();
+                if last.is_some_and(|last| id > last) {
+                    return Some(sum);
+                }
+                let Entry::Found(record) = entry else {
+                    return None;
+                };
+                if !sum.add(id, record.ballot) || sum.count > most {
+                    return None;
+                }
+            }
+            if after.is_none() {
+                return Some(sum);
+            }
+        }
     }
 
     /// The sum of all entries, if it is kept up to date: returned at once, without reading.
@@ -127,9 +150,9 @@ pub trait Storage {
         false
     }
 
-    /// The sum of a range if it is kept up to date, see [`SumTree`](crate::compare::SumTree);
+    /// The sum of a range if it is kept up to date, see [`SumTree`](crate::range::SumTree);
     /// otherwise the range is read.
-    fn range_sum(&self, range: crate::compare::Range) -> Option<crate::compare::RangeSum> {
+    fn range_sum(&self, range: Range) -> Option<RangeSum> {
         let _ = range;
         None
     }

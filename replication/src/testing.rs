@@ -285,12 +285,12 @@ fn compare_all(disk: &impl Storage, model: &Model, limit: usize, context: &str) 
             let (after, last) = (after.copied(), last.copied());
             assert_eq!(
                 said(disk.sum_between(after, last, most)),
-                said(compare::sum_between(model, after, last, most)),
+                said(model.sum_between(after, last, most)),
                 "{context}: sum between {after:?} and {last:?}"
             );
         }
     }
-    let whole = said(compare::sum_between(model, None, None, u64::MAX));
+    let whole = said(model.sum_between(None, None, u64::MAX));
     let kept = said(disk.kept_sum());
     assert!(kept.is_none() || kept == whole, "{context}: kept sum");
     for range in Range::ALL.split().chain([Range::ALL]) {

@@ -335,7 +335,7 @@ impl Get {
 
 impl Hope {
     fn outcome(self) -> Outcome {
-        let version = self.held.origin.unwrap_or(self.held.ballot);
+        let version = self.held.version();
         let fast = true;
         match self.held.content {
             Content::Value {

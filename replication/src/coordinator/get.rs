@@ -5,7 +5,6 @@ use std::sync::Arc;
 use torc_record::{Ballot, Record, State};
 
 use super::request::{Current, has_expired};
-use super::tally::Seen;
 use super::{Coordinator, Intent, Outcome, Phase, RegisterOp};
 use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
 
@@ -69,14 +68,14 @@ impl Coordinator {
             }
             return self.put_back(op);
         }
-        let seen = op.own.tally.seen(&config);
-        let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations)
+        let (seen, holders) = op.own.tally.highest(&config);
+        let proven = config.is_chosen(seen.ballot, holders, self.mutations)
             || self.mutations.has(Mutation::GetWithoutWriteBack);
         if !Self::is_reconcile(&op) {
             self.note_round(now, &op);
         }
         if proven {
-            self.on_proven(now, op, &config, &seen, out);
+            self.on_proven(now, op, &config, (&seen, holders), out);
         } else if everyone {
             self.go_slow(now, op, out);
         } else if all_asked {
@@ -91,7 +90,7 @@ impl Coordinator {
         now: Now,
         op: Box<RegisterOp>,
         config: &Arc<Config>,
-        seen: &Seen,
+        (seen, holders): (&Held, Votes),
         out: &mut Vec<Intent>,
     ) {
         let current = Self::current(&op, seen);
@@ -102,8 +101,8 @@ impl Coordinator {
             Content::Value { value: None, .. } if !current.expired => {
                 // The replica asked for the value is behind or silent: asks a holder, unless a
                 // holder was asked already.
-                if seen.holders.without(op.own.asked_value) == seen.holders {
-                    return self.ask_value(now, op, config, seen.holders, out);
+                if holders.without(op.own.asked_value) == holders {
+                    return self.ask_value(now, op, config, holders, out);
                 }
                 return self.hurry(now, op);
             }
@@ -113,7 +112,7 @@ impl Coordinator {
                 expires_at_ms,
             } if !current.expired => Outcome::Found {
                 value: value.clone(),
-                version: seen.version,
+                version: seen.version(),
                 expires_at_ms: *expires_at_ms,
                 fast: true,
             },
@@ -155,7 +154,7 @@ impl Coordinator {
     }
 
     /// Sends the proven version to replicas that answered with an older one (R8).
-    fn repair(op: &RegisterOp, config: &Arc<Config>, seen: &Seen, out: &mut Vec<Intent>) {
+    fn repair(op: &RegisterOp, config: &Arc<Config>, seen: &Held, out: &mut Vec<Intent>) {
         let state = match &seen.content {
             Content::Absent => return,
             content => content.to_state(),
@@ -168,7 +167,7 @@ impl Coordinator {
             digest: op.at.digest,
             key: op.at.key.clone(),
             ballot: seen.ballot,
-            origin: seen.origin(),
+            origin: seen.origin,
             state,
         };
         let behind = op.own.tally.behind(seen.ballot);
@@ -188,12 +187,12 @@ impl Coordinator {
             return self.widen(now, op, &config, true, out);
         }
         let enough = config.may_read(op.own.tally.answered, self.mutations);
-        let seen = op.own.tally.seen(&config);
-        let proven = enough && config.is_chosen(seen.ballot, seen.holders, self.mutations);
+        let (seen, holders) = op.own.tally.highest(&config);
+        let proven = enough && config.is_chosen(seen.ballot, holders, self.mutations);
         let lacks_value = matches!(seen.content, Content::Value { value: None, .. });
-        let others = seen.holders.without(op.own.asked_value);
+        let others = holders.without(op.own.asked_value);
         if proven && Self::is_reconcile(&op) && !lacks_value {
-            self.on_proven(now, op, &config, &seen, out);
+            self.on_proven(now, op, &config, (&seen, holders), out);
         } else if proven && lacks_value && !Self::is_reconcile(&op) && !others.is_empty() {
             self.ask_value(now, op, &config, others, out);
         } else if enough {
@@ -210,18 +209,18 @@ impl Coordinator {
 
     /// The answers as input of the operation's rule. A value is expired if it had
     /// expired at the operation's time, or by the time of a started collection.
-    pub(super) fn current(op: &RegisterOp, seen: &Seen) -> Current {
+    pub(super) fn current(op: &RegisterOp, seen: &Held) -> Current {
         let state = match &seen.content {
             Content::Absent => None,
             content => content.to_state(),
         };
-        let time = op.time.max(seen.collecting);
+        let time = op.time.max(seen.collecting.time);
         let expires_at_ms = match &seen.content {
             Content::Value { expires_at_ms, .. } => *expires_at_ms,
             Content::Absent | Content::Tombstone => None,
         };
         Current {
-            version: seen.version,
+            version: seen.version(),
             expired: has_expired(expires_at_ms, time),
             state: state.filter(|state| *state != State::Tombstone),
             merging: op.config.as_ref().is_some_and(|config| config.merging),

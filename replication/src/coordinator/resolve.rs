@@ -5,9 +5,8 @@ use std::sync::Arc;
 use torc_record::Ballot;
 
 use super::request::{Change, Current, apply};
-use super::tally::Seen;
 use super::{Coordinator, Intent, Outcome, Plan, RegisterOp};
-use crate::{Config, Mutation, Now, Recall, Votes};
+use crate::{Config, Held, Mutation, Now, Recall, Votes};
 
 impl Coordinator {
     /// Versions decide, not ballots: a reconciliation meanwhile accepts the present version
@@ -24,14 +23,15 @@ impl Coordinator {
         &mut self,
         now: Now,
         mut op: Box<RegisterOp>,
-        config: &Arc<Config>,
-        seen: &Seen,
+        (config, proven): (&Arc<Config>, bool),
+        seen: &Held,
         current: &Current,
         out: &mut Vec<Intent>,
     ) {
-        if op.own.mine.contains(&seen.version) {
+        let version = seen.version();
+        if op.own.mine.contains(&version) {
             self.carry_forward(now, op, config, seen, out);
-        } else if op.own.mine.iter().all(|mine| seen.version < *mine)
+        } else if op.own.mine.iter().all(|mine| version < *mine)
             || self.was_never_chosen(op.own.tally.remembering(Recall::Never), config)
         {
             // As in a first attempt, but always with an accept, because only that ends our earlier
@@ -42,7 +42,6 @@ impl Coordinator {
             {
                 return self.finish(&op, outcome, out);
             }
-            let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
             self.carry_out(now, op, (config, proven), current, change, out);
         } else if let Some(version) = self.chosen_before(&op, config) {
             self.finish(&op, written(&op, version), out);
@@ -97,7 +96,7 @@ impl Coordinator {
         now: Now,
         op: Box<RegisterOp>,
         config: &Arc<Config>,
-        seen: &Seen,
+        seen: &Held,
         out: &mut Vec<Intent>,
     ) {
         let Some(state) = seen.content.to_state() else {
@@ -105,8 +104,8 @@ impl Coordinator {
         };
         let plan = Plan {
             state,
-            version: seen.version,
-            outcome: written(&op, seen.version),
+            version: seen.version(),
+            outcome: written(&op, seen.version()),
             requested: true,
             again: false,
             next: None,

@@ -7,7 +7,7 @@
 //! Only readers can say that a key is absent. The absence of a key on a newcomer that
 //! has not copied yet means nothing; a version that it accepted counts.
 
-use torc_record::{Ballot, HybridTime};
+use torc_record::Ballot;
 
 use crate::{Config, Content, Held, Recall, Votes};
 
@@ -23,29 +23,6 @@ pub(super) struct Tally {
     recalls: Vec<(usize, Recall)>,
     /// Members that refused or abstained.
     pub(super) refused: Votes,
-}
-
-/// The combined answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// The highest ballot.
-    pub(super) ballot: Ballot,
-    /// The written version; differs from the ballot if it was accepted again since.
-    pub(super) version: Ballot,
-    /// Members that hold exactly this.
-    pub(super) holders: Votes,
-    /// Its content, with the value if any answer has it.
-    pub(super) content: Content,
-    /// The latest time of a collection that any replica has begun. Not that of the highest ballot,
-    /// because a later epoch may have an earlier clock.
-    pub(super) collecting: HybridTime,
-}
-
-impl Seen {
-    /// The version, if it is not the ballot.
-    pub(super) fn origin(&self) -> Option<Ballot> {
-        (self.version != self.ballot).then_some(self.version)
-    }
 }
 
 impl Tally {
@@ -78,45 +55,51 @@ impl Tally {
         })
     }
 
-    /// The highest version among the answers. Absent at version zero if there are none.
+    /// The highest version among the answers, with the value if any answer has it, and the members
+    /// that hold exactly this. Absent at version zero if there are none.
+    ///
+    /// `collected` and `collecting` are the latest of any replica, and not those of the highest
+    /// ballot, because a later epoch may have an earlier clock.
     ///
     /// The absence of a key on a newcomer that has not copied yet is ignored. It counts for no
     /// reading quorum, so it would do no harm, but gets would take two rounds.
-    pub(super) fn seen(&self, config: &Config) -> Seen {
-        let collected = self.highest(|held| held.collected);
-        let mut seen = Seen {
+    pub(super) fn highest(&self, config: &Config) -> (Held, Votes) {
+        let all = || self.held.iter().map(|(_, held)| held);
+        let collected = all().map(|held| held.collected).max().unwrap_or_default();
+        let collecting = all().map(|held| held.collecting);
+        let mut highest = Held {
             ballot: Ballot::default(),
-            version: Ballot::default(),
-            holders: Votes::NONE,
+            origin: None,
             content: Content::Absent,
-            collecting: self.highest(|held| held.collecting.time),
+            collected,
+            collecting: collecting.max_by_key(|it| it.time).unwrap_or_default(),
         };
+        let mut holders = Votes::NONE;
         for (index, held) in &self.held {
             let absent = is_gone(held, collected);
             if absent && !config.readers().contains(*index) {
                 continue;
             }
             let ballot = if absent { collected } else { held.ballot };
-            let first = seen.holders.is_empty();
-            if first || ballot > seen.ballot {
-                seen.ballot = ballot;
-                seen.version = held.origin.filter(|_| !absent).unwrap_or(ballot);
-                seen.holders = Votes::NONE;
-                seen.content = if absent {
+            if holders.is_empty() || ballot > highest.ballot {
+                highest.ballot = ballot;
+                highest.origin = held.origin.filter(|origin| !absent && *origin != ballot);
+                holders = Votes::NONE;
+                highest.content = if absent {
                     Content::Absent
                 } else {
                     held.content.clone()
                 };
             }
-            if ballot == seen.ballot {
-                seen.holders.insert(*index);
-                let lacks = matches!(seen.content, Content::Value { value: None, .. });
+            if ballot == highest.ballot {
+                holders.insert(*index);
+                let lacks = matches!(highest.content, Content::Value { value: None, .. });
                 if lacks && !absent {
-                    seen.content = held.content.clone();
+                    highest.content = held.content.clone();
                 }
             }
         }
-        seen
+        (highest, holders)
     }
 
     /// The replicas that answered with a lower ballot than this one.
@@ -125,11 +108,6 @@ impl Tally {
             .iter()
             .filter(move |(_, held)| held.ballot < ballot)
             .map(|(index, _)| *index)
-    }
-
-    fn highest<T: Ord + Default>(&self, of: impl Fn(&Held) -> T) -> T {
-        let all = self.held.iter().map(|(_, held)| of(held));
-        all.max().unwrap_or_default()
     }
 }
 

@@ -43,12 +43,12 @@ impl Coordinator {
         let Some(config) = op.config.clone() else {
             return self.put_back(op);
         };
-        let seen = op.own.tally.seen(&config);
+        let (seen, holders) = op.own.tally.highest(&config);
         let current = Self::current(&op, &seen);
+        let proven = config.is_chosen(seen.ballot, holders, self.mutations);
         if !op.own.mine.is_empty() && !self.mutations.has(Mutation::RetryReapplies) {
-            return self.resolve(now, op, &config, &seen, &current, out);
+            return self.resolve(now, op, (&config, proven), &seen, &current, out);
         }
-        let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
         match apply(&op.request, &current, self.mutations) {
             Change::Keep(outcome) if self.may_answer(&op, proven) => {
                 self.finish(&op, outcome, out);

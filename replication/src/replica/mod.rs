@@ -21,7 +21,7 @@ mod confirm;
 mod eventual;
 mod newcomer;
 mod parked;
-mod reading;
+mod reads;
 mod register;
 mod repair;
 mod slices;
@@ -40,11 +40,10 @@ use crate::promise::Promises;
 use crate::recent::Recent;
 use crate::{
     Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation,
-    Mutations, Outcome, Seq, Storage, Tag, Votes,
+    Mutations, Outcome, Readout, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
 use parked::Parked;
-pub use reading::{Reading, Readout};
 
 /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock skew that
 /// peers tolerate, or a restarted replica refuses writes for as long.
