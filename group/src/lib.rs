@@ -65,7 +65,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{
     Boot, ClusterId, Command, Founding, Incarnation, Topology, TopologyError,
 };
-use torc_tls::Connector;
+use torc_tls::Pool;
 
 pub use cuts::Cuts;
 pub use deadline::Deadline;
@@ -109,8 +109,8 @@ pub struct GroupOptions {
     pub voter_lost_after_ms: u64,
     /// For tests: nodes to which calls are dropped.
     pub cuts: Option<Cuts>,
-    /// How to connect to the other nodes; `None`: without TLS.
-    pub tls: Option<Connector>,
+    /// The node's connections to the others.
+    pub pool: Arc<Pool>,
 }
 
 impl Default for GroupOptions {
@@ -128,7 +128,7 @@ impl Default for GroupOptions {
             keep_entries: 200,
             voter_lost_after_ms: 30_000,
             cuts: None,
-            tls: None,
+            pool: Arc::default(),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The group's connections to other nodes.
 //!
-//! A channel per node, created on demand and connected lazily. Every call looks up the
-//! address in the topology, because members can move; if the topology does not know the
-//! node (yet), it uses the address in the Raft membership.
+//! The node's pool has them. Every call looks up the address in the topology, because members can
+//! move; if the topology does not know the node (yet), it uses the address in the Raft membership.
 //!
 //! Absent on purpose: retries, which are up to Raft and the proposer.
 
@@ -27,17 +26,11 @@ use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, NewMember, Topology};
-use torc_tls::{Connector, InUse};
+use torc_tls::{Pool, Traffic};
 
 use crate::raft::TypeConfig;
 use crate::wire::{Envelope, MAX_MESSAGE_LEN, decode, encode};
 use crate::{Cuts, Disowned};
-
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// A connection to a vanished peer is closed after this plus [`PING_TIMEOUT`].
-const PING_INTERVAL: Duration = Duration::from_secs(2);
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long Raft does not contact an unreachable node.
 const BACKOFF: Duration = Duration::from_millis(200);
@@ -86,12 +79,12 @@ impl CallError {
     }
 }
 
-/// Channels to the other nodes, and when each answered last.
+/// Calls to the other nodes, and when each answered last.
 pub(crate) struct Peers {
     /// As received when the node became a member; `None` for a founder.
     cluster: Option<ClusterId>,
     topology: watch::Receiver<Option<Arc<Topology>>>,
-    known: Mutex<BTreeMap<NodeId, Peer>>,
+    answered: Mutex<BTreeMap<NodeId, Instant>>,
     moved: Mutex<BTreeMap<NodeId, Moved>>,
     /// Where this node serves other nodes; empty if it does not say.
     at: String,
@@ -100,7 +93,7 @@ pub(crate) struct Peers {
     disowned: Disowned,
     /// For tests.
     cuts: Option<Cuts>,
-    tls: Option<Connector>,
+    pool: Arc<Pool>,
 }
 
 /// A member that serves at another address than the topology has, as after a restart elsewhere. The
@@ -110,37 +103,25 @@ struct Moved {
     to: String,
 }
 
-struct Peer {
-    address: String,
-    channel: Channel,
-    /// What the channel was made with.
-    tls: Option<InUse>,
-    answered: Option<Instant>,
-}
-
 impl Peers {
     pub(crate) fn new(
         cluster: Option<ClusterId>,
         topology: watch::Receiver<Option<Arc<Topology>>>,
         (me, boot, disowned): (NodeId, Boot, Disowned),
+        pool: Arc<Pool>,
     ) -> Self {
         Self {
             cluster,
             topology,
-            known: Mutex::default(),
+            answered: Mutex::default(),
             moved: Mutex::default(),
             at: String::new(),
             me,
             boot,
             disowned,
             cuts: None,
-            tls: None,
+            pool,
         }
-    }
-
-    pub(crate) fn with_tls(mut self, tls: Option<Connector>) -> Self {
-        self.tls = tls;
-        self
     }
 
     /// Tells others where this node serves.
@@ -216,7 +197,7 @@ impl Peers {
 
     /// When `node` last answered a call.
     pub(crate) fn answered(&self, node: NodeId) -> Option<Instant> {
-        self.known.lock().get(&node).and_then(|peer| peer.answered)
+        self.answered.lock().get(&node).copied()
     }
 
     /// Calls `node`, at `fallback` if the topology does not know its address.
@@ -271,53 +252,31 @@ impl Peers {
                 fault,
             }
         })?;
-        if let Some(peer) = self.known.lock().get_mut(&node) {
-            peer.answered = Some(Instant::now());
-        }
+        self.answered.lock().insert(node, Instant::now());
         decode(answer.get_ref()).map_err(|reason| CallError::Answer { node, reason })
     }
 
     fn channel(&self, node: NodeId, fallback: &str) -> Result<(String, Channel), CallError> {
+        let address = self.address(node, fallback);
+        match self.pool.channel(&address, Traffic::Prompt) {
+            Ok(channel) => Ok((address, channel)),
+            Err(_) => Err(CallError::Address { node, address }),
+        }
+    }
+
+    fn address(&self, node: NodeId, fallback: &str) -> String {
         let topology = self.topology.borrow().clone();
         let members = topology.as_ref().map(|topology| topology.members());
+        let is_member = |id: &NodeId| members.is_some_and(|members| members.contains_key(id));
+        self.answered
+            .lock()
+            .retain(|id, _| is_member(id) || *id == node);
         let member = members.and_then(|members| members.get(&node));
         let address = member.map_or(fallback, |member| member.identity.peer_address.as_str());
         let moved = self.moved.lock();
         let moved = moved.get(&node).filter(|moved| moved.from == address);
-        let address = moved.map_or(address, |moved| moved.to.as_str());
-        let tls = self.tls.as_ref().map(Connector::in_use);
-        let mut known = self.known.lock();
-        if let Some(peer) = known.get(&node)
-            && peer.address == address
-            && peer.tls == tls
-        {
-            return Ok((peer.address.clone(), peer.channel.clone()));
-        }
-        known.retain(|id, _| members.is_some_and(|members| members.contains_key(id)));
-        let channel = connect(address, self.tls.as_ref()).ok_or_else(|| CallError::Address {
-            node,
-            address: address.to_owned(),
-        })?;
-        let answered = known.get(&node).and_then(|peer| peer.answered);
-        let address = address.to_owned();
-        let peer = Peer {
-            address: address.clone(),
-            channel: channel.clone(),
-            tls,
-            answered,
-        };
-        known.insert(node, peer);
-        Ok((address, channel))
+        moved.map_or(address, |moved| moved.to.as_str()).to_owned()
     }
-}
-
-fn connect(address: &str, tls: Option<&Connector>) -> Option<Channel> {
-    let endpoint = torc_tls::endpoint(address, tls).ok()?;
-    let endpoint = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    Some(torc_tls::channel(&endpoint, tls))
 }
 
 /// Makes Raft's connections.
@@ -406,7 +365,8 @@ mod tests {
 
     fn peers(cluster: Option<ClusterId>) -> Peers {
         let me = (NodeId(1), Boot::default(), Disowned::default());
-        Peers::new(cluster, watch::Sender::new(None).subscribe(), me)
+        let topology = watch::Sender::new(None).subscribe();
+        Peers::new(cluster, topology, me, Arc::default())
     }
 
     #[tokio::test]

@@ -54,12 +54,12 @@ impl Running {
         disowned: Disowned,
     ) -> Result<Self, GroupError> {
         let me = (identity.node, options.boot, disowned);
-        let peers = Peers::new(identity.cluster, store.watch(), me);
+        let pool = Arc::clone(&options.pool);
+        let peers = Peers::new(identity.cluster, store.watch(), me, pool);
         let peers = Arc::new(
             peers
                 .with_address(options.address.clone())
-                .with_cuts(options.cuts.clone())
-                .with_tls(options.tls.clone()),
+                .with_cuts(options.cuts.clone()),
         );
         let raft = Raft::new(
             identity.node.0,

@@ -26,7 +26,7 @@ use torc_ring::topology::TopologyError;
 use torc_store::{Scratch, Store, StoreError, StoreOptions};
 use torc_telemetry::clock;
 use torc_telemetry::spans::Tracer;
-use torc_tls::{Door, NodeTls, TlsError};
+use torc_tls::{Door, NodeTls, Pool, TlsError};
 
 use crate::bearers;
 use crate::boot;
@@ -448,19 +448,8 @@ async fn prepare(
 }
 
 fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
-    let mut options = StoreOptions::new(dir.store.clone());
-    options.partitions = settings.partitions;
-    options.memtable_limit_bytes = settings.memtable_limit_bytes;
-    options.log_segment_bytes = settings.log_segment_bytes;
-    options.flush_log_bytes = settings.flush_log_bytes;
-    options.flush_after = settings.flush_after;
-    options.flush_bytes_per_s = settings.flush_bytes_per_s;
-    options.most_slices = settings.most_slices;
-    options.compact_bytes_per_s = settings.compact_bytes_per_s;
-    options.compact_job_bytes = settings.compact_job_bytes;
-    options.compact_when_idle = settings.compact_when_idle;
-    options.cut_damaged_log = settings.cut_damaged_log;
-    options.gate_rate = settings.gate_rate;
+    let mut options = settings.store.clone();
+    options.dir.clone_from(&dir.store);
     options.release_memory = memory::release;
     options
 }
@@ -475,6 +464,7 @@ fn open(
     let tls = tls.map(|tls| NodeTls::open(tls.files, tls.tls12));
     let tls = tls.transpose()?;
     let connector = tls.as_ref().map(NodeTls::connector);
+    let pool = Arc::new(Pool::new(connector));
     let dir = DataDir::new(&settings.data_dir);
     dir.check_store()?;
     let options = store_options(&settings, &dir);
@@ -499,7 +489,7 @@ fn open(
         boot,
         address: settings.peer_address(peer),
         cuts: settings.test_link_faults.clone().map(group_cuts),
-        tls: connector.clone(),
+        pool: Arc::clone(&pool),
         ..GroupOptions::default()
     })?;
     dir.check_group(&identity, &group, boot::last_confirmed(&store)?)?;
@@ -545,7 +535,7 @@ fn open(
         limits: Limits::new(&settings),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
-        peers: crate::peers::Peers::new(connector),
+        peers: crate::peers::Peers(pool),
         addresses: Arc::default(),
         entrance,
         own_authority: own_authority.map(Arc::new),

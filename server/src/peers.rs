@@ -1,88 +1,36 @@
 //! Connections to the other nodes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
-use torc_proto::{Fault, MAX_MESSAGE_LEN, MESSAGE_BYTES, Names, Reason};
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Names, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, RoutingTable};
-use torc_tls::{Connector, InUse};
+use torc_tls::{Pool, Traffic};
 
 /// Messages between nodes may be larger than those of clients, because they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
-const CHANNELS: usize = 4;
-/// A message with a piece of a slice is sent as one frame instead of eight of the default size:
-/// each frame costs a system call on both sides.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a message is shorter than 4 GiB"
-)]
-const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A channel whose requests name their recipient.
 pub(crate) type Named = InterceptedService<Channel, Names>;
 
-/// Channels to one address, and what they were made with.
+/// Clients of the other nodes' services.
 #[derive(Debug)]
-struct Channels {
-    tls: Option<InUse>,
-    all: Vec<Channel>,
-}
-
-/// A few channels per address, connected on first use.
-#[derive(Debug)]
-pub(crate) struct Peers {
-    tls: Option<Connector>,
-    channels: Mutex<HashMap<String, Channels>>,
-    turn: AtomicUsize,
-}
+pub(crate) struct Peers(pub(crate) Arc<Pool>);
 
 impl Peers {
-    /// Peers reached with this TLS connector, or in plain text without one.
-    pub(crate) fn new(tls: Option<Connector>) -> Self {
-        Self {
-            tls,
-            channels: Mutex::default(),
-            turn: AtomicUsize::new(0),
-        }
-    }
-
     fn channel(&self, address: &str) -> Result<Channel, Fault> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        // Calls under way keep the channels of a replaced certificate.
-        let tls = self.tls.as_ref().map(Connector::in_use);
-        let mut channels = self.channels.lock();
-        if let Some(Channels { all, .. }) = channels.get(address).filter(|it| it.tls == tls) {
-            return Ok(all[turn % all.len()].clone());
-        }
-        let endpoint = torc_tls::endpoint(address, self.tls.as_ref())
-            .map_err(|error| {
-                Fault::new(
-                    Reason::Invalid,
-                    format!("`{address}` is not host:port: {error}"),
-                )
-            })?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(Duration::from_secs(5))
-            .keep_alive_timeout(Duration::from_secs(5))
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20)
-            .max_frame_size(MAX_FRAME_LEN);
-        let all: Vec<_> = (0..CHANNELS)
-            .map(|_| torc_tls::channel(&endpoint, self.tls.as_ref()))
-            .collect();
-        let first = all[0].clone();
-        channels.insert(address.to_owned(), Channels { tls, all });
-        Ok(first)
+        self.0.channel(address, Traffic::Bulk).map_err(|error| {
+            Fault::new(
+                Reason::Invalid,
+                format!("`{address}` is not host:port: {error}"),
+            )
+        })
     }
 
     /// A channel to a node that may not be a member, to identify or enlist it.

@@ -20,6 +20,7 @@ mod identity;
 #[cfg(feature = "node")]
 mod node;
 mod pem;
+mod pool;
 
 #[cfg(feature = "node")]
 pub use any_node::{Introduction, IntroductionError, Trust};
@@ -33,6 +34,7 @@ pub use identity::{Identity, IdentityError};
 #[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};
 pub use pem::{TlsError, blocks};
+pub use pool::{Pool, Traffic};
 #[cfg(feature = "node")]
 pub use tokio_rustls::server::TlsStream;
 pub use torc_ring::topology::{Role, Roles};

@@ -209,6 +209,8 @@ impl Cluster {
         let group = TopologyGroup::open(GroupOptions {
             dir,
             address: node.address.to_string(),
+            // A connection ends with the runtime of the node that opened it.
+            pool: Arc::default(),
             ..self.options.clone()
         })
         .unwrap();
