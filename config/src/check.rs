@@ -10,6 +10,7 @@ use torc_hot::HotSettings;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
+use torc_store::StoreOptions;
 use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
@@ -32,12 +33,12 @@ impl RawSettings {
     ///
     /// # Errors
     /// [`ConfigError`] naming the setting.
-    #[expect(clippy::too_many_lines, reason = "one line a setting")]
     pub fn check(self) -> Result<Settings, ConfigError> {
         let hot = self.hot()?;
         let traces = self.traces()?;
         let secure = self.secure()?;
         let tls = self.tls(secure.is_some())?;
+        let store = self.store()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let grpc_addr = self.grpc_addr.unwrap_or(loopback(7400));
@@ -69,25 +70,9 @@ impl RawSettings {
             zone: zone.unwrap_or_default(),
             weight: Weight::new(self.weight.unwrap_or(100))
                 .map_err(|error| problem("weight", error))?,
-            partitions: match self.partitions {
-                Some(count) => {
-                    Partitions::new(count).map_err(|error| problem("partitions", error))?
-                }
-                None => Partitions::DEFAULT,
-            },
             replicas: within("replicas", self.replicas.unwrap_or(3), 1, 5)?,
             positions: within("positions", self.positions.unwrap_or(32), 1, 1024)?,
-            memtable_limit_bytes: mib("memtable-limit-mib", self.memtable_limit_mib, 512, 1 << 20)?,
-            log_segment_bytes: mib("log-segment-mib", self.log_segment_mib, 64, 1024)?,
-            flush_log_bytes: mib("flush-log-mib", self.flush_log_mib, 128, 1 << 20)?,
-            flush_after: seconds("flush-after-s", self.flush_after_s, 300)?,
-            flush_bytes_per_s: mib("flush-mib-per-s", self.flush_mib_per_s, 512, 1 << 20)?,
-            most_slices: within("most-slices", self.most_slices.unwrap_or(8), 2, 64)?,
-            compact_bytes_per_s: mib("compact-mib-per-s", self.compact_mib_per_s, 128, 1 << 20)?,
-            compact_job_bytes: mib("compact-job-mib", self.compact_job_mib, 256, 1 << 20)?,
-            compact_when_idle: seconds("compact-when-idle-s", self.compact_when_idle_s, 10)?,
-            cut_damaged_log: self.cut_damaged_log.unwrap_or(false),
-            gate_rate: rate("gate-rate", self.gate_rate.unwrap_or(0.01))?,
+            store,
             transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
             transfer_parallel: within(
                 "transfer-parallel",
@@ -143,6 +128,65 @@ impl RawSettings {
             return Err(problem("found-with", "needs --bootstrap"));
         }
         Ok(settings)
+    }
+
+    /// The settings of the store: its own defaults unless given.
+    fn store(&self) -> Result<StoreOptions, ConfigError> {
+        let mut store = StoreOptions::new(self.data_dir.clone().unwrap_or_default());
+        let most = 1 << 20;
+        for (setting, given, bytes, most) in [
+            (
+                "memtable-limit-mib",
+                self.memtable_limit_mib,
+                &mut store.memtable_limit_bytes,
+                most,
+            ),
+            (
+                "log-segment-mib",
+                self.log_segment_mib,
+                &mut store.log_segment_bytes,
+                1024,
+            ),
+            (
+                "flush-log-mib",
+                self.flush_log_mib,
+                &mut store.flush_log_bytes,
+                most,
+            ),
+            (
+                "flush-mib-per-s",
+                self.flush_mib_per_s,
+                &mut store.flush_bytes_per_s,
+                most,
+            ),
+            (
+                "compact-mib-per-s",
+                self.compact_mib_per_s,
+                &mut store.compact_bytes_per_s,
+                most,
+            ),
+            (
+                "compact-job-mib",
+                self.compact_job_mib,
+                &mut store.compact_job_bytes,
+                most,
+            ),
+        ] {
+            *bytes = mib(setting, given, *bytes >> 20, most)?;
+        }
+        let flush_after_s = store.flush_after.as_secs();
+        store.flush_after = seconds("flush-after-s", self.flush_after_s, flush_after_s)?;
+        let idle_s = store.compact_when_idle.as_secs();
+        store.compact_when_idle = seconds("compact-when-idle-s", self.compact_when_idle_s, idle_s)?;
+        let most_slices = self.most_slices.unwrap_or(store.most_slices);
+        store.most_slices = within("most-slices", most_slices, 2, 64)?;
+        store.cut_damaged_log = self.cut_damaged_log.unwrap_or(store.cut_damaged_log);
+        store.gate_rate = rate("gate-rate", self.gate_rate.unwrap_or(store.gate_rate))?;
+        if let Some(count) = self.partitions {
+            let partitions = Partitions::new(count);
+            store.partitions = partitions.map_err(|error| problem("partitions", error))?;
+        }
+        Ok(store)
     }
 
     /// The settings of traces, if they are on.

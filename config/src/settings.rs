@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use torc_hot::HotSettings;
 use torc_ring::topology::Release;
-use torc_ring::{Partitions, Weight, Zone};
+use torc_ring::{Weight, Zone};
+use torc_store::StoreOptions;
 use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
@@ -63,34 +64,13 @@ pub struct Settings {
     pub zone: Zone,
     /// Share of the load.
     pub weight: Weight,
-    /// Partitions of the cluster.
-    pub partitions: Partitions,
     /// Copies of every record, for a new cluster.
     pub replicas: u8,
     /// Positions of a node of normal weight, for a new cluster.
     pub positions: u16,
-    /// Memory limit for unflushed records, bytes.
-    pub memtable_limit_bytes: u64,
-    /// Size of a segment of the commit log, bytes.
-    pub log_segment_bytes: u64,
-    /// Growth of the log that starts a flush, bytes.
-    pub flush_log_bytes: u64,
-    /// Longest time between flushes, unless the memtable holds little.
-    pub flush_after: Duration,
-    /// Write rate limit of flushes, bytes per second.
-    pub flush_bytes_per_s: u64,
-    /// Slices per partition above which compaction merges them.
-    pub most_slices: usize,
-    /// Write rate limit of compaction, bytes per second.
-    pub compact_bytes_per_s: u64,
-    /// Approximate amount that one compaction reads, bytes.
-    pub compact_job_bytes: u64,
-    /// Compact each partition into one slice after this time without writes.
-    pub compact_when_idle: Duration,
-    /// Whether to start without the last batch of the log if that is damaged.
-    pub cut_damaged_log: bool,
-    /// False positive rate of Bloom gates.
-    pub gate_rate: f64,
+    /// Settings of the store, and the number of partitions. Its directory is the data directory
+    /// until the node opens the store in it.
+    pub store: StoreOptions,
     /// Rate limit for sending partitions to new owners, bytes per second.
     pub transfer_bytes_per_s: u64,
     /// Limit on the partitions copied at a time.

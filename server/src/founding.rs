@@ -78,7 +78,7 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
     let founding = Founding {
         cluster,
         digest_key: DigestKey(rand::random()),
-        partitions: shared.settings.partitions,
+        partitions: shared.settings.store.partitions,
         replicas: shared.settings.replicas,
         positions: shared.settings.positions,
         members,
@@ -128,7 +128,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
             "already holds records: start it with an empty data directory",
         ));
     }
-    if peer.partitions != shared.settings.partitions.count() {
+    if peer.partitions != shared.settings.store.partitions.count() {
         return Err(refuse(
             "was started with another number of partitions: use the same on every node",
         ));

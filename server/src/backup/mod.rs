@@ -253,7 +253,7 @@ impl Writing {
         known: Known,
     ) -> Result<WriteBackupResponse, Stopped> {
         let dir = self.empty_dir().await?;
-        let mut writer = PackWriter::new(&dir, self.shared.settings.partitions, known);
+        let mut writer = PackWriter::new(&dir, self.shared.settings.store.partitions, known);
         let mut since: Vec<(Partition, Epoch)> = Vec::with_capacity(partitions.len());
         {
             let comparing = partitions.clone().into_iter().map(|it| self.compare(it));

@@ -36,7 +36,10 @@ pub(super) fn check_newcomer(
     newcomer: &IdentifyResponse,
 ) -> Result<(), Fault> {
     let refuse = |message: String| Err(Fault::new(Reason::Refused, message));
-    let (ours, theirs) = (shared.settings.partitions.count(), newcomer.partitions);
+    let (ours, theirs) = (
+        shared.settings.store.partitions.count(),
+        newcomer.partitions,
+    );
     if theirs != ours {
         return refuse(format!(
             "the node at {address} was started with --partitions {theirs}, but this cluster has {ours}: \

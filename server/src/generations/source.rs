@@ -189,7 +189,7 @@ pub(super) async fn take(
     let source = Source::open(base)?;
     let manifest = in_time(MANIFEST_TIMEOUT, source.manifest(name)).await?;
     check(&manifest, generation, url)?;
-    if manifest.target.partitions != shared.settings.partitions {
+    if manifest.target.partitions != shared.settings.store.partitions {
         return Err(unfit(url, "was built for another number of partitions"));
     }
     let listed: BTreeSet<_> = manifest.slices().map(|slice| slice.partition).collect();

@@ -62,7 +62,7 @@ impl Replica for ReplicaService {
             oldest_level: shared.settings.release.levels.oldest,
             newest_level: shared.settings.release.levels.newest,
             empty: shared.store.stats().records == 0,
-            partitions: shared.settings.partitions.count(),
+            partitions: shared.settings.store.partitions.count(),
             boot: Some(shared.boot.into()),
             founding: founding::is_due(shared),
         }))
@@ -91,7 +91,7 @@ impl Replica for ReplicaService {
     ) -> Result<Response<SummarizeResponse>, Status> {
         let asked = request.into_inner().partitions;
         let all = asked.is_empty();
-        let partitions = self.shared.settings.partitions;
+        let partitions = self.shared.settings.store.partitions;
         let exists = |partition: &u32| partitions.contains(Partition(*partition));
         let most = partitions.count() as usize * Layer::COUNT;
         if asked.len() > most || !asked.iter().all(exists) {
