@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
-#[path = "../common/mod.rs"]
+#[path = "../store/common/mod.rs"]
 mod common;
 mod files;
 mod world;
