@@ -6,13 +6,12 @@ use std::io::{BufReader, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use torc_record::{Digest, to_usize};
 use torc_ring::Partition;
 use torc_store::bulk::{SliceFileInfo, SliceFileWriter};
 
 use crate::BuildError;
-use crate::manifest::{FileEntry, SliceEntry};
+use crate::manifest::{FileEntry, Gathered, SliceEntry};
 use crate::plan::{Duplicates, Plan};
 use crate::scatter::run_path;
 use crate::shape::{PackedRow, Shape};
@@ -31,14 +30,6 @@ pub(crate) struct Places<'a> {
     /// Holds a file until it gets its name. In the file system of `dir`, and used by this build
     /// alone.
     pub(crate) temporary: PathBuf,
-}
-
-/// The result for a bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Gathered {
-    pub(crate) files: Vec<FileEntry>,
-    /// Sums of the rows left out.
-    pub(crate) left_out: Sums,
 }
 
 /// Gathers a bucket. When it returns, the files have their names; they are durable once the
@@ -301,7 +292,7 @@ fn text(row: PackedRow<'_>) -> String {
 mod tests {
     use super::*;
     use crate::BuildOptions;
-    use crate::plan::Target;
+    use crate::target::Target;
 
     #[test]
     fn ranges_leave_room_for_more_than_the_bytes_of_short_rows() {

@@ -53,21 +53,25 @@ mod journal;
 mod manifest;
 #[cfg(feature = "objects")]
 mod objects;
+mod options;
 mod plan;
 mod scatter;
 mod shape;
 mod sums;
+mod target;
 mod task;
 
-pub use build::{Build, BuildOptions, Progress, lock};
+pub use build::{Build, Progress, lock};
 pub use error::BuildError;
 pub use generation::{Answer, Depth, Generation};
 pub use manifest::{FileEntry, Manifest, SliceEntry};
 #[cfg(feature = "objects")]
 pub use objects::Published;
-pub use plan::{Duplicates, Plan, Target};
+pub use options::BuildOptions;
+pub use plan::{Duplicates, Plan};
 pub use shape::Shape;
 pub use sums::Sums;
+pub use target::Target;
 pub use task::{Receipt, Task};
 
 /// The file that makes a directory a generation.

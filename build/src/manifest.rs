@@ -7,10 +7,10 @@ use torc_ring::Partition;
 use torc_store::PartitionSummary;
 use torc_store::bulk::SliceFileInfo;
 
-use crate::gather::Gathered;
-use crate::plan::{Plan, Target, write_durably};
+use crate::plan::{Plan, write_durably};
 use crate::shape::Shape;
 use crate::sums::{Sums, hex32, hex128};
+use crate::target::Target;
 use crate::{BuildError, MANIFEST_FILE};
 
 /// The target, totals and files of a generation. In `generation.json`.
@@ -68,6 +68,14 @@ pub struct SliceEntry {
     /// Its digest, by which nodes recognise that they hold the same slice.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
+}
+
+/// The result for a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gathered {
+    pub(crate) files: Vec<FileEntry>,
+    /// Sums of the rows left out.
+    pub(crate) left_out: Sums,
 }
 
 /// The manifest with the digest of its own bytes.

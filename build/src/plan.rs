@@ -3,69 +3,14 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{Ballot, Digest, DigestKey, Locator, NamespaceId};
-use torc_ring::{Partition, Partitions, Token};
+use torc_record::Digest;
 
 use crate::shape::Shape;
-use crate::sums::hex32;
+use crate::target::Target;
 use crate::{BuildError, LOCK_FILE, PLAN_FILE};
 
-/// The target of a generation: the digests of its keys, and the partitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The id under which its records are stored.
-    pub namespace: NamespaceId,
-    /// The key of its digests: its own, not the cluster's.
-    #[serde(with = "hex32")]
-    pub digest_key: [u8; 32],
-    /// Partitions of the cluster.
-    pub partitions: Partitions,
-    /// The version of all of its records.
-    pub ballot: Ballot,
-}
-
-impl Target {
-    /// For use without a cluster: 4,096 partitions, the first version.
-    #[must_use]
-    pub fn offline(digest_key: [u8; 32]) -> Self {
-        Self {
-            namespace: NamespaceId::DEFAULT,
-            digest_key,
-            partitions: Partitions::DEFAULT,
-            ballot: Ballot::default(),
-        }
-    }
-
-    /// Reads the output of `kvctl generation reserve`.
-    ///
-    /// # Errors
-    /// [`BuildError::NoReservation`], [`BuildError::Io`].
-    pub fn read(path: &Path) -> Result<Self, BuildError> {
-        let bytes = std::fs::read(path).map_err(BuildError::io("read", path))?;
-        serde_json::from_slice(&bytes).map_err(|error| BuildError::NoReservation {
-            path: path.to_owned(),
-            what: error.to_string(),
-        })
-    }
-
-    /// The digest of a key.
-    #[must_use]
-    pub fn digest(&self, key: &[u8]) -> Digest {
-        Digest::with(&DigestKey(self.digest_key), self.namespace, key)
-    }
-
-    pub(crate) fn locator<'a>(&self, key: &'a [u8]) -> Locator<&'a [u8]> {
-        Locator {
-            digest: self.digest(key),
-            namespace: self.namespace,
-            key,
-        }
-    }
-
-    pub(crate) fn partition(&self, digest: &Digest) -> Partition {
-        self.partitions.holding(self.namespace, Token::of(digest))
-    }
-}
+/// Most open runs: the usual limit is 1,024 files.
+pub(crate) const MOST_RUNS: u32 = 256;
 
 /// Which of several rows with the same key to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,13 +15,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::BuildError;
-use crate::plan::{Plan, sync_dir};
+use crate::plan::{MOST_RUNS, Plan, sync_dir};
 use crate::sums::Sums;
 
 /// Bounds of a bucket's buffer in memory, bytes.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
-/// Most open runs: the usual limit is 1,024 files.
-pub(crate) const MOST_RUNS: u32 = 256;
 
 #[derive(Debug)]
 struct Run {
@@ -204,7 +202,7 @@ pub(crate) fn run_path(dir: &Path, bucket: u32) -> PathBuf {
 mod tests {
     use super::*;
     use crate::BuildOptions;
-    use crate::plan::Target;
+    use crate::target::Target;
 
     #[test]
     fn after_a_failed_write_nothing_is_written() {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use torc_record::{DIGEST_LEN, Digest, Key, Record, State};
 use torc_store::bulk::{KeylessLayout, PackedRecord, pack};
 
-use crate::plan::Target;
 use crate::sums::Sums;
+use crate::target::Target;
 
 /// Bytes of a record's head, which tell its length.
 const RECORD_HEAD_LEN: usize = 44;

@@ -25,12 +25,13 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::build::lock;
-use crate::gather::{Gathered, Places, gather};
+use crate::gather::{Places, gather};
 use crate::generation::check_file;
-use crate::manifest::{FileEntry, Manifest};
-use crate::plan::{Plan, Target, sync_dir};
+use crate::manifest::{FileEntry, Gathered, Manifest};
+use crate::plan::{Plan, sync_dir};
 use crate::scatter::Scatter;
 use crate::sums::{Sums, hex32};
+use crate::target::Target;
 use crate::{BuildError, BuildOptions, Depth, MANIFEST_FILE, RUNS_DIR};
 
 /// The result of a task: about 100 bytes per slice.

@@ -11,6 +11,7 @@
 //! assigned it.
 
 mod csv;
+mod json;
 mod naming;
 mod ndjson;
 #[cfg(feature = "parquet")]

@@ -28,6 +28,7 @@ mod cmd;
 mod failure;
 mod files;
 mod format;
+mod global;
 mod input;
 mod loading;
 mod out;

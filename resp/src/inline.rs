@@ -6,11 +6,10 @@
 use bytes::Bytes;
 
 use crate::error::ProtocolError;
-use crate::parser::Request;
 
 /// The words of a line.
-pub(crate) fn split(line: &[u8], most: usize) -> Result<Request, ProtocolError> {
-    let mut words = Request::new();
+pub(crate) fn split(line: &[u8], most: usize) -> Result<Vec<Bytes>, ProtocolError> {
+    let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
         if words.len() == most {
@@ -96,7 +95,7 @@ mod tests {
         let words = |line: &str| split(line.as_bytes(), 4);
         let expected: [&[u8]; 4] = [b"SET", b"a", b" b\"\xff", b"it's"];
         assert_eq!(words(r#"  SET	a " b\"\xFF" 'it\'s' "#).unwrap(), expected);
-        assert_eq!(words("").unwrap(), Request::new());
+        assert_eq!(words("").unwrap(), Vec::<Bytes>::new());
         assert_eq!(words("''").unwrap(), [&b""[..]]);
         for unbalanced in ["\"", "'a", "\"a\"b", "\"\\"] {
             assert_eq!(

@@ -1,11 +1,9 @@
 //! The answers to clients.
 
-use bytes::Bytes;
 use torc_record::Ballot;
 use torc_replication::{OpId, Outcome, Quorum};
 
-use crate::history::{Kind, Seen, Value};
-use crate::run::HEALED_CLOCK_MS;
+use crate::history::{Kind, Seen, Value, number};
 use crate::workload::{Asked, Pending};
 use crate::world::World;
 
@@ -21,16 +19,6 @@ impl World {
             Asked::Eventual { .. } => self.note_eventual(&pending, outcome),
         }
         self.next_request(pending.client);
-    }
-
-    /// Milliseconds, as counted by those who judge expiry.
-    pub(crate) fn told_ms(&self) -> u64 {
-        let later_ms = if self.healing {
-            HEALED_CLOCK_MS as u64
-        } else {
-            0
-        };
-        self.us / 1_000 + later_ms
     }
 
     fn note_outcome(&mut self, pending: &Pending, index: usize, outcome: &Outcome) {
@@ -196,9 +184,4 @@ impl World {
     pub(crate) fn waiting(&self) -> usize {
         self.workload.pending.len() + self.scans.len()
     }
-}
-
-pub(crate) fn number(value: &Bytes) -> Value {
-    let bytes: [u8; 4] = value.as_ref().try_into().unwrap_or_default();
-    Value::from_be_bytes(bytes)
 }

@@ -5,22 +5,13 @@
 
 use torc_record::Epoch;
 use torc_replication::{
-    Claim, Envelope, Lookup, Message, Mutation, OpId, Operation, Replica, Request, Rules, Storage,
-    Tag,
+    Claim, Envelope, Message, Mutation, OpId, Operation, Replica, Request, Rules, Storage, Tag,
 };
 use torc_ring::NodeId;
 
+use crate::event::{Alone, Event};
 use crate::node::Node;
-use crate::world::{Event, World};
-
-/// A get on its way from the disk.
-#[derive(Debug)]
-pub(crate) struct Alone {
-    op: OpId,
-    operation: Operation,
-    epoch: Epoch,
-    read: Option<Lookup>,
-}
+use crate::world::World;
 
 impl World {
     /// Starts operations that arrived together. With some probability, returns a single get

@@ -9,10 +9,11 @@ use torc_replication::{
 use torc_ring::topology::Stage;
 
 use crate::disk::FOREIGN;
+use crate::event::Event;
 use crate::group::Staff;
 use crate::node::PARTITION;
 use crate::workload::{is_eventual, reconcile_rules};
-use crate::world::{Event, MAX_NODES, World};
+use crate::world::{MAX_NODES, World};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Minimum time between two collections after healing, because each one refuses running writes

@@ -6,6 +6,12 @@
 /// A value's number; 0 is absent.
 pub type Value = u32;
 
+/// The number that a client stored as these bytes.
+pub(crate) fn number(value: &[u8]) -> Value {
+    let bytes: [u8; 4] = value.try_into().unwrap_or_default();
+    Value::from_be_bytes(bytes)
+}
+
 /// What an operation was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

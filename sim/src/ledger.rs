@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use torc_record::{Ballot, Record, State};
 
-use crate::answers::number;
-use crate::history::Value;
+use crate::history::{Value, number};
 
 /// Everything written to a key, and all answers about it. Value 0 is a tombstone.
 #[derive(Debug, Clone, Default)]

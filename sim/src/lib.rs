@@ -23,8 +23,10 @@
 mod answers;
 mod campaign;
 pub mod check;
+mod clients;
 mod disk;
 mod doors;
+mod event;
 mod faults;
 pub mod generations;
 mod group;
@@ -38,6 +40,7 @@ mod rng;
 mod run;
 mod scans;
 mod shrink;
+mod steps;
 mod trace;
 mod workload;
 mod world;

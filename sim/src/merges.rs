@@ -6,18 +6,8 @@ use torc_record::{Ballot, HybridTime, NodeSlot};
 use torc_replication::Mutation;
 
 use crate::history::{Kind, Operation, Seen};
+use crate::workload::Merge;
 use crate::world::World;
-
-/// The open merge.
-#[derive(Debug)]
-pub(crate) struct Merge {
-    pub(crate) number: u8,
-    pub(crate) ballot: Ballot,
-    /// Whether every node acts in its epoch, so that records may be put.
-    pub(crate) is_reserved: bool,
-    /// The reservation in the history of each key that is a register.
-    pub(crate) at: BTreeMap<usize, usize>,
-}
 
 impl World {
     /// Follows the topology group, which reserves and ends merges.

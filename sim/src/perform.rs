@@ -2,28 +2,49 @@
 
 use torc_record::{Epoch, Record};
 use torc_replication::{
-    Effect, Envelope, Input, Intent, LogPosition, Message, Milestone, Now, OpId, Reading, Readout,
+    Effect, Envelope, Input, Intent, LogPosition, Message, Milestone, Now, OpId, Reading,
 };
 use torc_ring::NodeId;
 
-use crate::disk::{Disk, MAX_BACK, Torn, Write};
+use crate::disk::{MAX_BACK, Torn, Write};
+use crate::event::{Event, Late};
 use crate::node::Node;
-use crate::world::{Event, World};
-
-/// A read that a replica has requested, in progress.
-#[derive(Debug)]
-pub(crate) enum Late {
-    /// Read at once, delivered later.
-    Done(Readout),
-    /// Read later.
-    ToRead(Reading),
-    /// The disk changes during the read, after this many pages.
-    Torn(Reading, Box<Disk>, u32),
-    /// The keys of a message were read.
-    Fetched(NodeId, Envelope),
-}
+use crate::world::World;
 
 impl World {
+    /// Passes an input to a node's replica, and performs its effects.
+    pub(crate) fn replica_step(&mut self, node: usize, input: Input) {
+        let now = self.nodes[node].now(self.us);
+        let mut effects = std::mem::take(&mut self.effects);
+        let is_far = self.faults.far > 0 && self.rng.chance(self.faults.far);
+        let Node { disk, process, .. } = &mut self.nodes[node];
+        if let Some(process) = process {
+            disk.is_far = is_far;
+            process.replica.step(now, input, disk, &mut effects);
+        }
+        self.perform(node, effects);
+    }
+
+    /// Whether a full disk keeps a replica from taking a message; it abstains from a request.
+    pub(crate) fn declines(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
+        use torc_replication::Message as M;
+        if !self.nodes[node].is_full(self.us) {
+            return false;
+        }
+        let (M::Accept { tag, .. } | M::Store { tag, .. } | M::Prepare { tag, .. }) =
+            envelope.message
+        else {
+            return matches!(envelope.message, M::Repair { .. });
+        };
+        let is_full = true;
+        let reply = Envelope {
+            message: M::Abstain { tag, is_full },
+            ..*envelope
+        };
+        self.transmit(self.nodes[node].id, from, reply);
+        true
+    }
+
     /// Performs a replica's effects, and keeps the emptied vector for reuse.
     pub(crate) fn perform(&mut self, node: usize, mut effects: Vec<Effect>) {
         for effect in effects.drain(..) {

@@ -10,15 +10,12 @@ use crate::profile::{Faults, Profile};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::workload::{NOBODY, Wish, is_eventual};
-use crate::world::{Counts, World};
+use crate::world::{Counts, HEALED_CLOCK_MS, World};
 
 /// Simulated time within which a healed cluster must converge and answer.
 const TIMEOUT_US: u64 = 1_500_000;
 /// One in this many runs is also judged by the second checker.
 const SECOND_OPINION: u64 = 16;
-/// How far clocks advance at the end, so that clocks that were ahead are no longer so.
-pub(crate) const HEALED_CLOCK_MS: i64 = 2 * 3_600_000;
-
 /// What a run violated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
@@ -165,7 +162,7 @@ impl World {
             self.coordinate(node, |process, _, _| {
                 process.coordinator.on_peers(&OutOfReach::default());
             });
-            self.schedule(1_000, crate::world::Event::Start { node });
+            self.schedule(1_000, crate::event::Event::Start { node });
         }
         self.trace.note(self.us, || "healed".to_owned());
     }

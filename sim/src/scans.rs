@@ -12,51 +12,15 @@ use torc_replication::{
 };
 use torc_ring::NodeId;
 
-use crate::answers::number;
-use crate::history::{Kind, Operation, Seen, Value};
+use crate::event::Event;
+use crate::history::{Kind, Operation, Seen, Value, number};
 use crate::ledger::Ledger;
 use crate::node::PARTITION;
-use crate::workload::{NOBODY, Wish, is_eventual};
-use crate::world::{Event, World};
+use crate::workload::{Asking, NOBODY, Scan, Wish, is_eventual};
+use crate::world::World;
 
 /// Operation numbers are below this.
 const FIRST: u64 = 1 << 41;
-
-/// A running scan.
-#[derive(Debug)]
-pub(crate) struct Scan {
-    client: usize,
-    node: usize,
-    until_us: u64,
-    after: Option<KeyId>,
-    tag: Tag,
-    config: Arc<Config>,
-    asking: Asking,
-    /// When the round began.
-    call: u64,
-    time: HybridTime,
-    /// For each key, what majorities had confirmed then.
-    floors: Vec<(Ballot, Ballot)>,
-}
-
-#[derive(Debug)]
-enum Asking {
-    Pages(ScanRound),
-    /// A page from which a filter dropped these records.
-    Filtered(ScanRound, Vec<Record>),
-    /// Asks as a backup does whether a quorum holds the same as the node's disk, which held these
-    /// records.
-    Same(SameRound, Vec<Record>),
-}
-
-impl Asking {
-    fn asks(&self) -> Vec<(NodeId, Envelope)> {
-        match self {
-            Self::Pages(round) | Self::Filtered(round, _) => round.asks().collect(),
-            Self::Same(round, _) => round.asks().collect(),
-        }
-    }
-}
 
 impl World {
     /// A client scans the partition through a node.

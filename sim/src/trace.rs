@@ -2,7 +2,7 @@
 
 use torc_replication::{Message, OpId, Outcome};
 
-use crate::world::Event;
+use crate::event::Event;
 
 /// The record of a run.
 #[derive(Debug, Clone, Default)]

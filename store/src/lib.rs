@@ -106,9 +106,8 @@ pub use commit::{Applied, LogSync};
 pub use error::StoreError;
 pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;
-pub use repair::{ReadablePage, ScrubReport, Unreadable};
-pub use replica::RangeSum;
-pub use scan::{FilteredPage, ScanLimits, ScanPage};
+pub use repair::{ScrubReport, Unreadable};
+pub use scan::{FilteredPage, RangeSum, ReadablePage, ScanLimits, ScanPage};
 pub use scratch::{Pairs, Scratch};
 pub use seq::Seq;
 pub use stats::{

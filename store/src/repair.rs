@@ -42,7 +42,7 @@ use torc_ring::Partition;
 use crate::segment::Slice;
 use crate::shared::Shared;
 use crate::slice::{Damage, OrderedRecords, SLICE_DIGEST_LEN};
-use crate::{ScanLimits, ScanPage, Store, StoreError};
+use crate::{ReadablePage, ScanLimits, Store, StoreError};
 
 /// Limit on the places that one scrub reports.
 const MAX_PLACES: usize = 4096;
@@ -88,16 +88,6 @@ pub struct ScrubReport {
     /// Lost places that are neither superseded nor vouched for: up to 4,096. Scrub again once these
     /// are repaired.
     pub unreadable: Vec<Unreadable>,
-}
-
-/// A page of readable records.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ReadablePage {
-    /// The page, as from [`Store::scan`].
-    pub page: ScanPage,
-    /// Whether unreadable records were left out.
-    pub is_partial: bool,
 }
 
 impl Store {

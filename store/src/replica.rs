@@ -18,16 +18,7 @@ use torc_ring::{Partition, Token};
 use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
-use crate::{Applied, Store, StoreError};
-
-/// The sum of the versions in a range, which replicas compare.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RangeSum {
-    /// Number of versions, tombstones included.
-    pub count: u64,
-    /// Sum of [`entry_sum`](torc_record::entry_sum), modulo 2^128.
-    pub sum: u128,
-}
+use crate::{Applied, RangeSum, Store, StoreError};
 
 impl Store {
     /// Hands over changes of partitions. Changes of one partition take effect in the given order.

@@ -1,4 +1,4 @@
-//! Reads a partition page by page.
+//! Pages and sums of a partition: what scans return.
 //!
 //! A scan proceeds in (digest, namespace, key) order, which is ring order. It is not a snapshot:
 //! each page shows the records at the time of reading. A change behind the cursor has a sequence
@@ -50,4 +50,23 @@ pub struct FilteredPage {
     pub sum: PageSum,
     /// The epochs in the ballots of the dropped records.
     pub left_out: BTreeSet<Epoch>,
+}
+
+/// A page of readable records.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReadablePage {
+    /// The page, as from [`Store::scan`](crate::Store::scan).
+    pub page: ScanPage,
+    /// Whether unreadable records were left out.
+    pub is_partial: bool,
+}
+
+/// The sum of the versions in a range, which replicas compare.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RangeSum {
+    /// Number of versions, tombstones included.
+    pub count: u64,
+    /// Sum of [`entry_sum`](torc_record::entry_sum), modulo 2^128.
+    pub sum: u128,
 }

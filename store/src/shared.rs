@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use torc_record::HybridTime;
 use torc_ring::Partition;
 
-use crate::commit::{Op, Queue};
+use crate::commit::{Changes, Op, Queue};
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::health::Health;
@@ -112,6 +112,32 @@ impl Shared {
 
     pub(crate) fn last_seq(&self) -> Seq {
         Seq(self.last_seq.load(Ordering::Acquire))
+    }
+
+    /// Whether new records would find room without waiting; requests a flush if not.
+    pub(crate) fn has_room(&self) -> bool {
+        let pending = self.room.pending_bytes();
+        let has_room = self.table.memtable_bytes() + pending < self.options.memtable_limit_bytes
+            && !self.health.is_out_of_space();
+        if !has_room {
+            self.flushes.want_unless_working();
+        }
+        has_room
+    }
+
+    /// Reserves memory for changes, as [`Room::admit_now`]; requests a flush if some find none.
+    pub(crate) fn admit_now(&self, parts: &mut [Changes]) {
+        let memtable_bytes = || self.table.memtable_bytes();
+        let limit_bytes = self.options.memtable_limit_bytes;
+        if self.room.admit_now(parts, memtable_bytes, limit_bytes) {
+            self.counters.memtable_refusals.add(1);
+            self.flushes.want_unless_working();
+        }
+    }
+
+    /// Releases the memory of an operation that was not carried out.
+    pub(crate) fn release(&self, op: &Op) {
+        self.room.release(op.reserved_bytes());
     }
 
     /// Refuses all waiting callers, for good.

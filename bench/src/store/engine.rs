@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use futures::future::BoxFuture;
+use torc_store::Store;
 
-use super::torc;
 use crate::records::Pair;
 
 /// An open store, used from many threads.
@@ -23,8 +23,8 @@ pub(super) trait Engine: Send + Sync {
     /// Does now the work that the store would do in the background after a load.
     fn settle(&self) -> Result<()>;
 
-    /// Torc, for measurements that only Torc supports.
-    fn torc(&self) -> Option<&torc::Torc> {
+    /// Torc's store, for measurements that only Torc supports.
+    fn torc(&self) -> Option<&Store> {
         None
     }
 

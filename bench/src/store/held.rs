@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use torc_store::Store;
 
 use super::engine::Engine;
 use super::say;
 use super::subject::{self, Subject};
-use super::torc::Torc;
 use crate::process;
 use crate::records;
 
@@ -56,8 +56,8 @@ fn load(store: &dyn Engine, records: u64) -> Result<f64> {
 
 /// Records that one core flushes and compacts per second: by the processor time of the two threads,
 /// so neither waits for the disk nor other work on the machine count.
-fn tell_of_upkeep(torc: &Torc, records: u64) -> Result<()> {
-    let stats = torc.store().stats();
+fn tell_of_upkeep(store: &Store, records: u64) -> Result<()> {
+    let stats = store.stats();
     let per_core = |count: u64, thread| {
         let spent = process::cpu_time_of_threads(thread)?.as_secs_f64();
         anyhow::Ok(count as f64 / spent.max(1e-9))

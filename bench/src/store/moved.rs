@@ -133,7 +133,7 @@ mod tests {
         let (to, _) = Store::open(to).unwrap();
         let mut spent = Spent::default();
         for partition in Partitions::DEFAULT.iter() {
-            let ingest = receive(store.store(), &to, partition, &mut spent).unwrap();
+            let ingest = receive(store.torc().unwrap(), &to, partition, &mut spent).unwrap();
             if partition.0 < 3 {
                 let published = ingest.map(|ingest| block_on(ingest.publish()));
                 assert!(published.is_none_or(|outcome| outcome.is_ok()));

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use torc_store::SliceStats;
+use torc_store::{SliceStats, Store};
 
 use super::engine::Engine;
 use super::say;
 use super::subject::{self, Subject};
-use super::torc::{Torc, located};
+use super::torc::{get_hashed, located};
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
 use crate::stats;
@@ -50,7 +50,7 @@ pub(super) fn read(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let after = process::resident(std::process::id())?;
     tell_of_memory(before, after, records)?;
     if let Some(torc) = store.torc() {
-        tell_of_index(&torc.store().stats().sliced)?;
+        tell_of_index(&torc.stats().sliced)?;
     }
     std::mem::forget(store);
     Ok(())
@@ -139,9 +139,9 @@ fn tell_of_gets(store: &dyn Engine, keys: Keys, names: &Names) -> Result<()> {
     let Some(torc) = store.torc() else {
         return Ok(());
     };
-    let before = torc.store().stats().sliced;
+    let before = torc.stats().sliced;
     say(names.hashed, hashed(torc, keys)?)?;
-    let after = torc.store().stats().sliced;
+    let after = torc.stats().sliced;
     let gets = (after.gets - before.gets) as f64;
     say(
         names.reads,
@@ -194,14 +194,14 @@ fn batched(store: &dyn Engine, chunk: &[Vec<u8>]) -> Result<usize> {
 }
 
 /// Gets with a known digest.
-fn hashed(torc: &Torc, keys: Keys) -> Result<f64> {
+fn hashed(store: &Store, keys: Keys) -> Result<f64> {
     let mut random = Random::of(4);
     let mut spent = Vec::new();
     for _ in 0..CHUNKS {
         let chunk = keys.chunk(&mut random);
         let places: Vec<_> = chunk.iter().map(|key| located(key)).collect();
         let begun = process::cpu_time_of_this_thread();
-        let found = single(&chunk, |at| torc.get_hashed(places[at]))?;
+        let found = single(&chunk, |at| get_hashed(store, places[at]))?;
         spent.push(process::cpu_time_since(begun).as_secs_f64());
         ensure!(found == keys.found(CHUNK), "{found} keys were found");
     }

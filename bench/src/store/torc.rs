@@ -39,18 +39,6 @@ impl Torc {
         })
     }
 
-    /// The store itself.
-    pub(super) const fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Like [`Engine::get`] for a caller that has hashed the key, such as a node that received a
-    /// digest.
-    pub(super) fn get_hashed(&self, at: Locator<&[u8]>) -> Result<Option<usize>> {
-        let found = self.store.get(at)?;
-        Ok(found.as_ref().and_then(len_of))
-    }
-
     /// Stores records as a node does, all with one call. A node refuses writes while there is no
     /// room; this waits.
     async fn apply(&self, records: Vec<Record>) -> Result<()> {
@@ -106,6 +94,12 @@ pub(super) fn located(key: &[u8]) -> Locator<&[u8]> {
     }
 }
 
+/// Like [`Engine::get`] for a caller that has hashed the key, such as a node that received a digest.
+pub(super) fn get_hashed(store: &Store, at: Locator<&[u8]>) -> Result<Option<usize>> {
+    let found = store.get(at)?;
+    Ok(found.as_ref().and_then(len_of))
+}
+
 fn len_of(record: &Record) -> Option<usize> {
     match &record.state {
         State::Value { value, .. } => Some(touched(value)),
@@ -125,7 +119,7 @@ impl Engine for Torc {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        self.get_hashed(located(key))
+        get_hashed(&self.store, located(key))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
@@ -145,8 +139,8 @@ impl Engine for Torc {
         Ok(())
     }
 
-    fn torc(&self) -> Option<&Self> {
-        Some(self)
+    fn torc(&self) -> Option<&Store> {
+        Some(&self.store)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -4,8 +4,8 @@ use serde::Serialize;
 use torc_client::{ChangeKind, Transition};
 
 use super::change;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::progress;
 

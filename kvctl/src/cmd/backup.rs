@@ -7,9 +7,9 @@ use torc_backup::{Backup, Depth, Listed, Location, prune, verify};
 use torc_record::{NamespaceId, State};
 
 use crate::args::KeyArgs;
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
+use crate::global::Global;
 use crate::input;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};

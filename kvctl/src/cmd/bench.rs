@@ -29,8 +29,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use torc_client::{Client, Error};
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use drive::Driver;
 use keys::{Added, Law, Popularity};

@@ -15,13 +15,12 @@ use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
-use torc_store::StoreError;
 
 use crate::args;
-use crate::cli::Global;
-use crate::cmd::generation;
+use crate::cmd::generation::{self, bits_per_key, failure, hex};
 use crate::failure::Failure;
 use crate::format::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError};
+use crate::global::Global;
 use crate::input::{self, Source};
 use crate::out::{Out, note};
 use crate::text;
@@ -529,31 +528,6 @@ fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
     }
 }
 
-pub(super) fn failure(error: BuildError) -> Failure {
-    match error {
-        BuildError::Io {
-            action,
-            path,
-            source,
-        } => Failure::File {
-            action,
-            path: path.display().to_string(),
-            source,
-        },
-        BuildError::Objects(error) => error.into(),
-        BuildError::Duplicate { .. }
-        | BuildError::SameDigest { .. }
-        | BuildError::BadShape { .. }
-        | BuildError::Store(StoreError::OutOfSpace) => Failure::OutOfBounds(error.to_string()),
-        BuildError::NoGeneration { .. }
-        | BuildError::SumsDiffer { .. }
-        | BuildError::Store(StoreError::Corrupt { .. } | StoreError::Damaged { .. }) => {
-            Failure::Damaged(error.to_string())
-        }
-        other => Failure::Usage(other.to_string()),
-    }
-}
-
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Summary {
@@ -651,19 +625,6 @@ impl Built {
             &summary.generation[..16],
         ))
     }
-}
-
-pub(super) fn bits_per_key(index_bytes: u64, records: u64) -> f64 {
-    index_bytes as f64 * 8.0 / records.max(1) as f64
-}
-
-pub(super) fn hex(digest: &[u8; 32]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use torc_client::{Authorities, ErrorKind};
 use torc_tls::{Authority, CertificateFacts, Identity, Issued, Role};
 
 use super::rotate;
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::files;
+use crate::global::Global;
 use crate::out::{Out, note};
 
 /// File names of an authority.
@@ -124,10 +124,6 @@ async fn agreed(global: &Global) -> Result<Option<Authorities>, Failure> {
     }
 }
 
-pub(super) fn facts(pem: &str, label: &Path) -> Result<Vec<CertificateFacts>, Failure> {
-    CertificateFacts::of_pem(pem, label).map_err(refused)
-}
-
 async fn show(
     file: Option<&Path>,
     pem: bool,
@@ -145,7 +141,8 @@ async fn show(
     if pem {
         return out.line(text.trim_end());
     }
-    print(facts(&text, &label)?, global, out)?;
+    let facts = CertificateFacts::of_pem(&text, &label).map_err(refused)?;
+    print(facts, global, out)?;
     agreed.map_or(Ok(()), |agreed| rotate::show(&agreed, global, out))
 }
 

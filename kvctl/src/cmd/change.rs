@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use torc_client::{Change, ChangeKind, Client, NodeId, Plan, Transition};
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::progress::{self, ProgressRate, Sight, sight};
 use crate::table::{Align, Table};

@@ -17,9 +17,10 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
+/// Prints the script for this command line.
+pub(crate) fn run(args: &Args, command: &mut clap::Command, out: &mut Out) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::cli::command(), "kvctl", &mut script);
+    clap_complete::generate(args.shell, command, "kvctl", &mut script);
     out.raw(&script)
 }
 

@@ -5,8 +5,8 @@ use torc_client::Version;
 
 use super::put::condition;
 use crate::args::{KeyArgs, QuorumArgs};
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Delete a key. Deleting a key without a value succeeds.

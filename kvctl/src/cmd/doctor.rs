@@ -4,8 +4,8 @@ mod examine;
 
 use torc_client::{Client, ClusterStatus, Error};
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::text;
 use examine::{Finding, Level, examine};

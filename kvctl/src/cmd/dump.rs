@@ -7,9 +7,9 @@ use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use torc_client::{Entry, ScanOptions};
 
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Format, Row};
+use crate::global::Global;
 use crate::out::Out;
 use crate::text;
 

@@ -8,8 +8,8 @@ use torc_client::{
 use torc_ring::NodeId;
 
 use crate::args::KeyArgs;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::text;
 

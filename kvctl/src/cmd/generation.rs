@@ -8,14 +8,14 @@ pub(super) use change::{
     attach, is_not_rolled_back, open_merge, promote, state, target_of, url_of,
 };
 use serde::Serialize;
-use torc_build::{Answer, Depth, Generation, Manifest, Published, Shape};
+use torc_build::{Answer, BuildError, Depth, Generation, Manifest, Published, Shape};
 use torc_client::GenerationState;
+use torc_store::StoreError;
 
-use super::build::{bits_per_key, failure, hex};
 use crate::args::KeyArgs;
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::text;
 
@@ -341,6 +341,44 @@ fn shown(
                 "; {bits:.2} bits of index per key"
             )),
     ))
+}
+
+pub(super) fn failure(error: BuildError) -> Failure {
+    match error {
+        BuildError::Io {
+            action,
+            path,
+            source,
+        } => Failure::File {
+            action,
+            path: path.display().to_string(),
+            source,
+        },
+        BuildError::Objects(error) => error.into(),
+        BuildError::Duplicate { .. }
+        | BuildError::SameDigest { .. }
+        | BuildError::BadShape { .. }
+        | BuildError::Store(StoreError::OutOfSpace) => Failure::OutOfBounds(error.to_string()),
+        BuildError::NoGeneration { .. }
+        | BuildError::SumsDiffer { .. }
+        | BuildError::Store(StoreError::Corrupt { .. } | StoreError::Damaged { .. }) => {
+            Failure::Damaged(error.to_string())
+        }
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+pub(super) fn bits_per_key(index_bytes: u64, records: u64) -> f64 {
+    index_bytes as f64 * 8.0 / records.max(1) as f64
+}
+
+pub(super) fn hex(digest: &[u8; 32]) -> String {
+    use std::fmt::Write as _;
+    digest.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use serde::Serialize;
 use torc_client::{Consistency, GetOptions};
 
 use crate::args::{KeyArgs, QuorumArgs};
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
+use crate::global::Global;
 use crate::out::{Out, note};
 
 /// Print the value of a key, byte for byte.

@@ -9,8 +9,8 @@ use torc_client::{HotHistory, HotKey, HotKeys, HotKeysOptions, HotNode, NodeId};
 use torc_plot::{Axis, Plot};
 
 use crate::args::positive_duration;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;

@@ -2,8 +2,8 @@
 
 use super::change::{self, ChangeArgs};
 use crate::args::Address;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Add a running, empty node to the cluster.

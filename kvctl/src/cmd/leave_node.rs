@@ -4,8 +4,8 @@ use torc_client::GoOptions;
 use torc_ring::NodeId;
 
 use super::change::{self, ChangeArgs, DeadArgs};
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Move all data off a node, then remove it from the cluster.

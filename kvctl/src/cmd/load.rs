@@ -10,9 +10,9 @@ use serde::Serialize;
 use torc_client::{Client, Condition, Error, ErrorKind, PutOptions, Version};
 
 use super::generation;
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Format, Naming, ReadError, Row};
+use crate::global::Global;
 use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, RetryOptions, Stored};
 use crate::out::{Out, note};

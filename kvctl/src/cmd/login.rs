@@ -10,9 +10,9 @@ use torc_tls::{AuthorityDigest, CertificateFacts, Introduction, PinnedToken, Tru
 
 use super::profile::Row;
 use crate::args::{Address, Endpoint};
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::BASE64;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::profiles::{Profile, Profiles};
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use torc_client::{NodeId, NodeMaintenance};
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::text;
 

@@ -6,8 +6,8 @@ mod overlap;
 use serde::Serialize;
 use torc_client::{Namespace, NamespaceMode, NodeId};
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;

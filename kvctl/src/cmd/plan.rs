@@ -14,8 +14,8 @@ use torc_store::StoreOptions;
 
 use super::generate_urls::Random;
 use super::simulate::partitions;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::table::{Align, Table};
 use crate::text;
@@ -210,7 +210,7 @@ fn sample(args: &Args) -> Result<Sample, Failure> {
     let most = (SAMPLE_BYTES / record_bytes).clamp(LEAST_RECORDS, SAMPLE_RECORDS);
     let records = (args.keys / u64::from(args.partitions.count())).clamp(LEAST_RECORDS, most);
     let built = build(args, records, &dir.path().join("sample"));
-    built.map_err(|error| super::build::failure(error).after("no sample was built"))
+    built.map_err(|error| super::generation::failure(error).after("no sample was built"))
 }
 
 fn build(args: &Args, records: u64, dir: &Path) -> Result<Sample, BuildError> {

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 use torc_tls::CertificateFacts;
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::profiles::{Profile, Profiles};
 use crate::table::{Align, Table};

@@ -11,8 +11,8 @@ use torc_client::{Condition, PutOptions, Version};
 use torc_record::MAX_VALUE_LEN;
 
 use crate::args::{KeyArgs, QuorumArgs, positive_duration};
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Store a value under a key and print its version.

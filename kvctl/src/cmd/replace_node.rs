@@ -5,8 +5,8 @@ use torc_ring::NodeId;
 
 use super::change::{self, ChangeArgs, DeadArgs};
 use crate::args::Address;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Replace a node, dead or alive, by a running, empty one.

@@ -13,9 +13,9 @@ use torc_ring::topology;
 
 use super::backup::{name_of, namespace_of};
 use super::load::{retry, store};
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Numbered, ReadError, Row};
+use crate::global::Global;
 use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report};
 use crate::out::{Out, note};

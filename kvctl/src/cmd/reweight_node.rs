@@ -3,8 +3,8 @@
 use torc_ring::NodeId;
 
 use super::change::{self, ChangeArgs};
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 
 /// Change a node's share of the load.

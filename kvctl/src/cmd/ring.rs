@@ -1,8 +1,8 @@
 //! `kvctl ring`: draws the ring; `kvctl ring simulate` plans one without a cluster.
 
 use super::simulate;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::ring_view::{RingView, describe};
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use torc_client::{Authorities, NodeId, RotationAction, RotationStep};
+use torc_tls::CertificateFacts;
 
-use super::certificates;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -82,7 +82,8 @@ struct Row<'a> {
 }
 
 fn state(of: &Authorities) -> Result<State<'_>, Failure> {
-    let facts = certificates::facts(&of.trusted.concat(), "the cluster".as_ref())?;
+    let facts = CertificateFacts::of_pem(&of.trusted.concat(), "the cluster".as_ref());
+    let facts = facts.map_err(|error| Failure::Usage(error.to_string()))?;
     let nodes = of.members.iter().map(|member| Row {
         node: member.node,
         address: &member.address,

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use torc_client::{Entry, ScanCursor, ScanOptions, ValueMatch};
 
-use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{BASE64, JsonRow};
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::text::escaped;
 

@@ -5,8 +5,8 @@ mod compare;
 use torc_ring::{Growth, Partitions, Row, Weight, simulate};
 
 use self::compare::Method;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::table::{Align, Table};
 use crate::text;

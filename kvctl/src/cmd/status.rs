@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use torc_client::{ClusterStatus, Generation, GenerationState, MemberState, NodeStatus};
 
 use crate::args::positive_duration;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::progress::{self, ProgressRate};
 use crate::table::{Align, Table};

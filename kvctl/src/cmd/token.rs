@@ -7,8 +7,8 @@ use serde::Serialize;
 use torc_client::{BearerId, NewToken, Role, Scope, TokenInfo};
 
 use crate::args;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;

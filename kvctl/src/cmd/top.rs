@@ -14,8 +14,8 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel}
 use torc_client::{Client, Error, HotKeysOptions};
 
 use crate::args::positive_duration;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::Out;
 use crate::progress::ProgressRate;
 use crate::text;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::ndjson::{json_problem, raw_value};
+use super::json::{json_problem, object, raw_value};
 use super::{COLUMNS, Problem, Row};
 
 /// Most columns of a file with other column names.
@@ -184,23 +184,6 @@ fn row(key: Bytes, value: Bytes) -> Result<Row, Problem> {
         value,
         expires_at_ms: None,
     })
-}
-
-/// A JSON object with its fields in the order given.
-pub(super) fn object<T: serde::Serialize>(fields: &[(&str, T)]) -> Result<Bytes, Problem> {
-    use serde::ser::{SerializeMap as _, Serializer as _};
-    let mut text = Vec::new();
-    let mut serializer = serde_json::Serializer::new(&mut text);
-    let written = serializer
-        .serialize_map(Some(fields.len()))
-        .and_then(|mut map| {
-            for (name, value) in fields {
-                map.serialize_entry(name, value)?;
-            }
-            map.end()
-        });
-    written.map_err(|error| json_problem(&error))?;
-    Ok(text.into())
 }
 
 #[cfg(test)]

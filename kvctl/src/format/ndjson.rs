@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use torc_client::ValueMatch;
 
+use super::json::{json_problem, raw_value};
 use super::reading::{Extent, Grammar, Lines};
 use super::{BASE64, Chosen, Naming, Problem, Row, decode_base64};
 
@@ -178,23 +179,4 @@ fn parse(text: &str) -> Result<Row, Problem> {
         value,
         expires_at_ms: line.expires_at_ms,
     })
-}
-
-pub(super) fn raw_value(json: &str) -> Result<Bytes, Problem> {
-    match json.as_bytes().first() {
-        Some(b'"') => {
-            let text: String = serde_json::from_str(json).map_err(|error| json_problem(&error))?;
-            Ok(Bytes::from(text))
-        }
-        Some(b'n') => Err(Problem::NullValue),
-        _ => Ok(Bytes::copy_from_slice(json.as_bytes())),
-    }
-}
-
-/// serde_json's message without its line number: it sees one line at a time.
-pub(super) fn json_problem(error: &serde_json::Error) -> Problem {
-    let text = error.to_string();
-    let what = text.split(" at line ").next().unwrap_or_default();
-    let column = error.column();
-    Problem::Json(format!("{what} (column {column})"))
 }

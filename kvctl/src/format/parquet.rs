@@ -19,7 +19,7 @@ use parquet::schema::types::Type;
 use serde_json::Value;
 use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 
-use super::naming::object;
+use super::json::object;
 use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
 
 /// Columns of other formats that are not read here.

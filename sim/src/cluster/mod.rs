@@ -23,6 +23,7 @@ mod changes;
 mod clients;
 mod disk;
 mod eventual;
+mod fault;
 mod group;
 mod nemesis;
 mod network;
@@ -40,8 +41,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use fault::Fault;
 use group::Group;
-use nemesis::Fault;
 pub(crate) use plain::{PlainCluster, PlainNode};
 use process::Program;
 use recorder::Recorder;
@@ -100,7 +101,7 @@ pub(crate) struct Options {
     real_network: bool,
     /// Inject only these faults, by name.
     #[arg(long, value_delimiter = ',')]
-    only: Vec<nemesis::Fault>,
+    only: Vec<Fault>,
     /// Directory to keep a failed run in. Default: the system's temporary directory.
     #[arg(long)]
     keep: Option<PathBuf>,

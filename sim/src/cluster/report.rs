@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use torc_sim::check::{Verdict, check, check_by_configurations};
 
 use super::changes::Changes;
+use super::fault::Fault;
 use super::group::Group;
-use super::nemesis::Fault;
 use super::recorder::{Recorded, Recorder, Tally};
 use super::{Error, Mode, Options, eventual};
 

@@ -15,7 +15,8 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::grpc::{Call, Connection};
-use super::kind::{Act, Done, Kind, Outcome};
+use super::kind::{Act, Kind};
+use super::outcome::{Done, Outcome};
 use super::target::Shot;
 use super::work::Work;
 

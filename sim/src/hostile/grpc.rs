@@ -11,8 +11,8 @@ use h2::{RecvStream, SendStream};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::kind::Outcome;
-use super::target::connect;
+use super::connect::connect;
+use super::outcome::Outcome;
 
 /// Limit on the bytes read of an answer.
 const MOST_READ: usize = 8 << 20;

@@ -1,10 +1,12 @@
 //! `torc-sim hostile`: hostile clients against three real `kvd` processes.
 //!
-//! * `kind`: one kind of request or connection, with its expected outcome; `kinds`: all of them.
+//! * `kind`: one kind of request or connection, with its expected outcome; `kinds`: all of them;
+//!   `outcome`: what the node did.
 //! * `descriptors`: the RPCs of the interface, so new ones are covered automatically.
-//! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely.
+//! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely; `connect`: the sockets.
 //! * `target`: the cluster as an outsider knows it.
-//! * `work`: which kinds run when; `client`: a hostile client, one of several; `rate`: their rate.
+//! * `run`: which kinds run when; `client`: a hostile client, one of several; `work`: what the clients
+//!   share; `rate`: their rate.
 //! * `honest`: a client that nodes must serve meanwhile; `watch`: memory and restarts.
 //! * `report`: the results.
 //!
@@ -14,14 +16,17 @@
 //! Kinds that still succeed against the service are `known`, and run only on request.
 
 mod client;
+mod connect;
 mod descriptors;
 mod frames;
 mod grpc;
 mod honest;
 mod kind;
 mod kinds;
+mod outcome;
 mod rate;
 mod report;
+mod run;
 mod target;
 mod watch;
 mod work;
@@ -225,7 +230,7 @@ async fn attack(options: &Options, kinds: Vec<Kind>, hostile: &Handle) -> Result
         .filter_map(|kind| Some((kind.name, kind.known?)))
         .collect();
     report.expect(&kinds);
-    let mut report = work::run(options, kinds, &target, &watch, report, hostile).await;
+    let mut report = run::run(options, kinds, &target, &watch, report, hostile).await;
     sleep(SETTLE).await;
     let (under, troubles) = honest.finish().await;
     report.under = under;

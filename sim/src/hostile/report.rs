@@ -8,7 +8,8 @@ use serde_json::json;
 use torc_client::NodeId;
 
 use super::honest::{Seen, Span};
-use super::kind::{Done, Kind};
+use super::kind::Kind;
+use super::outcome::Done;
 use super::watch::Memory;
 
 /// Limit on the unexpected outcomes printed per kind.
@@ -374,7 +375,8 @@ impl Report {
 mod tests {
     use tonic::Code;
 
-    use super::super::kind::{Outcome, expect};
+    use super::super::kind::expect;
+    use super::super::outcome::Outcome;
     use super::*;
 
     #[test]

@@ -1,12 +1,9 @@
 //! The cluster as hostile clients see it: only facts that nodes give to any caller.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::{TcpSocket, TcpStream};
 use torc_client::{NodeId, RoutingTable};
 use torc_proto::link::LinkHello;
 use torc_proto::v1;
@@ -22,10 +19,6 @@ use crate::cluster::PlainCluster;
 /// A key whose value has the maximum length.
 pub(crate) const LONG_KEY: &str = "hostile/long";
 pub(crate) const LONG_LEN: usize = 1 << 20;
-const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// An address of this machine that belongs to no node. Members need no permits on peer ports, so
-/// they are unsuitable.
-const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 
 /// One node, as it identifies itself.
 #[derive(Debug, Clone)]
@@ -174,24 +167,4 @@ impl Shot {
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.rng.next() as u8).collect()
     }
-}
-
-/// A connection from the nodes' address, which a peer port does not limit.
-pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    within(TcpStream::connect(to)).await
-}
-
-/// A connection from an address that belongs to no node.
-pub(crate) async fn connect_as_stranger(to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
-    // If that address is unavailable, the nodes' address is used instead.
-    let _ = socket.bind(SocketAddr::new(STRANGER, 0));
-    within(socket.connect(to)).await
-}
-
-async fn within(connecting: impl Future<Output = io::Result<TcpStream>>) -> io::Result<TcpStream> {
-    let connected = tokio::time::timeout(CONNECT_TIME, connecting).await;
-    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }

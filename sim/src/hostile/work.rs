@@ -1,52 +1,67 @@
-//! The kinds to run, the clients that run them, and the end of the run.
-//!
-//! Fast kinds are dealt to `--connections` clients, round by round; a client that has finished
-//! takes the next kind at once. Each slow kind runs beside them in its own loop, so nothing waits
-//! for it. At the end of the run, slow kinds in progress are cancelled and not counted.
+//! What hostile clients share: the fast kinds to run, the limits of the run, and the report.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::task::JoinError;
+use tokio::time::Instant;
 use torc_sim::Rng;
 
 use super::Options;
-use super::client::HostileClient;
 use super::honest::Span;
-use super::kind::{Done, Kind};
+use super::kind::Kind;
+use super::outcome::Done;
 use super::rate::RateLimit;
 use super::report::Report;
 use super::target::{Shot, Target};
-use super::watch::Watch;
-
-/// Slow kinds that run at a time, beside the others.
-const SLOW_AT_ONCE: usize = 12;
-/// Pause between two goes of a slow kind in a run without `--rounds`. Some hold tens of MiB of
-/// answers, and honest requests wait for the rest of a node's budget.
-const SLOW_PAUSE: Duration = Duration::from_secs(30);
-/// Interval between checks whether the run is over and whether the nodes are alive.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// State that all hostile clients share.
 pub(super) struct Work {
     fast: Mutex<Deck>,
-    rounds: u64,
+    pub(super) rounds: u64,
     /// Only the time or the number of requests ends the run.
-    is_endless: bool,
+    pub(super) is_endless: bool,
     report: Mutex<Report>,
     received: AtomicU64,
     requests: Option<u64>,
+    begun: Instant,
     over: Option<Instant>,
     is_ended: AtomicBool,
     pub(super) rate: RateLimit,
 }
 
 impl Work {
+    pub(super) fn new(
+        options: &Options,
+        fast: Vec<Kind>,
+        target: &Arc<Target>,
+        rng: Rng,
+        report: Report,
+    ) -> Self {
+        let begun = Instant::now();
+        let is_limited = options.seconds.is_some() || options.requests.is_some();
+        let is_endless = options.rounds.is_none() && is_limited;
+        let rounds = options
+            .rounds
+            .unwrap_or(if is_endless { u64::MAX } else { 1 });
+        Self {
+            fast: Mutex::new(Deck::new(fast, target, rng, rounds)),
+            rounds,
+            is_endless,
+            report: Mutex::new(report),
+            received: AtomicU64::new(0),
+            requests: options.requests,
+            begun,
+            over: options
+                .seconds
+                .map(|seconds| begun + Duration::from_secs(seconds)),
+            is_ended: AtomicBool::new(false),
+            rate: RateLimit::new(options.rate),
+        }
+    }
+
     /// Whether another request may be made.
     pub(super) fn goes_on(&self) -> bool {
         !self.is_ended.load(Ordering::Relaxed)
@@ -61,6 +76,11 @@ impl Work {
         self.requests.is_some()
     }
 
+    /// The next fast kind and its target, until all rounds are dealt.
+    pub(super) fn next(&self) -> Option<(Kind, Shot)> {
+        locked(&self.fast).next()
+    }
+
     pub(super) fn note(&self, kind: &Kind, done: &Done, took: Duration) {
         self.received.fetch_add(done.requests, Ordering::Relaxed);
         locked(&self.report).note(kind, done, took.as_millis() as u64);
@@ -69,112 +89,27 @@ impl Work {
     pub(super) fn note_go(&self, kind: &Kind, span: Span) {
         locked(&self.report).note_go(kind, span);
     }
-}
 
-/// Runs the kinds on the runtime `hostile` until all rounds are complete or the run is over.
-pub(super) async fn run(
-    options: &Options,
-    kinds: Vec<Kind>,
-    target: &Arc<Target>,
-    watch: &Watch,
-    report: Report,
-    hostile: &Handle,
-) -> Report {
-    let begun = Instant::now();
-    let is_limited = options.seconds.is_some() || options.requests.is_some();
-    let is_endless = options.rounds.is_none() && is_limited;
-    let rounds = options
-        .rounds
-        .unwrap_or(if is_endless { u64::MAX } else { 1 });
-    let mut rng = Rng::new(options.seed);
-    let (slow, fast): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|kind| kind.is_slow);
-    let slow: Vec<_> = slow
-        .into_iter()
-        .map(|kind| (kind, Rng::new(rng.next())))
-        .collect();
-    let work = Arc::new(Work {
-        fast: Mutex::new(Deck::new(fast, target, rng, rounds)),
-        rounds,
-        is_endless,
-        report: Mutex::new(report),
-        received: AtomicU64::new(0),
-        requests: options.requests,
-        over: options
-            .seconds
-            .map(|seconds| begun + Duration::from_secs(seconds)),
-        is_ended: AtomicBool::new(false),
-        rate: RateLimit::new(options.rate),
-    });
-    let mut clients = JoinSet::new();
-    for _ in 0..options.connections.max(1) {
-        clients.spawn_on(run_fast(Arc::clone(&work)), hostile);
-    }
-    let mut waiting = JoinSet::new();
-    let places = Arc::new(Semaphore::new(SLOW_AT_ONCE));
-    for (kind, rng) in slow {
-        let (work, target, places) = (Arc::clone(&work), Arc::clone(target), Arc::clone(&places));
-        waiting.spawn_on(run_slow(work, kind, target, rng, places), hostile);
-    }
-    while !(clients.is_empty() && waiting.is_empty()) {
-        tokio::select! {
-            Some(ended) = clients.join_next() => work.note_end(ended),
-            Some(ended) = waiting.join_next() => work.note_end(ended),
-            () = sleep(LOOK) => {
-                // Without a node, there is nothing more to test.
-                if !watch.restarted().is_empty() {
-                    work.is_ended.store(true, Ordering::Relaxed);
-                }
-            }
-        }
-        if !work.goes_on() {
-            waiting.abort_all();
-        }
-    }
-    let mut report = std::mem::take(&mut *locked(&work.report));
-    report.rounds = locked(&work.fast).dealt;
-    report.seconds = begun.elapsed().as_secs_f64();
-    report
-}
-
-async fn run_fast(work: Arc<Work>) {
-    let mut client = HostileClient::new(Arc::clone(&work));
-    while work.goes_on() {
-        let next = locked(&work.fast).next();
-        let Some((kind, shot)) = next else { return };
-        client.go(&kind, shot).await;
-    }
-}
-
-async fn run_slow(
-    work: Arc<Work>,
-    kind: Kind,
-    target: Arc<Target>,
-    mut rng: Rng,
-    places: Arc<Semaphore>,
-) {
-    let mut client = HostileClient::new(Arc::clone(&work));
-    for round in 0..work.rounds {
-        if round > 0 && work.is_endless {
-            sleep(SLOW_PAUSE).await;
-        }
-        let Ok(_place) = places.acquire().await else {
-            return;
-        };
-        if !work.goes_on() {
-            return;
-        }
-        client.go(&kind, Shot::any(&target, &mut rng)).await;
-    }
-}
-
-impl Work {
-    fn note_end(&self, ended: Result<(), JoinError>) {
+    pub(super) fn note_end(&self, ended: Result<(), JoinError>) {
         if let Err(panic) = ended
             && !panic.is_cancelled()
         {
             let trouble = format!("a hostile client gave up: {panic}");
             locked(&self.report).troubles.push(trouble);
         }
+    }
+
+    /// Lets no more requests begin.
+    pub(super) fn end(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the report, once all clients have ended.
+    pub(super) fn report(&self) -> Report {
+        let mut report = std::mem::take(&mut *locked(&self.report));
+        report.rounds = locked(&self.fast).dealt;
+        report.seconds = self.begun.elapsed().as_secs_f64();
+        report
     }
 }
 

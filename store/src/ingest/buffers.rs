@@ -1,12 +1,28 @@
-//! Reusable buffers to gather slices in. The kernel must map and clear memory that is new to a
+//! Received slices in memory, and reusable buffers to gather them in. The kernel must map and clear memory that is new to a
 //! process, which takes longer than copying a slice into it.
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-
-use super::Whole;
 
 /// Limit on the bytes kept for reuse.
 const MAX_IDLE: usize = 16 << 20;
+
+/// All bytes of a slice.
+#[derive(Debug)]
+pub(super) enum Whole {
+    /// As received, in one piece.
+    Piece(Bytes),
+    Gathered(Vec<u8>),
+}
+
+impl Whole {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Piece(bytes) => bytes,
+            Self::Gathered(bytes) => bytes,
+        }
+    }
+}
 
 /// The unused buffers.
 #[derive(Debug, Default)]

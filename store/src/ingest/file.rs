@@ -6,14 +6,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use torc_ring::{Partition, Partitions};
 
-use super::{SliceInfo, regions};
 use crate::commit::Done;
 use crate::directory::Directory;
 use crate::format::{FileKind, HEADER_LEN, Header, draw_salt};
 use crate::fs::FsFile;
-use crate::segment::{Placed, SegmentFile, Slice, complete_segment};
+use crate::segment::{Placed, SegmentFile, Slice, align, complete_segment};
 use crate::slice::SliceHeader;
 use crate::{Seq, StoreError};
+
+/// What a receiver must know about a slice in advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceInfo {
+    /// Its length, bytes.
+    pub len: u64,
+    /// Its digest: 32 bytes of BLAKE3.
+    pub digest: [u8; 32],
+}
 
 /// The space for a slice.
 #[derive(Debug, Clone, Copy)]
@@ -160,4 +168,15 @@ impl IngestFile {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The regions for slices of these lengths after `end`, and the new end.
+fn regions(slices: &[SliceInfo], mut end: u64) -> (Vec<Region>, u64) {
+    let regions = slices.iter().map(|info| {
+        let at = align(end);
+        end = at + info.len;
+        Region { at, info: *info }
+    });
+    let regions = regions.collect();
+    (regions, end)
 }

@@ -10,6 +10,7 @@
 
 mod buffers;
 mod file;
+mod queue;
 mod sealed;
 mod thread;
 
@@ -20,12 +21,14 @@ use bytes::Bytes;
 use torc_record::{Digest, DigestKey, NamespaceId, to_usize};
 use torc_ring::Partition;
 
+pub use file::SliceInfo;
+pub(crate) use queue::Ingests;
 pub use sealed::{SealedPartition, SealedSlice};
-pub(crate) use thread::{Ingests, run};
+pub(crate) use thread::run;
 
+use self::buffers::Whole;
 use self::file::{IngestFile, Ready, Region, Verified};
 use crate::commit::Done;
-use crate::segment::align;
 use crate::shared::Shared;
 use crate::slice::{
     Damage, KeylessLayout, Kind, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView,
@@ -39,15 +42,6 @@ const MAX_LEN: u64 = 1 << 40;
 /// Limit on the bytes that an ingest keeps in memory until they are verified: those of small
 /// slices. Others are read again from the file.
 const MAX_KEPT: u64 = 8 << 20;
-
-/// What a receiver must know about a slice in advance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SliceInfo {
-    /// Its length, bytes.
-    pub len: u64,
-    /// Its digest: 32 bytes of BLAKE3.
-    pub digest: [u8; 32],
-}
 
 /// The slices of one partition being received. Dropping it abandons them.
 ///
@@ -73,23 +67,6 @@ pub struct Ingest {
     is_over: bool,
 }
 
-/// All bytes of a slice.
-#[derive(Debug)]
-enum Whole {
-    /// As received, in one piece.
-    Piece(Bytes),
-    Gathered(Vec<u8>),
-}
-
-impl Whole {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Piece(bytes) => bytes,
-            Self::Gathered(bytes) => bytes,
-        }
-    }
-}
-
 impl Ingest {
     pub(crate) fn begin(
         shared: &Arc<Shared>,
@@ -105,7 +82,11 @@ impl Ingest {
             let what = "lengths that no slices have";
             return Err(StoreError::BadIngest { partition, what });
         }
-        let (file, regions) = shared.ingests.reserve(shared, slices)?;
+        let (file, regions) = shared.ingests.reserve(slices, || {
+            let partitions = shared.options.partitions;
+            let created = IngestFile::create(&shared.dir, partitions, shared.next_segment());
+            created.inspect_err(|error| shared.health.note(error))
+        })?;
         Ok(Self {
             shared: Arc::clone(shared),
             partition,
@@ -337,15 +318,4 @@ impl Drop for Ingest {
             self.shared.ingests.wake();
         }
     }
-}
-
-/// The regions for slices of these lengths after `end`, and the new end.
-fn regions(slices: &[SliceInfo], mut end: u64) -> (Vec<Region>, u64) {
-    let regions = slices.iter().map(|info| {
-        let at = align(end);
-        end = at + info.len;
-        Region { at, info: *info }
-    });
-    let regions = regions.collect();
-    (regions, end)
 }

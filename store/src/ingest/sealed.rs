@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::SliceInfo;
+use super::file::SliceInfo;
 use crate::segment::Slice;
 use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use torc_ring::Partition;
 
-use super::SliceInfo;
-use super::buffers::Buffers;
-use super::file::{IngestFile, Ready, Region};
+use super::file::{IngestFile, Ready};
 use crate::partition_table::{Damaged, MergedSlices};
 use crate::publish::Change;
 use crate::segment::Slice;
@@ -17,114 +13,9 @@ use crate::shared::Shared;
 use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
-/// Longest sleep without a wake-up.
-const NAP: Duration = Duration::from_millis(100);
-
-/// The shared state of ingests.
-#[derive(Debug, Default)]
-pub(crate) struct Ingests {
-    state: Mutex<State>,
-    changed: Condvar,
-    pub(super) buffers: Buffers,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The segment of new ingests.
-    open: Option<Arc<IngestFile>>,
-    is_stopping: bool,
-}
-
-impl Ingests {
-    pub(super) fn reserve(
-        &self,
-        shared: &Shared,
-        slices: &[SliceInfo],
-    ) -> Result<(Arc<IngestFile>, Vec<Region>), StoreError> {
-        let mut state = self.state.lock();
-        if state.is_stopping {
-            return Err(StoreError::Closed);
-        }
-        let file = if let Some(open) = &state.open {
-            Arc::clone(open)
-        } else {
-            let partitions = shared.options.partitions;
-            let number = shared.next_segment();
-            let created = IngestFile::create(&shared.dir, partitions, number);
-            let file = Arc::new(created.inspect_err(|error| shared.health.note(error))?);
-            state.open = Some(Arc::clone(&file));
-            file
-        };
-        let regions = file.reserve(slices);
-        Ok((file, regions))
-    }
-
-    pub(super) fn wake(&self) {
-        let _state = self.state.lock();
-        self.changed.notify_one();
-    }
-
-    /// Hands over the slices of a partition to put in force; refuses them if the thread has ended.
-    pub(super) fn deliver(&self, file: &IngestFile, ready: Ready) {
-        let state = self.state.lock();
-        file.finish(ready);
-        if state.is_stopping {
-            refuse(file);
-        }
-        self.changed.notify_one();
-    }
-
-    /// Accepts no more ingests.
-    pub(crate) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.is_stopping = true;
-        if let Some(open) = state.open.take() {
-            refuse(&open);
-        }
-        self.changed.notify_one();
-    }
-
-    /// The next segment with waiting slices and no ingest in progress; `None` to stop. Removes
-    /// segments in which all ingests were abandoned.
-    fn next(&self, shared: &Shared) -> Option<Arc<IngestFile>> {
-        let mut state = self.state.lock();
-        let mut leaving: Option<Arc<IngestFile>> = None;
-        loop {
-            if state.is_stopping {
-                if let Some(leaving) = leaving {
-                    refuse(&leaving);
-                }
-                return None;
-            }
-            if let Some(open) = state.open.take_if(|open| open.progress() == (false, false)) {
-                shared.remove_file(open.path());
-            }
-            if leaving.is_none() && state.open.as_ref().is_some_and(|open| open.progress().0) {
-                // New ingests go to another segment, so that this one can be completed.
-                leaving = state.open.take();
-            }
-            if let Some(file) = leaving.take_if(|file| !file.progress().1) {
-                return Some(file);
-            }
-            if state.open.is_none() && leaving.is_none() {
-                self.buffers.clear();
-            }
-            self.changed.wait_for(&mut state, NAP);
-        }
-    }
-}
-
-/// Refuses all waiting slices of a segment that will not be completed.
-fn refuse(file: &IngestFile) {
-    for ready in file.take_ready() {
-        // Fails if the caller is gone and needs no answer.
-        drop(ready.done.send(Err(StoreError::Closed)));
-    }
-}
-
 /// Puts ingested slices in force until told to stop.
 pub(crate) fn run(shared: &Arc<Shared>) {
-    while let Some(file) = shared.ingests.next(shared) {
+    while let Some(file) = shared.ingests.next(|path| shared.remove_file(path)) {
         let ready = file.take_ready();
         let outcome = ingest(shared, &file, &ready);
         if let Err(error) = &outcome {

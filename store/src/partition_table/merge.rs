@@ -8,10 +8,9 @@ use torc_record::{Ballot, Digest, Epoch, KeyId, Locator, NamespaceId, PageSum, e
 
 use super::{PartitionTable, Slices, Stretch};
 use crate::packed::Packed;
-use crate::repair::ReadablePage;
 use crate::segment::Slice;
 use crate::slice::{Damage, OrderedRecords};
-use crate::{FilteredPage, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
+use crate::{FilteredPage, RangeSum, ReadablePage, ScanLimits, ScanPage, Seq, StoreError};
 use torc_ring::Partition;
 
 /// How to treat unreadable places. Places that were vouched for are empty.

@@ -37,7 +37,8 @@ use std::num::NonZeroU32;
 use torc_record::{Ballot, HybridTime, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
-use super::{Damage, keyless, order};
+use super::payloads::{KeylessLayout, payloads_len};
+use super::{Damage, order};
 use crate::PartitionSummary;
 use crate::format::{BALLOT_LEN, array, ballot_at, u32_at, u64_at};
 
@@ -62,29 +63,6 @@ pub(crate) enum Kind {
     Numbered,
     /// A fingerprint and a payload. Magic `TSLK`.
     Keyless(KeylessLayout),
-}
-
-/// The widths of a keyless slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeylessLayout {
-    /// Bits of a key's fingerprint, 1 to 32.
-    pub fingerprint_bits: u8,
-    /// Bytes of a payload, 0 to 64.
-    pub payload_bytes: u8,
-}
-
-impl KeylessLayout {
-    const MAX_FINGERPRINT_BITS: u8 = 32;
-    /// Bytes of the longest payload.
-    pub const MAX_PAYLOAD_BYTES: u8 = 64;
-
-    /// Whether a slice can have these widths.
-    #[must_use]
-    pub const fn is_possible(self) -> bool {
-        self.fingerprint_bits >= 1
-            && self.fingerprint_bits <= Self::MAX_FINGERPRINT_BITS
-            && self.payload_bytes <= Self::MAX_PAYLOAD_BYTES
-    }
 }
 
 impl Kind {
@@ -425,7 +403,7 @@ impl SliceHeader {
     fn is_possible_keyless(&self, layout: KeylessLayout, longest: u8) -> bool {
         let held = self.held();
         (self.gate_len, self.order_crc, self.layer, held.tombstones) == (0, 0, 0, 0)
-            && self.records_len == keyless::payloads_len(self.keys(), layout)
+            && self.records_len == payloads_len(self.keys(), layout)
             && held.payload_bytes == held.records * u64::from(layout.payload_bytes)
             && longest == SizeClass::of(usize::from(layout.payload_bytes)).0
     }

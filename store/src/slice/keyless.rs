@@ -21,20 +21,16 @@
     reason = "MAX_KEYS bounds the parts of an index, and the salt is the low half"
 )]
 
-use std::ops::Range;
-
 use torc_index::{KeylessSet, Mphf};
 use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::builder::{BuiltSlice, unbuildable};
-use super::header::{Contents, KeylessLayout, Kind, SizeClass, SliceHeader};
-use super::{Damage, RECORD_CRC_LEN, record_crc};
+use super::header::{Contents, Kind, SizeClass, SliceHeader};
+use super::payloads::{BLOCK_SLOTS, KeylessLayout};
+use super::record_crc;
 use crate::format::ballot_bytes;
 use crate::{PartitionSummary, StoreError};
-
-/// Payloads that share a checksum: a get reads them together.
-const BLOCK_SLOTS: usize = 64;
 
 /// The input of a keyless slice.
 pub(crate) struct KeylessInput<'a> {
@@ -111,49 +107,4 @@ impl KeylessInput<'_> {
         index.extend_from_slice(&fingerprints);
         Ok(BuiltSlice::of_payloads(header, index, payloads))
     }
-}
-
-/// Bytes of all payloads with their checksums.
-pub(super) fn payloads_len(keys: usize, layout: KeylessLayout) -> u64 {
-    match usize::from(layout.payload_bytes) {
-        0 => 0,
-        width => (keys * width + blocks(keys) * RECORD_CRC_LEN) as u64,
-    }
-}
-
-/// Number of blocks.
-pub(super) const fn blocks(keys: usize) -> usize {
-    keys.div_ceil(BLOCK_SLOTS)
-}
-
-/// The block of a slot.
-pub(super) const fn block_of(slot: usize) -> usize {
-    slot / BLOCK_SLOTS
-}
-
-/// The place of a block among the payloads, with its checksum.
-pub(super) fn block(keys: usize, layout: KeylessLayout, number: usize) -> Range<u64> {
-    let width = usize::from(layout.payload_bytes);
-    let slots = keys.saturating_sub(number * BLOCK_SLOTS).min(BLOCK_SLOTS);
-    let at = number * (RECORD_CRC_LEN + BLOCK_SLOTS * width);
-    at as u64..(at + RECORD_CRC_LEN + slots * width) as u64
-}
-
-/// The payloads of a block, from its bytes.
-pub(super) fn checked(salt: u32, number: usize, bytes: &[u8]) -> Result<&[u8], Damage> {
-    let (crc, payloads) = bytes
-        .split_first_chunk::<RECORD_CRC_LEN>()
-        .ok_or("a block of payloads is cut off")?;
-    if record_crc(salt, number, payloads) == u32::from_le_bytes(*crc) {
-        Ok(payloads)
-    } else {
-        Err("a block of payloads fails its checksum")
-    }
-}
-
-/// The payload of a slot in the payloads of its block.
-pub(super) fn payload(layout: KeylessLayout, slot: usize, block: &[u8]) -> Option<&[u8]> {
-    let width = usize::from(layout.payload_bytes);
-    let at = slot % BLOCK_SLOTS * width;
-    block.get(at..at + width)
 }

@@ -34,15 +34,16 @@ mod cursor;
 mod header;
 mod keyless;
 mod order;
+mod payloads;
 mod rest;
 mod salvage;
 mod view;
 
 pub(crate) use builder::{BuiltSlice, GateRates, LAST_LAYER, SliceInput};
 pub(crate) use cursor::OrderedRecords;
-pub use header::KeylessLayout;
 pub(crate) use header::{Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
 pub(crate) use keyless::KeylessInput;
+pub use payloads::KeylessLayout;
 pub(crate) use rest::{Reader, Reading, Rest, read_file};
 pub(crate) use salvage::salvage;
 pub(crate) use view::{Found, Heads, IndexParts, SliceView};

@@ -12,11 +12,10 @@ use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
 use torc_record::{Ballot, Digest, Key, Locator, MAX_KEY_LEN, NamespaceId, Record, State};
 use torc_ring::Token;
 
-use super::header::{
-    KeylessLayout, Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader,
-};
+use super::header::{Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
+use super::payloads::KeylessLayout;
 use super::rest::{Reader, Reading, Rest, Unread};
-use super::{Checked, Damage, RECORD_CRC_LEN, keyless, order, record_crc};
+use super::{Checked, Damage, RECORD_CRC_LEN, order, payloads, record_crc};
 use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef};
 
 /// A slice in two parts: its index, checked and in memory, and the rest, as in the file.
@@ -314,10 +313,10 @@ impl<'a> SliceView<'a> {
         if layout.payload_bytes == 0 {
             return Ok(self.as_record(position, &[])?);
         }
-        let number = keyless::block_of(slot);
+        let number = payloads::block_of(slot);
         self.reading(self.block(layout, number), how, |bytes| {
-            let block = keyless::checked(self.header.salt, number, bytes)?;
-            let payload = keyless::payload(layout, slot, block).ok_or(NO_INDEX)?;
+            let block = payloads::checked(self.header.salt, number, bytes)?;
+            let payload = payloads::payload(layout, slot, block).ok_or(NO_INDEX)?;
             self.as_record(position, payload)
         })
     }
@@ -340,7 +339,7 @@ impl<'a> SliceView<'a> {
 
     /// The place of a block of payloads among the bytes after the index.
     fn block(&self, layout: KeylessLayout, number: usize) -> Range<u64> {
-        keyless::block(self.keys(), layout, number)
+        payloads::block(self.keys(), layout, number)
     }
 
     /// Reads a range of bounded length; a short one without an allocation.
@@ -508,9 +507,9 @@ impl<'a> SliceView<'a> {
             return Ok(());
         }
         let mut reader = self.reader();
-        for number in 0..keyless::blocks(self.keys()) {
+        for number in 0..payloads::blocks(self.keys()) {
             let block = reader.bytes(self.block(layout, number))?;
-            keyless::checked(self.header.salt, number, block)?;
+            payloads::checked(self.header.salt, number, block)?;
         }
         Ok(())
     }

@@ -17,33 +17,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::contents::{Dice, Inode, NameChange};
-use super::file::{CrashDir, CrashFile, CrashLock};
-use super::state::{Fault, Hook, State};
-use crate::fs::{Fs, FsDir, FsFile, FsLock};
-
-/// A call that changes something, at which a test can place a crash or a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// [`Fs::create`].
-    Create,
-    /// [`Fs::rename`].
-    Rename,
-    /// [`Fs::remove`].
-    Remove,
-    /// [`FsDir::sync`].
-    SyncDir,
-    /// [`FsFile::read_at`]. Hooks see it; faults do not.
-    Read,
-    /// [`FsFile::write_all_at`].
-    Write,
-    /// [`FsFile::preallocate`].
-    Preallocate,
-    /// [`FsFile::set_len`].
-    SetLen,
-    /// [`FsFile::sync_data`].
-    Sync,
-}
+use super::contents::{Dice, Inode};
+use super::state::{Call, Fault, Hook, State};
 
 /// The part of unsynced changes that survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,117 +239,12 @@ impl CrashFs {
         state.alive()?;
         Ok(state)
     }
-
-    fn file_at(&self, path: &Path, inode: usize) -> Box<dyn FsFile> {
-        Box::new(CrashFile {
-            fs: self.clone(),
-            path: path.to_owned(),
-            inode,
-        })
-    }
-}
-
-impl Fs for CrashFs {
-    fn create_dir(&self, _dir: &Path) -> io::Result<()> {
-        self.state.lock().alive()
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        let mut state = self.begin(Call::Create, path)?;
-        if state.names.contains_key(path) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        state.fault(Call::Create, path)?;
-        state.take_descriptor()?;
-        let inode = state.inodes.len();
-        state.inodes.push(Inode::default());
-        let path = path.to_owned();
-        state.change_names(NameChange::Create {
-            path: path.clone(),
-            inode,
-        });
-        state.count()?;
-        drop(state);
-        Ok(self.file_at(&path, inode))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        let mut state = self.state.lock();
-        state.alive()?;
-        let inode = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-        state.take_descriptor()?;
-        drop(state);
-        Ok(self.file_at(path, inode))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.begin(Call::Rename, to)?;
-        let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
-        state.fault(Call::Rename, to)?;
-        state.change_names(NameChange::Rename {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            inode,
-        });
-        state.count()
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.begin(Call::Remove, path)?;
-        if !state.names.contains_key(path) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        state.fault(Call::Remove, path)?;
-        state.change_names(NameChange::Remove {
-            path: path.to_owned(),
-        });
-        state.count()
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let state = self.state.lock();
-        state.alive()?;
-        let here = state.names.keys().filter(|path| path.parent() == Some(dir));
-        let names = here.filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
-        Ok(names.collect())
-    }
-
-    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>> {
-        let mut state = self.state.lock();
-        state.alive()?;
-        state.take_descriptor()?;
-        drop(state);
-        Ok(Box::new(CrashDir {
-            fs: self.clone(),
-            path: dir.to_owned(),
-        }))
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
-        let mut state = self.state.lock();
-        state.alive()?;
-        if !state.locks.insert(path.to_owned()) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(Box::new(CrashLock {
-            fs: self.clone(),
-            path: path.to_owned(),
-        }))
-    }
-
-    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
-        let state = self.state.lock();
-        state.alive()?;
-        Ok(state
-            .capacity
-            .unwrap_or(u64::MAX)
-            .saturating_sub(state.used()))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::Fs;
     use std::collections::BTreeSet;
 
     const DIR: &str = "/d";

@@ -1,11 +1,119 @@
-//! Open files and locks of a [`CrashFs`](super::CrashFs).
+//! A [`CrashFs`] as a file system, with its open files and locks.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::contents::Change;
-use super::{Call, CrashFs};
-use crate::fs::{FsDir, FsFile, FsLock};
+use super::contents::{Change, Inode, NameChange};
+use super::crash_fs::CrashFs;
+use super::state::Call;
+use crate::fs::{Fs, FsDir, FsFile, FsLock};
+
+impl Fs for CrashFs {
+    fn create_dir(&self, _dir: &Path) -> io::Result<()> {
+        self.state.lock().alive()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        let mut state = self.begin(Call::Create, path)?;
+        if state.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.fault(Call::Create, path)?;
+        state.take_descriptor()?;
+        let inode = state.inodes.len();
+        state.inodes.push(Inode::default());
+        let path = path.to_owned();
+        state.change_names(NameChange::Create {
+            path: path.clone(),
+            inode,
+        });
+        state.count()?;
+        drop(state);
+        Ok(file_at(self, &path, inode))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        let inode = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        state.take_descriptor()?;
+        drop(state);
+        Ok(file_at(self, path, inode))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.begin(Call::Rename, to)?;
+        let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        state.fault(Call::Rename, to)?;
+        state.change_names(NameChange::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            inode,
+        });
+        state.count()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.begin(Call::Remove, path)?;
+        if !state.names.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.fault(Call::Remove, path)?;
+        state.change_names(NameChange::Remove {
+            path: path.to_owned(),
+        });
+        state.count()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.state.lock();
+        state.alive()?;
+        let here = state.names.keys().filter(|path| path.parent() == Some(dir));
+        let names = here.filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+        Ok(names.collect())
+    }
+
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        state.take_descriptor()?;
+        drop(state);
+        Ok(Box::new(CrashDir {
+            fs: self.clone(),
+            path: dir.to_owned(),
+        }))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        if !state.locks.insert(path.to_owned()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(CrashLock {
+            fs: self.clone(),
+            path: path.to_owned(),
+        }))
+    }
+
+    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
+        let state = self.state.lock();
+        state.alive()?;
+        Ok(state
+            .capacity
+            .unwrap_or(u64::MAX)
+            .saturating_sub(state.used()))
+    }
+}
+
+/// The file at a path, open.
+fn file_at(fs: &CrashFs, path: &Path, inode: usize) -> Box<dyn FsFile> {
+    Box::new(CrashFile {
+        fs: fs.clone(),
+        path: path.to_owned(),
+        inode,
+    })
+}
 
 #[derive(Debug)]
 pub(super) struct CrashFile {

@@ -11,10 +11,11 @@ mod hostile;
 mod state;
 mod waiting;
 
-pub use crash_fs::{Call, CrashFs, Survives};
+pub use crash_fs::{CrashFs, Survives};
 pub use hostile::{
     read_log, read_slice, sample_keyless, sample_log, sample_numbered, sample_slice,
 };
+pub use state::Call;
 pub use waiting::WaitingStore;
 
 use crate::compaction::{Zeal, how_many};

@@ -6,8 +6,30 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::Call;
 use super::contents::{Change, Dice, Inode, NameChange};
+
+/// A call that changes something, at which a test can place a crash or a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// [`Fs::create`](crate::fs::Fs::create).
+    Create,
+    /// [`Fs::rename`](crate::fs::Fs::rename).
+    Rename,
+    /// [`Fs::remove`](crate::fs::Fs::remove).
+    Remove,
+    /// [`FsDir::sync`](crate::fs::FsDir::sync).
+    SyncDir,
+    /// [`FsFile::read_at`](crate::fs::FsFile::read_at). Hooks see it; faults do not.
+    Read,
+    /// [`FsFile::write_all_at`](crate::fs::FsFile::write_all_at).
+    Write,
+    /// [`FsFile::preallocate`](crate::fs::FsFile::preallocate).
+    Preallocate,
+    /// [`FsFile::set_len`](crate::fs::FsFile::set_len).
+    SetLen,
+    /// [`FsFile::sync_data`](crate::fs::FsFile::sync_data).
+    Sync,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct State {

@@ -15,8 +15,8 @@ use torc_record::DigestKey;
 use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
 use crate::args;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::input;
 use crate::out::{Out, note};
 use crate::text;

@@ -8,10 +8,10 @@ use torc_client::{
     Client, Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
 };
 
-use crate::cli::Global;
-use crate::cmd::build::{failure, hex};
+use super::{failure, hex};
 use crate::failure::Failure;
 use crate::files;
+use crate::global::Global;
 use crate::input;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};

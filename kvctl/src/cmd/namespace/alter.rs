@@ -2,9 +2,9 @@
 
 use torc_client::AlterOptions;
 
-use crate::cli::Global;
 use crate::cmd::change::{self, ChangeArgs};
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 
 /// The namespace and its new settings.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use torc_client::{FieldJoin, FieldJoinSide, Overlap, OverlapJoin, OverlapOptions, OverlapSet};
 
 use crate::args::positive_duration;
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::out::{Out, note};
 use crate::text;
 

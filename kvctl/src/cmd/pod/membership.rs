@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use torc_client::{Client, ClusterStatus, GoOptions, MemberState, NodeStatus};
 
-use crate::cli::Global;
 use crate::failure::{Code, Failure};
+use crate::global::Global;
 use crate::out::note;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -5,7 +5,8 @@ use super::super::frames::{
     SETTINGS, WINDOW_UPDATE, Wire, call_headers, frame, setting,
 };
 use super::super::grpc::of_io;
-use super::super::kind::{Done, Expected, Kind, Outcome, expect};
+use super::super::kind::{Expected, Kind, expect};
+use super::super::outcome::{Done, Outcome};
 use super::super::target::Shot;
 
 const GET: &str = "/torc.v1.Kv/Get";

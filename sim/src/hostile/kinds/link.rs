@@ -17,7 +17,8 @@ use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
 use super::super::descriptors::varint;
 use super::super::grpc::{self, Call, Connection, Headers, framed, framed_message, push};
-use super::super::kind::{Expected, Kind, Outcome, expect};
+use super::super::kind::{Expected, Kind, expect};
+use super::super::outcome::Outcome;
 use super::super::target::Shot;
 
 const LINK: &str = "/torc.v1.Replica/Link";

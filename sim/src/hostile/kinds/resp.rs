@@ -6,9 +6,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use super::super::connect::connect_as_stranger;
 use super::super::grpc::of_io;
-use super::super::kind::{Expected, Kind, Outcome};
-use super::super::target::{Shot, connect_as_stranger};
+use super::super::kind::{Expected, Kind};
+use super::super::outcome::Outcome;
+use super::super::target::Shot;
 
 /// Time limit for an answer, and for a node that does not read.
 const ANSWER: Duration = Duration::from_secs(10);

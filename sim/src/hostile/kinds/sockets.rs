@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::sleep;
 
+use super::super::connect::connect_as_stranger;
 use super::super::frames::{PREFACE, Wire};
 use super::super::grpc::of_io;
-use super::super::kind::{Done, Expected, Kind, Outcome, expect};
-use super::super::target::{Shot, connect_as_stranger};
+use super::super::kind::{Expected, Kind, expect};
+use super::super::outcome::{Done, Outcome};
+use super::super::target::Shot;
 use crate::hostile::DESCRIPTORS;
 
 /// Longer than a node's time limit for a greeting and for HTTP/1 headers.

@@ -11,7 +11,8 @@ use super::super::frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Wire, call_headers, frame, setting,
 };
 use super::super::grpc::{Connection, framed, framed_message, of_io, push};
-use super::super::kind::{Kind, Outcome, expect};
+use super::super::kind::{Kind, expect};
+use super::super::outcome::Outcome;
 use super::super::target::{LONG_KEY, Shot};
 
 const GET: &str = "/torc.v1.Kv/Get";

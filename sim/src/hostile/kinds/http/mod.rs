@@ -8,9 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::super::connect::connect;
 use super::super::grpc::of_io;
-use super::super::kind::{Expected, Kind, Outcome};
-use super::super::target::{Shot, connect};
+use super::super::kind::{Expected, Kind};
+use super::super::outcome::Outcome;
+use super::super::target::Shot;
 
 /// After this much silence, no more answers are expected.
 const QUIET: Duration = Duration::from_millis(700);
