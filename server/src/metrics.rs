@@ -21,6 +21,7 @@ use torc_redis::RespMetrics;
 use torc_telemetry::latencies::Latencies;
 use torc_telemetry::operation::{Operation, Totals};
 use torc_telemetry::spans::SpanMetrics;
+use torc_transfers::metrics::TransferMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
@@ -52,12 +53,9 @@ pub(crate) struct Metrics {
     pub(crate) scan_searched_bytes: Counter,
     pub(crate) dropped_records_deleted: Counter,
     pub(crate) topology_epoch: Gauge,
-    pub(crate) transfer_sent_bytes: Counter,
-    pub(crate) transfer_received_bytes: Counter,
-    pub(crate) transfer_received_records: Counter,
-    pub(crate) transfer_retries: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
+    pub(crate) transfers: TransferMetrics,
     pub(crate) resp: Arc<RespMetrics>,
     pub(crate) audit: AuditMetrics,
     pub(crate) spans: SpanMetrics,
@@ -106,7 +104,6 @@ fn fault_counters() -> Family<FaultLabels, Counter> {
 }
 
 impl Metrics {
-    #[expect(clippy::too_many_lines, reason = "one entry a counter")]
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("torc");
         let seconds = Histograms::default();
@@ -159,17 +156,6 @@ impl Metrics {
             "scan_searched_bytes",
             "Bytes of values that scans searched for byte strings",
         );
-        let transfer_sent_bytes =
-            counter("transfer_sent_bytes", "Bytes of records sent to new owners");
-        let transfer_received_bytes = counter(
-            "transfer_received_bytes",
-            "Bytes of keys and values received as a new owner",
-        );
-        let transfer_received_records = counter(
-            "transfer_received_records",
-            "Records received as a new owner",
-        );
-        let transfer_retries = counter("transfer_retries", "Retried steps of transfers");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
@@ -183,6 +169,7 @@ impl Metrics {
         Self {
             links: LinkMetrics::register(&mut registry),
             registers: RegisterMetrics::register(&mut registry),
+            transfers: TransferMetrics::register(&mut registry),
             resp: Arc::new(RespMetrics::register(&mut registry)),
             audit: AuditMetrics::register(&mut registry),
             spans: SpanMetrics::register(&mut registry),
@@ -205,10 +192,6 @@ impl Metrics {
             scan_searched_bytes,
             dropped_records_deleted,
             topology_epoch,
-            transfer_sent_bytes,
-            transfer_received_bytes,
-            transfer_received_records,
-            transfer_retries,
         }
     }
 

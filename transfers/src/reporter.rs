@@ -1,4 +1,4 @@
-//! Reports facts to the topology group in batches, until they are committed or obsolete.
+//! Reports the facts that advance the topology to the next stage, in batches, until they are committed or obsolete.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use torc_driver::Reached;
 use torc_record::Epoch;
 use torc_ring::Partition;
 use torc_ring::replicas::Milestone;
 use torc_ring::topology::{Command, Report, Sizes};
 use torc_telemetry::clock::unix_ms;
 
-use crate::shared::Shared;
+use crate::{Transfers, generations};
 
 /// Facts in one command.
 const BATCH: usize = 1024;
@@ -25,26 +26,63 @@ const RETRY: Duration = Duration::from_millis(50);
 /// have missed it.
 const REPEAT: Duration = Duration::from_secs(5);
 
+/// Reports the milestones of this node's replicas to the topology group, until the node stops.
+pub fn run(
+    transfers: &Arc<Transfers>,
+    mut reached: mpsc::UnboundedReceiver<Reached>,
+    tasks: &TaskTracker,
+) {
+    let reporter = Reporter::start(transfers, tasks);
+    let (transfers, cancel) = (Arc::clone(transfers), transfers.cancel.clone());
+    let reporting = async move {
+        while let Some((partition, milestone)) = reached.recv().await {
+            // Replicas repeat this report, so it can wait until the generations are here as well.
+            if !matches!(milestone, Milestone::Adopted(_))
+                && !generations::holds_all(&transfers, partition)
+            {
+                continue;
+            }
+            let mut moved = Sizes::default();
+            // Measured now: only now does the replica also hold the records that it received one by
+            // one.
+            if let Milestone::Snapshotted(_) = milestone {
+                let store = transfers.store.clone();
+                let summary = move || store.summary(partition);
+                // Fails only if the store panics; replicas repeat this report.
+                let Ok(held) = tokio::task::spawn_blocking(summary).await else {
+                    continue;
+                };
+                moved = Sizes {
+                    records: held.records,
+                    bytes: held.payload_bytes,
+                };
+            }
+            reporter.report(partition, milestone, moved);
+        }
+    };
+    tasks.spawn(async move { cancel.run_until_cancelled(reporting).await });
+}
+
 /// Queues facts; a separate task commits them.
-pub(crate) struct Reporter {
+struct Reporter {
     queue: mpsc::UnboundedSender<Report>,
 }
 
 impl Reporter {
-    pub(crate) fn start(shared: &Arc<Shared>, tasks: &TaskTracker) -> Self {
+    fn start(transfers: &Arc<Transfers>, tasks: &TaskTracker) -> Self {
         let (queue, facts) = mpsc::unbounded_channel();
-        let shared = Arc::clone(shared);
+        let transfers = Arc::clone(transfers);
         tasks.spawn(async move {
             tokio::select! {
-                () = commit_all(&shared, facts) => {}
-                () = shared.cancel.cancelled() => {}
+                () = commit_all(&transfers, facts) => {}
+                () = transfers.cancel.cancelled() => {}
             }
         });
         Self { queue }
     }
 
     /// Queues a fact. Callers may repeat it freely.
-    pub(crate) fn report(&self, partition: Partition, reached: Milestone, moved: Sizes) {
+    fn report(&self, partition: Partition, reached: Milestone, moved: Sizes) {
         let report = Report {
             partition,
             reached,
@@ -56,7 +94,7 @@ impl Reporter {
     }
 }
 
-async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>) {
+async fn commit_all(transfers: &Transfers, mut facts: mpsc::UnboundedReceiver<Report>) {
     let mut known = Facts::default();
     let mut came = Vec::new();
     loop {
@@ -73,17 +111,23 @@ async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>)
         for report in came.drain(..) {
             known.add(report, now);
         }
-        known.forget(|report| !is_current(shared, report));
+        known.forget(|report| !is_current(transfers, report));
         let reports = known.first(BATCH);
         if reports.is_empty() {
             continue;
         }
-        let Ok(node) = shared.node() else { return };
+        let Ok(node) = transfers.member.node() else {
+            return;
+        };
         let command = Command::Report {
             node,
             reports: reports.clone(),
         };
-        match shared.group.propose(command, now + PROPOSE_TIMEOUT).await {
+        match transfers
+            .group
+            .propose(command, now + PROPOSE_TIMEOUT)
+            .await
+        {
             Ok(_) => known.told(&reports, Instant::now()),
             Err(error) => {
                 tracing::debug!(%error, facts = reports.len(), "facts not reported yet; retrying");
@@ -157,8 +201,8 @@ const fn about(report: &Report) -> About {
 }
 
 /// Whether a fact is about a current epoch; all others are void.
-fn is_current(shared: &Shared, report: &Report) -> bool {
-    let table = shared.routing.load();
+fn is_current(transfers: &Transfers, report: &Report) -> bool {
+    let table = transfers.member.routing.load();
     let state = table
         .as_ref()
         .and_then(|table| table.state(report.partition));

@@ -28,7 +28,7 @@ const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A channel whose requests name their recipient.
-pub(crate) type Named = InterceptedService<Channel, Names>;
+pub type Named = InterceptedService<Channel, Names>;
 
 /// Channels to one address, and what they were made with.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Channels {
 
 /// A few channels per address, connected on first use.
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub struct Peers {
     tls: Option<Connector>,
     channels: Mutex<HashMap<String, Channels>>,
     turn: AtomicUsize,
@@ -47,7 +47,8 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Peers reached with this TLS connector, or in plain text without one.
-    pub(crate) fn new(tls: Option<Connector>) -> Self {
+    #[must_use]
+    pub fn new(tls: Option<Connector>) -> Self {
         Self {
             tls,
             channels: Mutex::default(),
@@ -86,7 +87,10 @@ impl Peers {
     }
 
     /// A channel to a node that may not be a member, to identify or enlist it.
-    pub(crate) fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
+    ///
+    /// # Errors
+    /// `INVALID` if the address is not HOST:PORT.
+    pub fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
         Ok(ReplicaClient::new(self.channel(address)?))
     }
 
@@ -95,19 +99,31 @@ impl Peers {
         Ok(InterceptedService::new(channel, to.names()))
     }
 
-    pub(crate) fn replica(&self, to: &Recipient) -> Result<ReplicaClient<Named>, Fault> {
+    /// The service `Replica` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn replica(&self, to: &Recipient) -> Result<ReplicaClient<Named>, Fault> {
         Ok(ReplicaClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn kv(&self, to: &Recipient) -> Result<KvClient<Named>, Fault> {
+    /// The service `Kv` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn kv(&self, to: &Recipient) -> Result<KvClient<Named>, Fault> {
         Ok(KvClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn cluster(&self, to: &Recipient) -> Result<ClusterClient<Named>, Fault> {
+    /// The service `Cluster` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn cluster(&self, to: &Recipient) -> Result<ClusterClient<Named>, Fault> {
         Ok(ClusterClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
@@ -116,16 +132,18 @@ impl Peers {
 
 /// A member of this node's cluster, to send a request to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Recipient {
+pub struct Recipient {
     cluster: ClusterId,
     node: NodeId,
     address: String,
 }
 
 impl Recipient {
+    /// A member of the topology.
+    ///
     /// # Errors
     /// `OWNER_UNREACHABLE` if the node is not a member.
-    pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
+    pub fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
         let address = table.peer_address(node).ok_or_else(|| {
             let message =
                 format!("node {node} is no longer a member: refresh the topology and retry");
@@ -143,7 +161,7 @@ impl Recipient {
     ///
     /// # Errors
     /// `STALE_EPOCH` if it was passed on already, or if the node is not a member.
-    pub(crate) fn passed_on(
+    pub fn passed_on(
         table: &RoutingTable,
         node: NodeId,
         was_passed_on: bool,
@@ -155,21 +173,27 @@ impl Recipient {
         })
     }
 
-    pub(crate) const fn node(&self) -> NodeId {
+    /// Its id.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    pub(crate) fn address(&self) -> &str {
+    /// Where its peer port is reached.
+    #[must_use]
+    pub fn address(&self) -> &str {
         &self.address
     }
 
-    pub(crate) fn names(&self) -> Names {
+    /// What requests to it must name.
+    #[must_use]
+    pub fn names(&self) -> Names {
         Names::of_node(self.cluster, self.node)
     }
 }
 
 /// A request to another node that must be answered within `limit`.
-pub(crate) fn within<T>(limit: Duration, message: T) -> tonic::Request<T> {
+pub fn within<T>(limit: Duration, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(limit);
     request
