@@ -3,12 +3,13 @@
 //!
 //! * [`LocalMember`]: these, for all tasks of the node.
 //! * [`identity`]: the identity, durable in the node's store.
-//! * [`peers`]: connections to the other members.
+//! * [`peers`]: connections to the other members; [`addresses`]: their IP addresses.
 //! * [`fault`]: what callers get from a member that cannot do what they ask.
 //!
 //! Absent on purpose: adopting a topology and starting the replicas, which the server does; the topology group; what
 //! clients send.
 
+pub mod addresses;
 pub mod fault;
 pub mod identity;
 pub mod peers;

@@ -19,8 +19,6 @@
 //!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: what the web page (`torc-console`) needs of this node.
 //! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
-//! * `addresses`: those of the other members, whose connections have permits of their own.
-//! * `slow`: the log of slow operations.
 //! * `hot`: what `torc-hot`, the most accessed keys, needs of this node.
 //! * `adopt`: adopting a new topology; `registers`: starting the replicas; `sweep`: deleting the records of
 //!   dropped namespaces.
@@ -35,7 +33,6 @@
     )
 )]
 
-mod addresses;
 mod adopt;
 mod bearers;
 mod boot;
@@ -62,7 +59,6 @@ mod replica;
 mod resp;
 mod rotation;
 mod shared;
-mod slow;
 mod sweep;
 
 pub use data_dir::DataDirError;

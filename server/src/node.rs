@@ -18,12 +18,13 @@ use torc_access::tls_dir::{OwnAuthority, TlsDir};
 use torc_group::{Cuts, GroupOptions, Recovery, TopologyGroup, keep_membership};
 use torc_hot::Hot;
 use torc_links::Faults;
-use torc_member::LocalMember;
 use torc_member::identity::Identity;
 use torc_member::peers::Peers;
+use torc_member::{LocalMember, addresses};
 use torc_ring::NodeId;
 use torc_store::{Scratch, Store, StoreOptions};
 use torc_telemetry::clock;
+use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
 use torc_tls::NodeTls;
 use torc_transfers::throttle::Throttle;
@@ -43,8 +44,7 @@ use crate::limits::{HANG_UP, Limits};
 use crate::metrics::Metrics;
 use crate::resp;
 use crate::shared::{ReachedAt, Shared};
-use crate::slow::SlowLog;
-use crate::{addresses, adopt, founding, grpc, http, memory, renewal, sweep};
+use crate::{adopt, founding, grpc, http, memory, renewal, sweep};
 use torc_limits::connections::Entrance;
 
 /// Time for callers to move to other nodes when the node stops.

@@ -17,19 +17,19 @@ use torc_hot::Hot;
 use torc_limits::connections::Entrance;
 use torc_links::LinkService;
 use torc_member::LocalMember;
+use torc_member::addresses::Addresses;
 use torc_proto::{Access, Fault, TraceContext};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_store::{Scratch, Store};
+use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
 use torc_transfers::Transfers;
 
-use crate::addresses::Addresses;
 use crate::bearers::Bearers;
 use crate::config::Settings;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::slow::SlowLog;
 
 /// Default time limit of an operation.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
