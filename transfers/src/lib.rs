@@ -7,7 +7,7 @@
 //! * [`reporter`]: reports the facts that advance a move to its next stage.
 //! * [`retreat`]: takes back moves to nodes that do not answer.
 //! * [`generations`]: fetches the slices of generations, from other nodes or from where they were built.
-//! * [`backup`]: this node's part in a backup.
+//! * `backup`, with the feature of that name: this node's part in a backup.
 //! * [`throttle`]: the limit on bytes per second that all of these share; [`metrics`]: counters.
 //!
 //! Absent on purpose: which partitions move and when a stage may end (`torc-ring`), when a replica asks for slices
