@@ -12,6 +12,7 @@ pub mod codec;
 mod config;
 mod convert;
 mod fault;
+mod generation;
 pub mod link;
 pub mod load;
 mod names;
@@ -20,6 +21,7 @@ mod scan;
 mod secret;
 mod topology;
 mod trace;
+mod transition;
 
 pub use access::Access;
 pub use convert::{
@@ -27,6 +29,7 @@ pub use convert::{
     version_to_wire,
 };
 pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
+pub use generation::{generation_shape_from_wire, generation_to_wire};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use namespaces::{find_namespace, namespace_of};
 pub use scan::ScanPosition;
@@ -34,6 +37,9 @@ pub use topology::{
     member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,
 };
 pub use trace::{TRACEPARENT, TraceContext};
+pub use transition::{
+    change_kind_to_wire, losses_to_wire, replaced, replicas_after, transition_to_wire,
+};
 
 /// Largest gRPC message that a client may send, bytes: a batch's worth of values.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;

@@ -16,10 +16,10 @@ use crate::shared::Shared;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let tasks = TaskTracker::new();
     let mut published = shared.group.watch();
-    let mut confirmed = shared.confirmed.subscribe();
+    let mut confirmed = shared.member.confirmed.subscribe();
     loop {
         let topology = published.borrow_and_update().clone();
-        if let (Some(topology), Some(me)) = (topology, shared.identity.node()) {
+        if let (Some(topology), Some(me)) = (topology, shared.member.identity.node()) {
             adopt(&shared, me, &topology, &tasks);
         }
         tokio::select! {
@@ -35,21 +35,21 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
     // Must come first: a caller that sees the epoch as adopted may rely on its tokens.
     shared.bearers.renew(topology);
-    let known = shared.routing.load_full();
+    let known = shared.member.routing.load_full();
     let is_known = known
         .as_ref()
         .is_some_and(|table| table.epoch >= topology.epoch());
-    let may_begin = *shared.confirmed.borrow() && shared.registers.get().is_none();
+    let may_begin = *shared.member.confirmed.borrow() && shared.member.registers.get().is_none();
     if is_known && !may_begin {
         return;
     }
     let table = Arc::new(topology.routing());
     let next_namespace = topology.next_namespace();
     // First, because the routing table sends requests to what this node has learned.
-    if let Some(registers) = shared.registers.get() {
+    if let Some(registers) = shared.member.registers.get() {
         registers.learn(&table, next_namespace);
     }
-    shared.routing.store(Some(Arc::clone(&table)));
+    shared.member.routing.store(Some(Arc::clone(&table)));
     let before = |partition: Partition| {
         known
             .as_ref()
@@ -58,7 +58,7 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     };
     // New registers have not heard of any partition, even if this node's table has: without a place
     // in the topology, a node has no registers.
-    let begins = shared.registers.get().is_none();
+    let begins = shared.member.registers.get().is_none();
     let registers = registers::begin(shared, &table, next_namespace, tasks);
     let begins = begins && registers.is_some();
     let changed = table
@@ -71,7 +71,7 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         }
         registers.discard_where(|partition| topology.may_discard(partition));
     }
-    shared.adopted.send_replace(table.epoch);
+    shared.member.adopted.send_replace(table.epoch);
     shared
         .metrics
         .topology_epoch

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use torc_group::GroupError;
+use torc_member::identity::{IdentityError, Membership};
+use torc_member::peers::within;
 use torc_proto::v1::IdentifyRequest;
 use torc_proto::{DATA_DIR_ADVICE, Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, Command, TopologyError};
 use torc_store::{Store, StoreError};
 
-use crate::identity::{IdentityError, Membership};
-use crate::peers::within;
 use crate::shared::Shared;
 
 pub(crate) const BOOT: &str = "boot";
@@ -91,7 +91,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
     let Some(address) = member.map(|member| member.identity.peer_address.clone()) else {
         return Ok(());
     };
-    let mut client = shared.peers.stranger(&address)?;
+    let mut client = shared.member.peers.stranger(&address)?;
     let Ok(found) = client
         .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
         .await
@@ -100,7 +100,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
     };
     let found = found.into_inner();
     let boot = found.boot.map(Boot::from).unwrap_or_default();
-    if found.incarnation[..] != shared.identity.incarnation.0 || boot == shared.boot {
+    if found.incarnation[..] != shared.member.identity.incarnation.0 || boot == shared.boot {
         return Ok(());
     }
     let message = format!(
@@ -114,7 +114,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
 pub(crate) async fn confirm(shared: Arc<Shared>) {
     let mut topologies = shared.group.watch();
     loop {
-        let member = shared.identity.node().filter(|me| {
+        let member = shared.member.identity.node().filter(|me| {
             let topology = topologies.borrow_and_update();
             topology
                 .as_ref()
@@ -128,7 +128,7 @@ pub(crate) async fn confirm(shared: Arc<Shared>) {
         };
         match try_confirm(&shared, node).await {
             Ok(()) => {
-                shared.confirmed.send_replace(true);
+                shared.member.confirmed.send_replace(true);
                 return;
             }
             Err(Unconfirmed::ForEver(why)) => return shared.group.disown(&why),
@@ -156,7 +156,7 @@ async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Unconfirm
     let boot = shared.boot;
     let command = Command::Booted {
         node,
-        incarnation: shared.identity.incarnation,
+        incarnation: shared.member.identity.incarnation,
         boot,
         release: shared.settings.release.clone(),
     };

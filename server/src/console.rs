@@ -16,7 +16,7 @@ use crate::shared::{DEFAULT_DEADLINE, Shared};
 pub(crate) async fn sample(shared: Arc<Shared>) {
     let console = Arc::clone(&shared.console);
     let totals = move || {
-        let received = shared.metrics.transfer_received_bytes.get();
+        let received = shared.metrics.transfers.received_bytes.get();
         (shared.metrics.totals(), received)
     };
     console.sample(Box::new(totals)).await;

@@ -23,11 +23,11 @@
 use std::path::{Path, PathBuf};
 
 use torc_group::{GroupError, TopologyGroup};
+use torc_member::identity::{INCARNATION, Identity, MEMBERSHIP};
 use torc_proto::DATA_DIR_ADVICE;
 use torc_store::{Store, StoreError};
 
 use crate::boot::BOOT;
-use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
 
 /// Why a node refuses a data directory. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_group::Enlister;
+use torc_member::identity::Membership;
+use torc_member::peers::within;
 use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
 use torc_proto::{Fault, Reason};
 use torc_record::DigestKey;
@@ -11,8 +13,6 @@ use torc_ring::topology::{ClusterId, Command, Founding, Incarnation, Member, New
 use torc_ring::{NodeId, Weight, Zone};
 
 use crate::cluster::release_of;
-use crate::identity::Membership;
-use crate::peers::within;
 use crate::shared::Shared;
 
 const RETRY: Duration = Duration::from_millis(200);
@@ -25,7 +25,8 @@ const FOUNDER: NodeId = NodeId(1);
 
 /// Whether this node must found a cluster and has not finished doing so.
 pub(crate) fn is_due(shared: &Shared) -> bool {
-    let may = shared.identity.node().is_none_or(|node| node == FOUNDER);
+    let node = shared.member.identity.node();
+    let may = node.is_none_or(|node| node == FOUNDER);
     shared.settings.bootstrap && may && shared.group.topology().is_none()
 }
 
@@ -51,10 +52,8 @@ pub(crate) async fn found(shared: Arc<Shared>) {
 }
 
 async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
-    let known = shared
-        .identity
-        .membership()
-        .map(|membership| membership.cluster);
+    let membership = shared.member.identity.membership();
+    let known = membership.map(|membership| membership.cluster);
     let cluster = known.unwrap_or_else(|| ClusterId(rand::random()));
     let mut members = vec![self_as_member(shared)];
     for address in &shared.settings.found_with {
@@ -72,6 +71,7 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
         node: FOUNDER,
     };
     shared
+        .member
         .identity
         .enlist(&shared.store, membership)
         .map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
@@ -91,7 +91,7 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
 
 fn self_as_member(shared: &Shared) -> NewMember {
     NewMember {
-        incarnation: shared.identity.incarnation,
+        incarnation: shared.member.identity.incarnation,
         address: shared.reached_at.grpc.clone(),
         peer_address: shared.reached_at.peers.clone(),
         http_address: shared.reached_at.http.clone(),
@@ -102,13 +102,13 @@ fn self_as_member(shared: &Shared) -> NewMember {
 }
 
 async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fault> {
-    let mut client = shared.peers.stranger(address)?;
+    let mut client = shared.member.peers.stranger(address)?;
     let answer = client
         .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
         .await;
     let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
     let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));
-    if peer.incarnation[..] == shared.identity.incarnation.0 {
+    if peer.incarnation[..] == shared.member.identity.incarnation.0 {
         return Ok(self_as_member(shared));
     }
     if peer.founding {
@@ -147,9 +147,9 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
 
 /// Announces this node's current address to the cluster, if it has changed.
 pub(crate) async fn announce_address(shared: Arc<Shared>) {
-    let mut changes = shared.adopted.subscribe();
+    let mut changes = shared.member.adopted.subscribe();
     loop {
-        if let (Ok(table), Ok(node)) = (shared.routing(), shared.node()) {
+        if let (Ok(table), Ok(node)) = (shared.member.routing(), shared.member.node()) {
             let known = table.members.get(&node).map(|member| &member.identity);
             let moved = known.is_some_and(|known| {
                 known.address != shared.reached_at.grpc
@@ -200,7 +200,11 @@ impl Enlister for EnlistByRpc {
                 node: node.0,
                 incarnation: member.identity.incarnation.0.to_vec().into(),
             };
-            let mut client = self.0.peers.stranger(&member.identity.peer_address)?;
+            let mut client = self
+                .0
+                .member
+                .peers
+                .stranger(&member.identity.peer_address)?;
             let answer = client.enlist(within(ASK_TIMEOUT, request)).await;
             answer
                 .map(drop)

@@ -22,8 +22,9 @@ use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_tls::Door;
 
 use crate::cluster::ClusterService;
+use crate::error::NodeError;
 use crate::kv::KvService;
-use crate::node::{HANG_UP, NodeError};
+use crate::limits::HANG_UP;
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;

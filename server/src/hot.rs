@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use torc_hot::{Asked, Members};
+use torc_member::peers::{Recipient, within};
 use torc_proto::v1::{HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse};
 use torc_proto::{Fault, Reason, find_namespace};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 
-use crate::peers::Recipient;
-use crate::peers::within;
 use crate::shared::Shared;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -21,7 +20,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     let (hot, cancel) = (Arc::clone(&shared.hot), shared.cancel.clone());
     let digest_key = Box::pin(async move {
         loop {
-            if let Some(table) = shared.routing.load_full() {
+            if let Some(table) = shared.member.routing.load_full() {
                 return table.digest_key;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -38,7 +37,7 @@ pub(crate) async fn answer(
 ) -> Result<HotKeysResponse, Fault> {
     let answering = async {
         let _place = shared.limits.classes.hot_keys.enter_soon().await?;
-        let (table, me) = (shared.routing()?, shared.node()?);
+        let (table, me) = (shared.member.routing()?, shared.member.node()?);
         let asked = Asked {
             namespace: find_namespace(&table, &request.namespace)?,
             table,
@@ -64,7 +63,7 @@ impl Members for Shared {
         limit: Duration,
     ) -> BoxFuture<'a, Result<HotWindowResponse, Fault>> {
         Box::pin(async move {
-            let mut client = self.peers.cluster(&Recipient::of(table, node)?)?;
+            let mut client = self.member.peers.cluster(&Recipient::of(table, node)?)?;
             let asked = client.hot_window(within(limit, request));
             let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
             let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;

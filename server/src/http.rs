@@ -1,7 +1,7 @@
 //! HTTP: health checks, metrics for Prometheus, the cluster's state as JSON, and the console.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -9,20 +9,85 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
 use torc_access::caller::Caller;
+use torc_limits::connections::{Connection, Places};
 use torc_proto::v1::{HotKeysRequest, StatusRequest};
 use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
+use torc_tls::Door;
 
 use crate::bearers::holder_of;
 use crate::cluster::status;
 use crate::console;
 use crate::hot;
+use crate::limits::HANG_UP;
 use crate::metrics::Readings;
 use crate::renewal;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+/// Time limit for receiving the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Pause after the system failed to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves HTTP/1, with a limit on connections and on the time for the head of a request.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    let places = Places::new(shared.settings.max_connections);
+    let cancel = shared.cancel.clone();
+    let router = router(Arc::clone(&shared));
+    let serving = async {
+        loop {
+            let (stream, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some(place) = places.take(from.ip()) else {
+                shared.metrics.connections_refused.inc();
+                continue;
+            };
+            let (router, shared) = (router.clone(), Arc::clone(&shared));
+            let cancel = cancel.clone();
+            tokio::spawn(async move {
+                let begun = Connection::begin(stream, place, &shared.entrance, Door::Http);
+                let Some(stream) = begun.await else {
+                    return;
+                };
+                let router = router.layer(axum::Extension(stream.caller().clone()));
+                let old = tokio::time::sleep_until(stream.grows_old_at().into());
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIME)
+                    .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+                let mut connection = std::pin::pin!(connection);
+                tokio::select! {
+                    // The client is gone, so the error needs no answer.
+                    _ = connection.as_mut() => return,
+                    () = old => connection.as_mut().graceful_shutdown(),
+                    () = cancel.cancelled() => {}
+                }
+                // Ends with the answer under way.
+                if cancel
+                    .run_until_cancelled(connection.as_mut())
+                    .await
+                    .is_none()
+                {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(HANG_UP, connection).await;
+                }
+            });
+        }
+    };
+    let _ = cancel.run_until_cancelled(serving).await;
+}
+
+fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/status", get(show_status))
@@ -45,7 +110,7 @@ async fn may_observe(
     let holder = holder_of(&shared.bearers, &caller, request.headers());
     let who = holder.as_ref().ok().and_then(Option::as_ref);
     let who = who.unwrap_or(&caller).clone();
-    let membership = shared.identity.membership();
+    let membership = shared.member.identity.membership();
     let cluster = membership.map(|it| it.cluster);
     match holder.and_then(|_| who.check(Access::Observe, cluster)) {
         Ok(()) => {
@@ -152,7 +217,7 @@ fn window_ms(text: &str) -> Option<u64> {
 }
 
 async fn ring(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.routing() {
+    match shared.member.routing() {
         Ok(table) => Json(RingSummary::of(&table)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }

@@ -4,11 +4,13 @@
 //! decisions: `torc-ring` on placement, `torc-replication` on operations, which `torc-driver` runs.
 //! `torc-limits` bounds what strangers and clients take, `torc-config` has the settings.
 //! `torc-store` keeps the data, `torc-group` agrees on the topology, `torc-links` carries messages
-//! between replicas, `torc-access` tells who may do what, and `torc-telemetry` has logs, spans and the
-//! clock.
+//! between replicas, `torc-member` knows the node in its cluster, `torc-transfers` moves slices,
+//! generations and backups, `torc-access` tells who may do what, and `torc-telemetry` has logs, spans
+//! and the clock.
 //!
 //! Map:
-//! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
+//! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping;
+//!   `error`: why a node does not start.
 //! * `data_dir`: checks that the parts of a data directory belong together; `boot`: detects an
 //!   older copy or a clone of it.
 //! * `shared`: state that all parts of a node share; `limits`: its permits and budgets.
@@ -17,12 +19,9 @@
 //!   replacing the authority; `first_use`: the first tokens;
 //!   `http`: health, metrics, JSON; `console`: what the web page (`torc-console`) needs of this node.
 //! * `resp`: runs the commands of Redis clients, whose server is `torc-redis`.
-//! * `addresses`: those of the other members, whose connections have permits of their own.
-//! * `backup`: this node's part in a backup.
-//! * `slow`: the log of slow operations.
 //! * `hot`: what `torc-hot`, the most accessed keys, needs of this node.
-//! * `adopt`: adopting a new topology; `registers`: starting the replicas; `moves`: receiving
-//!   slices and reporting facts.
+//! * `adopt`: adopting a new topology; `registers`: starting the replicas; `sweep`: deleting the records of
+//!   dropped namespaces.
 //! * [`playground`]: a whole cluster in one process.
 
 #![cfg_attr(
@@ -34,30 +33,24 @@
     )
 )]
 
-mod addresses;
 mod adopt;
-#[cfg(feature = "backup")]
-mod backup;
 mod bearers;
 mod boot;
 mod cluster;
 mod console;
 mod data_dir;
 mod disk_faults;
+mod error;
 mod first_use;
 mod founding;
-mod generations;
 mod grpc;
 mod hot;
 mod http;
-mod identity;
 mod kv;
 mod limits;
 mod memory;
 mod metrics;
-mod moves;
 pub mod node;
-mod peers;
 pub mod playground;
 mod recipient;
 mod registers;
@@ -66,12 +59,12 @@ mod replica;
 mod resp;
 mod rotation;
 mod shared;
-mod slow;
 mod sweep;
 
 pub use data_dir::DataDirError;
+pub use error::NodeError;
 pub use first_use::FirstUse;
-pub use node::{Node, NodeError};
+pub use node::Node;
 pub use torc_access::enrolment::EnrolError;
 pub use torc_access::tls_dir::TlsDirError;
 pub use torc_config as config;

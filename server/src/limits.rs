@@ -1,6 +1,7 @@
 //! The limits of this node: permits, and the budgets of bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use torc_limits::admission::Admission;
@@ -12,6 +13,8 @@ use crate::config::Settings;
 
 /// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
 const READERS: usize = 32;
+/// Time for connections to close when the node stops.
+pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
 
 /// What clients and other nodes may take at a time.
 pub(crate) struct Limits {
@@ -31,9 +34,6 @@ pub(crate) struct Limits {
     pub(crate) searchers: Semaphore,
     /// Permits for stale gets that read the disk.
     pub(crate) readers: Semaphore,
-    /// Permits for ingests to be written and verified: one per thread that serves gRPC. More would
-    /// wait for each other's files, each on a thread with its own memory.
-    pub(crate) ingests: Semaphore,
 }
 
 impl Limits {
@@ -47,7 +47,6 @@ impl Limits {
             sketch_permits: Semaphore::new(2),
             searchers: Semaphore::new(settings.worker_threads),
             readers: Semaphore::new(READERS),
-            ingests: Semaphore::new(settings.worker_threads),
         }
     }
 }

@@ -3,45 +3,25 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use torc_access::audit::AuditMetrics;
 use torc_driver::RegisterMetrics;
 use torc_links::LinkMetrics;
-use torc_proto::{Fault, Reason};
 use torc_redis::RespMetrics;
-use torc_telemetry::latencies::Latencies;
-use torc_telemetry::operation::{Operation, Totals};
+use torc_telemetry::operation::{OperationMetrics, Totals};
 use torc_telemetry::spans::SpanMetrics;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OperationLabels {
-    operation: Operation,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FaultLabels {
-    operation: Operation,
-    reason: String,
-}
-
-type Histograms = Family<OperationLabels, Latencies>;
+use torc_transfers::metrics::TransferMetrics;
 
 /// All metrics of a node.
 pub(crate) struct Metrics {
     registry: Registry,
-    /// By operation.
-    seconds: [Latencies; Operation::ALL.len()],
-    failed: AtomicU64,
-    faults: Family<FaultLabels, Counter>,
+    pub(crate) operations: OperationMetrics,
     pub(crate) forwarded: Counter,
     pub(crate) cold_reads: Counter,
     pub(crate) slow: Counter,
@@ -52,12 +32,9 @@ pub(crate) struct Metrics {
     pub(crate) scan_searched_bytes: Counter,
     pub(crate) dropped_records_deleted: Counter,
     pub(crate) topology_epoch: Gauge,
-    pub(crate) transfer_sent_bytes: Counter,
-    pub(crate) transfer_received_bytes: Counter,
-    pub(crate) transfer_received_records: Counter,
-    pub(crate) transfer_retries: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
+    pub(crate) transfers: TransferMetrics,
     pub(crate) resp: Arc<RespMetrics>,
     pub(crate) audit: AuditMetrics,
     pub(crate) spans: SpanMetrics,
@@ -92,36 +69,10 @@ pub(crate) struct Readings {
     pub(crate) in_flight_refused: u64,
 }
 
-/// Creates all fault counters at the start: `rate()` would miss the first fault of a series that
-/// begins with it.
-fn fault_counters() -> Family<FaultLabels, Counter> {
-    let faults = Family::<FaultLabels, Counter>::default();
-    for operation in Operation::ALL {
-        for reason in (1..).map_while(|number| Reason::try_from(number).ok()) {
-            let reason = name_of(reason);
-            let _ = faults.get_or_create(&FaultLabels { operation, reason });
-        }
-    }
-    faults
-}
-
 impl Metrics {
-    #[expect(clippy::too_many_lines, reason = "one entry a counter")]
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("torc");
-        let seconds = Histograms::default();
-        registry.register_with_unit(
-            "operation",
-            "Time from the arrival of a request to its answer",
-            Unit::Seconds,
-            seconds.clone(),
-        );
-        let faults = fault_counters();
-        registry.register(
-            "operation_faults",
-            "Operations that failed, by reason",
-            faults.clone(),
-        );
+        let operations = OperationMetrics::register(&mut registry);
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -159,17 +110,6 @@ impl Metrics {
             "scan_searched_bytes",
             "Bytes of values that scans searched for byte strings",
         );
-        let transfer_sent_bytes =
-            counter("transfer_sent_bytes", "Bytes of records sent to new owners");
-        let transfer_received_bytes = counter(
-            "transfer_received_bytes",
-            "Bytes of keys and values received as a new owner",
-        );
-        let transfer_received_records = counter(
-            "transfer_received_records",
-            "Records received as a new owner",
-        );
-        let transfer_retries = counter("transfer_retries", "Retried steps of transfers");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
@@ -183,18 +123,13 @@ impl Metrics {
         Self {
             links: LinkMetrics::register(&mut registry),
             registers: RegisterMetrics::register(&mut registry),
+            transfers: TransferMetrics::register(&mut registry),
             resp: Arc::new(RespMetrics::register(&mut registry)),
             audit: AuditMetrics::register(&mut registry),
             spans: SpanMetrics::register(&mut registry),
             readouts: Readouts::register(&mut registry),
             registry,
-            seconds: Operation::ALL.map(|operation| {
-                seconds
-                    .get_or_create(&OperationLabels { operation })
-                    .clone()
-            }),
-            failed: AtomicU64::new(0),
-            faults,
+            operations,
             forwarded,
             cold_reads,
             slow,
@@ -205,36 +140,13 @@ impl Metrics {
             scan_searched_bytes,
             dropped_records_deleted,
             topology_epoch,
-            transfer_sent_bytes,
-            transfer_received_bytes,
-            transfer_received_records,
-            transfer_retries,
-        }
-    }
-
-    pub(crate) fn start(&self, operation: Operation) -> Timer<'_> {
-        Timer {
-            metrics: self,
-            operation,
-            started: Instant::now(),
-        }
-    }
-
-    /// Counts an operation that has ended, and its duration.
-    pub(crate) fn ended(&self, operation: Operation, took: Duration, fault: Option<&Fault>) {
-        self.seconds[operation as usize].observe(took);
-        if let Some(fault) = fault {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-            let reason = name_of(fault.reason);
-            let labels = FaultLabels { operation, reason };
-            self.faults.get_or_create(&labels).inc();
         }
     }
 
     pub(crate) fn totals(&self) -> Totals {
         Totals {
-            times: std::array::from_fn(|operation| self.seconds[operation].counts()),
-            faults: self.failed.load(Ordering::Relaxed),
+            times: self.operations.times(),
+            faults: self.operations.failed(),
             commands: self.resp.commands(),
         }
     }
@@ -246,25 +158,6 @@ impl Metrics {
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
-}
-
-/// Times one operation.
-pub(crate) struct Timer<'a> {
-    metrics: &'a Metrics,
-    operation: Operation,
-    started: Instant,
-}
-
-impl Timer<'_> {
-    pub(crate) fn stop<T>(self, result: &Result<T, Fault>) {
-        let fault = result.as_ref().err();
-        self.metrics
-            .ended(self.operation, self.started.elapsed(), fault);
-    }
-}
-
-fn name_of(reason: Reason) -> String {
-    reason.as_str_name().to_ascii_lowercase()
 }
 
 impl Readouts {

@@ -7,126 +7,50 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use torc_access::attempts::Attempts;
 use torc_access::audit::Audit;
-use torc_access::enrolment::{self, EnrolError};
-use torc_access::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
-use torc_group::{
-    Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
-};
+use torc_access::enrolment;
+use torc_access::tls_dir::{OwnAuthority, TlsDir};
+use torc_group::{Cuts, GroupOptions, Recovery, TopologyGroup, keep_membership};
 use torc_hot::Hot;
 use torc_links::Faults;
+use torc_member::identity::Identity;
+use torc_member::peers::Peers;
+use torc_member::{LocalMember, addresses};
 use torc_ring::NodeId;
-use torc_ring::topology::TopologyError;
-use torc_store::{Scratch, Store, StoreError, StoreOptions};
+use torc_store::{Scratch, Store, StoreOptions};
 use torc_telemetry::clock;
+use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
-use torc_tls::{Door, NodeTls, Pool, TlsError};
+use torc_tls::{NodeTls, Pool};
+use torc_transfers::throttle::Throttle;
+use torc_transfers::{Transfers, generations, retreat};
 
 use crate::bearers;
 use crate::boot;
 use crate::config::Settings;
 use crate::console;
-use crate::data_dir::{DataDir, DataDirError};
+use crate::data_dir::DataDir;
 use crate::disk_faults::FaultyFs;
+use crate::error::NodeError;
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot;
-use crate::identity::{Identity, IdentityError};
-use crate::limits::Limits;
+use crate::limits::{HANG_UP, Limits};
 use crate::metrics::Metrics;
-use crate::moves::Throttle;
 use crate::resp;
 use crate::shared::{ReachedAt, Shared};
-use crate::slow::SlowLog;
-use crate::{addresses, adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
-use torc_limits::connections::{Connection, Entrance, Places};
+use crate::{adopt, founding, grpc, http, memory, renewal, sweep};
+use torc_limits::connections::Entrance;
 
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
 /// Time limit for the operations then under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Time limit for receiving the head of a request.
-const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
-/// Pause after the system failed to accept a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time limit for closing connections after that.
-pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
-
-/// Why a node did not start. Nothing that was stored is lost.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// The store did not open.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The identity of the node is unreadable or contradictory.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The data directory lacks a part, or has one of another.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// Another process runs with a copy of the data directory.
-    #[error("{0}")]
-    Superseded(String),
-    /// This release does not work at the cluster's feature level.
-    #[error(transparent)]
-    Level(TopologyError),
-    /// The topology group did not open.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-    /// The data directory was not recovered.
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
-    /// Certificate, key or authorities cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The node's own certificates cannot be used.
-    #[error(transparent)]
-    TlsDir(#[from] TlsDirError),
-    /// The node was not admitted to a cluster.
-    #[error(transparent)]
-    Enrol(#[from] EnrolError),
-    /// The data directory was used without TLS. Use certificates from files, or an empty one.
-    #[error(
-        "{} was used without --secure, and nothing was changed: start with an empty data directory, or with certificates \
-         from files (--tls-cert, see `kvctl ca create`)",
-        .data_dir.display()
-    )]
-    NotSecure {
-        /// The data directory.
-        data_dir: PathBuf,
-    },
-    /// The node has no certificates yet.
-    #[error(
-        "{} has no certificates yet: found a cluster with --bootstrap --secure, or join one with --join TOKEN, which \
-         `kvctl token create --join` prints",
-        .data_dir.display()
-    )]
-    NotEnrolled {
-        /// The data directory.
-        data_dir: PathBuf,
-    },
-    /// The address is unavailable. Is another process using it?
-    #[error("cannot serve on {address}: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The description of the interface could not be prepared.
-    #[error("gRPC reflection: {0}")]
-    Reflection(String),
-    /// The system failed to start a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-}
 
 /// The plan of [`recover`] for this data directory, if only its node and `keep` are left of the
 /// cluster. Changes nothing. Blocks on the disk.
@@ -200,7 +124,7 @@ impl Node {
         );
         let shared = Arc::new(opened?);
         let tasks = TaskTracker::new();
-        tasks.spawn(serve_http(Arc::clone(&shared), http));
+        tasks.spawn(http::serve(Arc::clone(&shared), http));
         grpc::serve(&shared, grpc_listener, peer_listener, &tasks)?;
         if let Some(listener) = resp {
             tasks.spawn(resp::serve(Arc::clone(&shared), listener));
@@ -214,9 +138,9 @@ impl Node {
             shared.cancel.clone(),
             watch_addresses(Arc::clone(&shared)),
         ));
-        tasks.spawn(generations::run(Arc::clone(&shared)));
+        tasks.spawn(generations::run(Arc::clone(&shared.transfers)));
         tasks.spawn(sweep::run(Arc::clone(&shared)));
-        tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
+        tasks.spawn(retreat::run(Arc::clone(&shared.transfers)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
             found(Arc::clone(&shared)),
@@ -267,7 +191,7 @@ impl Node {
     /// joined.
     async fn take_part(&self) -> Result<(), NodeError> {
         let shared = &self.shared;
-        if let Some(membership) = shared.identity.membership()
+        if let Some(membership) = shared.member.identity.membership()
             && !founding::is_due(shared)
         {
             boot::check_level(shared, membership).map_err(NodeError::Level)?;
@@ -499,43 +423,41 @@ fn open(
     let metrics = Metrics::new();
     let audit_log = settings.audit_log.clone().unwrap_or(dir.audit);
     let audit = Audit::begin(audit_log, metrics.audit.clone()).map_err(NodeError::Thread)?;
-    let address = settings.advertise_addr.clone();
-    let address = address.unwrap_or_else(|| grpc.to_string());
-    let tracer = settings
-        .traces
-        .as_ref()
-        .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
+    let reached_at = ReachedAt::of(&settings, [grpc, peer, http], resp);
+    let tracer = settings.traces.as_ref().map(|traces| {
+        let address = reached_at.grpc.clone();
+        Tracer::begin(traces, address, metrics.spans.clone(), &cancel)
+    });
     let tracer = tracer.transpose().map_err(NodeError::Thread)?;
     let scratch = Scratch::open(dir.scratch);
-    let identity = Arc::new(identity);
-    let member = Arc::clone(&identity);
+    let member = Arc::new(LocalMember::new(identity, Peers(pool)));
+    let transfers = Arc::new(Transfers {
+        member: Arc::clone(&member),
+        store: store.clone(),
+        group: group.clone(),
+        partitions: settings.store.partitions,
+        data_dir: settings.data_dir.clone(),
+        throttle: Throttle::new(settings.transfer_bytes_per_s, now),
+        ingests: Semaphore::new(settings.worker_threads),
+        metrics: metrics.transfers.clone(),
+        cancel: cancel.clone(),
+    });
+    let local = Arc::clone(&member);
     let entrance = Entrance {
         tls,
         idle_time: settings.idle_time,
         cancel: cancel.clone(),
         handshakes_failed: metrics.handshakes_failed.clone(),
-        cluster: Box::new(move || member.membership().map(|it| it.cluster)),
+        cluster: Box::new(move || local.identity.membership().map(|it| it.cluster)),
     };
     Ok(Shared {
-        reached_at: ReachedAt {
-            peers: settings.peer_address(peer),
-            grpc: address,
-            http: (settings.advertise_http_addr.clone()).unwrap_or_else(|| http.to_string()),
-            resp: resp.map(|bound| {
-                let advertised = settings.advertise_resp_addr.clone();
-                advertised.unwrap_or_else(|| bound.to_string())
-            }),
-        },
+        reached_at,
         hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
         scratch,
-        identity,
+        member,
         boot,
-        confirmed: tokio::sync::watch::Sender::new(false),
         group,
         limits: Limits::new(&settings),
-        routing: arc_swap::ArcSwapOption::empty(),
-        adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
-        peers: crate::peers::Peers(pool),
         addresses: Arc::default(),
         entrance,
         own_authority: own_authority.map(Arc::new),
@@ -543,11 +465,10 @@ fn open(
         bearers: Arc::default(),
         audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
-        registers: std::sync::OnceLock::new(),
         slow: SlowLog::new(settings.slow, metrics.slow.clone()),
         metrics,
         tracer,
-        throttle: Throttle::new(settings.transfer_bytes_per_s, now),
+        transfers,
         console: Arc::default(),
         started: now,
         workers: std::sync::OnceLock::new(),
@@ -563,17 +484,20 @@ fn open(
 /// member.
 async fn confirm_and_announce(shared: Arc<Shared>) {
     boot::confirm(Arc::clone(&shared)).await;
-    if *shared.confirmed.borrow() {
+    if *shared.member.confirmed.borrow() {
         announce_address(shared).await;
     }
 }
 
 /// Keeps the addresses of the other members up to date.
 async fn watch_addresses(shared: Arc<Shared>) {
-    let (known, changes) = (Arc::clone(&shared.addresses), shared.adopted.subscribe());
+    let (known, changes) = (
+        Arc::clone(&shared.addresses),
+        shared.member.adopted.subscribe(),
+    );
     let members = || {
-        let me = shared.identity.node();
-        let table = shared.routing.load();
+        let me = shared.member.identity.node();
+        let table = shared.member.routing.load();
         let members = table.iter().flat_map(|table| &table.members);
         let others = members.filter(|(node, _)| Some(**node) != me);
         let others = others.map(|(node, it)| (*node, it.identity.peer_address.clone()));
@@ -584,58 +508,4 @@ async fn watch_addresses(shared: Arc<Shared>) {
 
 async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = ()>) {
     let _ = cancel.run_until_cancelled(task).await;
-}
-
-/// Serves HTTP/1, with a limit on connections and on the time for the head of a request.
-async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
-    let places = Places::new(shared.settings.max_connections);
-    let cancel = shared.cancel.clone();
-    let router = http::router(Arc::clone(&shared));
-    let serving = async {
-        loop {
-            let (stream, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "could not accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let Some(place) = places.take(from.ip()) else {
-                shared.metrics.connections_refused.inc();
-                continue;
-            };
-            let (router, shared) = (router.clone(), Arc::clone(&shared));
-            let cancel = cancel.clone();
-            tokio::spawn(async move {
-                let begun = Connection::begin(stream, place, &shared.entrance, Door::Http);
-                let Some(stream) = begun.await else {
-                    return;
-                };
-                let router = router.layer(axum::Extension(stream.caller().clone()));
-                let old = tokio::time::sleep_until(stream.grows_old_at().into());
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HTTP_HEAD_TIME)
-                    .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-                let mut connection = std::pin::pin!(connection);
-                tokio::select! {
-                    // The client is gone, so the error needs no answer.
-                    _ = connection.as_mut() => return,
-                    () = old => connection.as_mut().graceful_shutdown(),
-                    () = cancel.cancelled() => {}
-                }
-                // Ends with the answer under way.
-                if cancel
-                    .run_until_cancelled(connection.as_mut())
-                    .await
-                    .is_none()
-                {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = tokio::time::timeout(HANG_UP, connection).await;
-                }
-            });
-        }
-    };
-    let _ = cancel.run_until_cancelled(serving).await;
 }

@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 use torc_access::tls_dir::{TlsDir, TlsDirError};
 
 use crate::config::{ConfigError, RawSettings};
+use crate::error::NodeError;
 use crate::first_use::FirstUse;
-use crate::node::{Node, NodeError};
+use crate::node::Node;
 
 /// Number and ports of the nodes.
 #[derive(Debug, Clone)]

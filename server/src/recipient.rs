@@ -14,13 +14,13 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use torc_access::caller::Caller;
+use torc_member::identity::Membership;
 use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Reason, wrong_cluster};
 use torc_ring::topology::ClusterId;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::bearers::holder_of;
-use crate::identity::Membership;
 use crate::shared::Shared;
 use torc_limits::connections::Peer;
 
@@ -63,7 +63,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let membership = self.shared.identity.membership();
+        let membership = self.shared.member.identity.membership();
         let allowed = self.may_call(&mut request, membership.map(|it| it.cluster));
         let path = request.uri().path();
         match allowed.and_then(|()| check(membership, path, request.headers())) {

@@ -6,17 +6,15 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
-use torc_driver::{Me, Reached, Registers};
+use torc_driver::{Me, Registers};
 use torc_links::{Contact, Directory, Inbox, LinkOptions, Links, Parcel, Whoami};
 use torc_proto::Fault;
 use torc_record::Layer;
-use torc_replication::Milestone;
 use torc_ring::NodeId;
-use torc_ring::topology::{RoutingTable, Sizes};
+use torc_ring::topology::RoutingTable;
 use torc_tls::NodeTls;
+use torc_transfers::{copier, reporter};
 
-use crate::generations;
-use crate::moves::{Reporter, copier};
 use crate::shared::Shared;
 
 /// The members known to this node.
@@ -24,21 +22,21 @@ struct Members(Arc<Shared>);
 
 impl Directory for Members {
     fn whoami(&self) -> Option<Whoami> {
-        let membership = self.0.identity.membership()?;
+        let membership = self.0.member.identity.membership()?;
         Some(Whoami {
             cluster: membership.cluster,
             node: membership.node,
-            incarnation: self.0.identity.incarnation,
+            incarnation: self.0.member.identity.incarnation,
             boot: self.0.boot,
             levels: self.0.settings.release.levels,
-            level: self.0.routing.load_full()?.feature_level,
+            level: self.0.member.routing.load_full()?.feature_level,
         })
     }
 
     fn member(&self, node: NodeId) -> Option<Contact> {
-        let table = self.0.routing.load_full()?;
+        let table = self.0.member.routing.load_full()?;
         let member = table.members.get(&node)?;
-        (self.0.identity.node() != Some(node)).then(|| Contact {
+        (self.0.member.identity.node() != Some(node)).then(|| Contact {
             address: member.identity.peer_address.clone(),
             incarnation: member.identity.incarnation,
             boot: self.0.group.topology().and_then(|it| it.boot(node)),
@@ -67,13 +65,13 @@ pub(crate) fn begin(
     next_namespace: u32,
     tasks: &TaskTracker,
 ) -> Option<Arc<Registers>> {
-    if let Some(registers) = shared.registers.get() {
+    if let Some(registers) = shared.member.registers.get() {
         return Some(Arc::clone(registers));
     }
-    if !*shared.confirmed.borrow() {
+    if !*shared.member.confirmed.borrow() {
         return None;
     }
-    let node = shared.identity.node()?;
+    let node = shared.member.identity.node()?;
     let slot = table.members.get(&node)?.slot;
     let mut options = LinkOptions::new(table.partitions);
     options
@@ -106,47 +104,9 @@ pub(crate) fn begin(
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
     registers.learn(table, next_namespace);
     torc_driver::run(&registers, &shared.scratch, tasks, &shared.cancel, &worker);
-    copier::run(shared, &registers, wanted, tasks);
-    tasks.spawn(report(
-        Arc::clone(shared),
-        Reporter::start(shared, tasks),
-        reached,
-    ));
-    let _ = shared.registers.set(Arc::clone(&registers));
+    let parallel = shared.settings.transfer_parallel;
+    copier::run(&shared.transfers, &registers, parallel, wanted, tasks);
+    reporter::run(&shared.transfers, reached, tasks);
+    let _ = shared.member.registers.set(Arc::clone(&registers));
     Some(registers)
-}
-
-/// Reports the milestones of this node's replicas to the topology group.
-async fn report(
-    shared: Arc<Shared>,
-    reporter: Reporter,
-    mut reached: mpsc::UnboundedReceiver<Reached>,
-) {
-    let reporting = async {
-        while let Some((partition, milestone)) = reached.recv().await {
-            // Replicas repeat this report, so it can wait until the generations are here as well.
-            if !matches!(milestone, Milestone::Adopted(_))
-                && !generations::holds_all(&shared, partition)
-            {
-                continue;
-            }
-            let mut moved = Sizes::default();
-            // Measured now: only now does the replica also hold the records that it received one by
-            // one.
-            if let Milestone::Snapshotted(_) = milestone {
-                let store = shared.store.clone();
-                let summary = move || store.summary(partition);
-                // Fails only if the store panics; replicas repeat this report.
-                let Ok(held) = tokio::task::spawn_blocking(summary).await else {
-                    continue;
-                };
-                moved = Sizes {
-                    records: held.records,
-                    bytes: held.payload_bytes,
-                };
-            }
-            reporter.report(partition, milestone, moved);
-        }
-    };
-    let _ = shared.cancel.run_until_cancelled(reporting).await;
 }

@@ -104,15 +104,15 @@ struct Backend(Arc<Shared>);
 
 impl Node for Backend {
     fn id(&self) -> Result<NodeId, Fault> {
-        self.0.node()
+        self.0.member.node()
     }
 
     fn cluster(&self) -> Option<ClusterId> {
-        self.0.identity.membership().map(|it| it.cluster)
+        self.0.member.identity.membership().map(|it| it.cluster)
     }
 
     fn routing(&self) -> Result<Arc<RoutingTable>, Fault> {
-        self.0.routing()
+        self.0.member.routing()
     }
 
     fn redis_addresses(&self) -> BoxFuture<'_, Result<Vec<(NodeId, String)>, Fault>> {

@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use torc_access::tls_dir::{OwnAuthority, TlsDirError};
+use torc_member::peers::within;
 use torc_proto::v1::{GiveAuthorityRequest, GiveAuthorityResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Authorities, Command, RotationStep};
 use torc_tls::{Authority, AuthorityDigest, CertificateFacts};
 
-use crate::peers::within;
 use crate::shared::Shared;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ impl Turn {
     /// Reports the step to the topology group, unless the group knows already.
     pub(crate) async fn done(&self, shared: &Shared) {
         let (rotation, step) = (self.authorities.rotation, self.authorities.step);
-        let Some(node) = shared.identity.node() else {
+        let Some(node) = shared.member.identity.node() else {
             return;
         };
         let topology = shared.group.topology();
@@ -98,8 +98,8 @@ impl Turn {
 async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
     let facts = CertificateFacts::of_pem(certificate, "the topology".as_ref()).ok()?;
     let digest = facts.first()?.digest;
-    let table = shared.routing().ok()?;
-    let me = shared.identity.node();
+    let table = shared.member.routing().ok()?;
+    let me = shared.member.identity.node();
     let others = table.members.keys().filter(|node| Some(**node) != me);
     for node in others {
         match ask(shared, *node, digest).await {
@@ -114,7 +114,8 @@ async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
 }
 
 async fn ask(shared: &Shared, node: NodeId, digest: AuthorityDigest) -> Result<String, Fault> {
-    let mut client = shared.peers.replica(&shared.recipient(node)?)?;
+    let member = &shared.member;
+    let mut client = member.peers.replica(&member.recipient(node)?)?;
     let request = GiveAuthorityRequest {
         digest: digest.as_bytes().to_vec().into(),
     };

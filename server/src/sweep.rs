@@ -30,14 +30,14 @@ const TOGETHER: usize = 64;
 
 /// Deletes the records of dropped namespaces until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut adopted = shared.adopted.subscribe();
+    let mut adopted = shared.member.adopted.subscribe();
     let mut sweeper = Sweeper {
         shared: Arc::clone(&shared),
         since: BTreeMap::new(),
     };
     let looking = async {
         loop {
-            if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+            if let (Ok(table), Some(me)) = (shared.member.routing(), shared.member.identity.node())
                 && let Err(fault) = sweeper.look(&table, me).await
             {
                 tracing::warn!(%fault, "could not delete all records of dropped namespaces yet; retrying");
@@ -108,7 +108,7 @@ impl Sweeper {
     }
 
     async fn empty(&self, partition: Partition, id: NamespaceId) -> Result<u64, Fault> {
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         let (mut after, mut deleted) = (None, 0);
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
@@ -136,7 +136,7 @@ impl Sweeper {
         id: NamespaceId,
         keys: &[Locator],
     ) -> Result<(), Fault> {
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         let unconfirmed = || {
             let message = format!("this node does not know namespace {} yet", id.0);
             Fault::new(Reason::NotServing, message)

@@ -519,7 +519,7 @@ impl World {
         }
     }
 
-    /// A node's work on generations and moves, like `server/src/generations` and its registers.
+    /// A node's work on generations and moves, like `transfers/src/generations` and its reports.
     fn look(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id).filter(|it| !it.is_cut) else {
             return;

@@ -93,7 +93,7 @@ impl Node {
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env(
                 "RUST_LOG",
-                "info,torc_server=debug,torc_access=debug,torc_driver=debug,torc_hot=debug,torc_group=debug,torc_links=debug,openraft=error",
+                "info,torc_server=debug,torc_transfers=debug,torc_access=debug,torc_driver=debug,torc_hot=debug,torc_group=debug,torc_links=debug,openraft=error",
             )
             .stdin(Stdio::null())
             .stdout(Stdio::from(out))

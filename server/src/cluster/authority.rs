@@ -44,7 +44,7 @@ async fn members(shared: &Arc<Shared>, topology: &Topology) -> Vec<v1::RotationM
     let late = topology.rotation_waits_for();
     let table = topology.routing();
     let asked = table.members.iter().map(async |(node, member)| {
-        let is_me = shared.identity.node() == Some(*node);
+        let is_me = shared.member.identity.node() == Some(*node);
         let problem = if is_me {
             String::new()
         } else {

@@ -16,7 +16,7 @@ use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, IdentifyResponse,
     JoinRequest, LeaveRequest, ReplaceRequest, ReweightRequest,
 };
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, transition_to_wire};
 use torc_ring::topology::{
     Command, MemberState, NewMember, Outcome, Topology, TopologyError, TransitionKind,
 };
@@ -26,7 +26,6 @@ use torc_telemetry::clock::unix_ms;
 use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
 use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
-use super::status::transition_to_wire;
 use super::target::resolve;
 use crate::shared::{Shared, deadline_of};
 
@@ -36,7 +35,7 @@ pub(super) async fn join(
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.peers.cluster(&leader)?;
+        let mut client = shared.member.peers.cluster(&leader)?;
         return answered(client.join(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
@@ -58,7 +57,7 @@ pub(super) async fn replace(
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.peers.cluster(&leader)?;
+        let mut client = shared.member.peers.cluster(&leader)?;
         return answered(
             client
                 .replace(pass_on(deadline, request.into_inner()))
@@ -164,7 +163,7 @@ pub(super) async fn leave(
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.peers.cluster(&leader)?;
+        let mut client = shared.member.peers.cluster(&leader)?;
         return answered(client.leave(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
@@ -204,7 +203,7 @@ pub(super) async fn reweight(
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.peers.cluster(&leader)?;
+        let mut client = shared.member.peers.cluster(&leader)?;
         return answered(
             client
                 .reweight(pass_on(deadline, request.into_inner()))
@@ -247,7 +246,7 @@ pub(super) async fn alter(
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.peers.cluster(&leader)?;
+        let mut client = shared.member.peers.cluster(&leader)?;
         let request = pass_on(deadline, request.into_inner());
         return answered(client.alter_namespace(request).await);
     }
@@ -426,7 +425,7 @@ async fn write_off_at_once(
 }
 
 async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
-    let table = shared.routing()?;
+    let table = shared.member.routing()?;
     let Some(address) = table.peer_address(node) else {
         return Err(refused(TopologyError::UnknownNode { node }));
     };

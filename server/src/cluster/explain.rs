@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_member::fault::store_fault;
+use torc_member::peers::{Recipient, within};
 use torc_proto::v1::{self, ExplainRequest, ExplainResponse, Holding, Position, SliceVerdict};
 use torc_proto::{
     Fault, Reason, WireError, find_namespace, member_to_wire, partition_state_to_wire,
@@ -18,9 +20,7 @@ use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
 use crate::kv::fingerprint_bits;
-use crate::peers::Recipient;
-use crate::peers::within;
-use crate::shared::{Shared, store_fault};
+use crate::shared::Shared;
 
 /// Time for a replica to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) async fn explain(
     request: ExplainRequest,
     deadline: Instant,
 ) -> Result<ExplainResponse, Fault> {
-    let table = shared.routing()?;
+    let table = shared.member.routing()?;
     let namespace = find_namespace(&table, &request.namespace)?;
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
     let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
@@ -56,7 +56,7 @@ pub(crate) async fn explain(
     let _place = shared.limits.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
-        let answer = if shared.identity.node() == Some(node) {
+        let answer = if shared.member.identity.node() == Some(node) {
             here().await
         } else {
             ask(shared, &table, node, &request, budget).await
@@ -80,7 +80,7 @@ async fn ask(
     request: &ExplainRequest,
     budget: Duration,
 ) -> Result<ExplainResponse, Fault> {
-    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
+    let mut client = shared.member.peers.cluster(&Recipient::of(table, node)?)?;
     let request = ExplainRequest {
         local: true,
         ..request.clone()
@@ -176,11 +176,11 @@ async fn held(
         .map_err(|_| Fault::new(Reason::Internal, "reading the key failed: report this"))?;
     let (trace, found) = read.map_err(|error: StoreError| store_fault(&error))?;
     let answer = ExplainResponse {
-        answered_by: shared.node()?.0,
+        answered_by: shared.member.node()?.0,
         slices: trace.slices.iter().map(slice_to_wire).collect(),
         ..answer
     };
-    let registers = shared.registers()?;
+    let registers = shared.member.registers()?;
     let Some(record) = found.and_then(|record| registers.as_read(record)) else {
         return Ok(answer);
     };

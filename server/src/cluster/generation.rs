@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_proto::v1::{
-    self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse, GenerationKind,
+    self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse,
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
-use torc_proto::{Fault, WireError, find_namespace, version_to_wire};
-use torc_ring::NodeId;
-use torc_ring::topology::{
-    Arcs, Command, Counts, Generation, GenerationContent, GenerationShape, GenerationState,
-    Outcome, Topology,
+use torc_proto::{
+    Fault, WireError, find_namespace, generation_shape_from_wire, generation_to_wire,
 };
+use torc_ring::NodeId;
+use torc_ring::topology::{Arcs, Command, Generation, GenerationContent, Outcome, Topology};
 use torc_telemetry::clock::unix_ms;
+use torc_transfers::generations::Source;
 
-use crate::generations::Source;
 use crate::shared::Shared;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -75,7 +74,7 @@ pub(super) async fn change(
     let topology = changed(shared, deadline).await?;
     let generation = topology.generation(number);
     Ok(ChangeGenerationResponse {
-        generation: generation.map(|generation| to_wire(&topology, generation)),
+        generation: generation.map(|generation| generation_to_wire(&topology, generation)),
         digest_key: bytes::Bytes::new(),
     })
 }
@@ -126,7 +125,7 @@ async fn reserve(
         reserved.ok_or_else(|| Fault::unknown("another request has dropped the new generation"))?;
     let digest_key = topology.routing().digest_key.of_generation(reserved.id);
     Ok(ChangeGenerationResponse {
-        generation: Some(to_wire(&topology, &reserved)),
+        generation: Some(generation_to_wire(&topology, &reserved)),
         digest_key: if merge {
             bytes::Bytes::new()
         } else {
@@ -148,7 +147,9 @@ pub(super) async fn list(
         |it: &&Generation| request.namespace.is_empty() || it.namespace == request.namespace;
     let generations = topology.generations().filter(wanted);
     Ok(ListGenerationsResponse {
-        generations: generations.map(|it| to_wire(&topology, it)).collect(),
+        generations: generations
+            .map(|it| generation_to_wire(&topology, it))
+            .collect(),
     })
 }
 
@@ -206,85 +207,11 @@ fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
     Source::check(&asked.source)?;
     let shape = asked.shape.unwrap_or_default();
     Ok(GenerationContent {
-        shape: shape_from_wire(&shape)?,
+        shape: generation_shape_from_wire(&shape)?,
         manifest,
         source: asked.source,
         records: asked.records,
         bytes: asked.payload_bytes,
         arcs: Arcs::from_bytes(asked.arcs.to_vec()),
     })
-}
-
-fn shape_from_wire(wire: &v1::GenerationShape) -> Result<GenerationShape, Fault> {
-    let bad = |field| Fault::from(WireError::Field { field });
-    let kind = GenerationKind::try_from(wire.kind).map_err(|_| bad("kind"))?;
-    Ok(match kind {
-        GenerationKind::Unspecified => GenerationShape::Values,
-        GenerationKind::Keyless => GenerationShape::Keyless {
-            fingerprint_bits: u8::try_from(wire.fingerprint_bits)
-                .map_err(|_| bad("fingerprint_bits"))?,
-            payload_bytes: u8::try_from(wire.payload_bytes).map_err(|_| bad("payload_bytes"))?,
-        },
-        GenerationKind::Ids => {
-            let counts = Counts::from_bytes(&wire.counts);
-            GenerationShape::Ids(counts.ok_or_else(|| bad("counts"))?)
-        }
-    })
-}
-
-fn shape_to_wire(shape: &GenerationShape) -> v1::GenerationShape {
-    let (kind, fingerprint_bits, payload_bytes) = match shape {
-        GenerationShape::Values => (GenerationKind::Unspecified, 0, 0),
-        GenerationShape::Keyless {
-            fingerprint_bits,
-            payload_bytes,
-        } => (GenerationKind::Keyless, *fingerprint_bits, *payload_bytes),
-        GenerationShape::Ids(_) => (GenerationKind::Ids, 0, 0),
-    };
-    v1::GenerationShape {
-        kind: kind.into(),
-        fingerprint_bits: fingerprint_bits.into(),
-        payload_bytes: payload_bytes.into(),
-        counts: bytes::Bytes::new(),
-    }
-}
-
-pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
-    let state = match generation.state {
-        GenerationState::Reserved => v1::GenerationState::Reserved,
-        GenerationState::Attached => v1::GenerationState::Attached,
-        GenerationState::Current => v1::GenerationState::Current,
-        GenerationState::Previous(_) => v1::GenerationState::Previous,
-        GenerationState::RolledBack => v1::GenerationState::RolledBack,
-        GenerationState::Merging => v1::GenerationState::Merging,
-    };
-    let ids = |nodes: BTreeSet<NodeId>| nodes.into_iter().map(|node| node.0).collect::<Vec<_>>();
-    let content = generation.content.as_ref();
-    let switches = matches!(
-        generation.state,
-        GenerationState::Current | GenerationState::Merging
-    );
-    v1::Generation {
-        number: generation.id.number(),
-        namespace: generation.namespace.clone(),
-        id: generation.id.0,
-        version: Some(version_to_wire(generation.ballot)),
-        state: state.into(),
-        manifest: content.map_or_else(Default::default, |it| it.manifest.to_vec().into()),
-        source: content.map_or_else(String::new, |it| it.source.clone()),
-        records: content.map_or(0, |it| it.records),
-        payload_bytes: content.map_or(0, |it| it.bytes),
-        not_ready: if generation.is_held() {
-            ids(topology.not_ready(generation))
-        } else {
-            Vec::new()
-        },
-        unconfirmed: if switches {
-            ids(topology.unconfirmed(&generation.namespace))
-        } else {
-            Vec::new()
-        },
-        partitions: topology.partitions().count(),
-        shape: generation.shape().map(shape_to_wire),
-    }
 }

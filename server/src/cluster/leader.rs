@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use tonic::Request;
+use torc_member::peers::{Recipient, within};
 use torc_proto::{Fault, Reason};
 
-use crate::peers::Recipient;
-use crate::peers::within;
 use crate::shared::Shared;
 
 /// Metadata of a request that was already forwarded once.
@@ -32,7 +31,8 @@ pub(super) fn leader_elsewhere<T>(
         return Err(no_leader());
     }
     let leader = shared.group.leader().ok_or_else(no_leader)?;
-    shared.recipient(leader).map(Some).map_err(|_| no_leader())
+    let recipient = shared.member.recipient(leader);
+    recipient.map(Some).map_err(|_| no_leader())
 }
 
 pub(super) fn pass_on<T>(deadline: Instant, message: T) -> Request<T> {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::join_all;
+use torc_member::peers::{Recipient, within};
 use torc_proto::v1::{MaintenanceRequest, MaintenanceResponse, NodeMaintenance};
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 use torc_store::StoreError;
 
-use crate::peers::Recipient;
-use crate::peers::within;
 use crate::shared::Shared;
 
 /// A maintenance task.
@@ -31,7 +30,7 @@ pub(super) async fn answer(
     request: MaintenanceRequest,
     deadline: Instant,
 ) -> Result<MaintenanceResponse, Fault> {
-    let table = shared.routing()?;
+    let table = shared.member.routing()?;
     if request.node != 0 {
         let node = NodeId(request.node);
         if !table.members.contains_key(&node) {
@@ -65,12 +64,12 @@ async fn one(
         let message = format!("node {node} has not finished in time; it continues by itself");
         Fault::new(Reason::Deadline, message)
     };
-    if shared.identity.node() == Some(node) {
+    if shared.member.identity.node() == Some(node) {
         return tokio::time::timeout(left, own(shared, task, node))
             .await
             .map_err(late)?;
     }
-    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
+    let mut client = shared.member.peers.cluster(&Recipient::of(table, node)?)?;
     let request = within(left, MaintenanceRequest { node: node.0 });
     let asked = async {
         match task {

@@ -52,7 +52,8 @@ use maintenance::Maintenance;
 pub(crate) use newcomer::release_of;
 
 #[cfg(feature = "backup")]
-use crate::backup::BackupStream;
+use torc_transfers::backup::{self, BackupStream};
+
 use crate::hot;
 use crate::kv::while_counted;
 use crate::recipient::caller_of;
@@ -108,7 +109,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<GetTopologyRequest>,
     ) -> Result<Response<GetTopologyResponse>, Status> {
-        let table = self.shared.routing()?;
+        let table = self.shared.member.routing()?;
         let known = Epoch(request.get_ref().known_epoch);
         let mut topology = topology_to_wire(&table, known);
         let caller = caller_of(request.extensions());
@@ -271,7 +272,7 @@ impl Cluster for ClusterService {
         let answer = self
             .shared
             .hot
-            .own(self.shared.node()?, request.into_inner())
+            .own(self.shared.member.node()?, request.into_inner())
             .await;
         Ok(Response::new(answer?))
     }
@@ -357,7 +358,9 @@ impl Cluster for ClusterService {
             ..request.get_ref().clone()
         };
         let act = self.shared.act(&caller, "Cluster/WriteBackup", &said);
-        let writing = crate::backup::start(&self.shared, request.into_inner()).await;
+        let (class, closing) = (&self.shared.limits.classes.backups, &self.shared.closing);
+        let writing = backup::start(&self.shared.transfers, class, closing, request.into_inner());
+        let writing = writing.await;
         let counted = |writing| -> BackupStream { while_counted(caller, writing) };
         ended(act, writing.map(counted))
     }

@@ -142,8 +142,8 @@ fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceErr
 /// Waits until a member has adopted this epoch or a later one. Returns false if it does not answer.
 async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) -> bool {
     loop {
-        let adopted = if shared.identity.node() == Some(node) {
-            shared.routing().map(|table| table.epoch)
+        let adopted = if shared.member.identity.node() == Some(node) {
+            shared.member.routing().map(|table| table.epoch)
         } else {
             let status = status::ask(shared, node).await;
             status.map(|status| Epoch(status.epoch))

@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
+use torc_member::peers::within;
 use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Incarnation, Levels, NewMember, Outcome, Release, Topology};
 use torc_ring::{NodeId, Weight, Zone};
 
 use super::target::resolve;
-use crate::peers::within;
 use crate::shared::Shared;
 
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
-    let mut client = shared
-        .peers
-        .stranger(&resolve(address).await?.to_string())?;
+    let resolved = resolve(address).await?.to_string();
+    let mut client = shared.member.peers.stranger(&resolved)?;
     let answer = client
         .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
         .await;
@@ -108,9 +107,8 @@ pub(super) async fn enlist(
         node: node.0,
         incarnation: newcomer.incarnation.clone(),
     };
-    let mut client = shared
-        .peers
-        .stranger(&resolve(&newcomer.peer_address).await?.to_string())?;
+    let resolved = resolve(&newcomer.peer_address).await?.to_string();
+    let mut client = shared.member.peers.stranger(&resolved)?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
     // A retry repairs the member table if the call failed, so its outcome is never in doubt.
     answer.map(drop).map_err(|status| Fault {

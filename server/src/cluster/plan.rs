@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use torc_group::GroupError;
-use torc_proto::v1::{ChangeKind, NodeShare, PartitionSummary, Plan, SummarizeRequest};
-use torc_proto::{Fault, Reason};
+use torc_member::peers::within;
+use torc_proto::v1::{NodeShare, PartitionSummary, Plan, SummarizeRequest};
+use torc_proto::{Fault, Reason, change_kind_to_wire, losses_to_wire, replaced, replicas_after};
 use torc_ring::topology::{
-    Command, Losses, MemberState, Proposal, Sizes, Topology, TopologyError, TransitionKind,
+    Command, MemberState, Proposal, Sizes, Topology, TopologyError, TransitionKind,
 };
 use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
 use torc_telemetry::clock::unix_ms;
 
 use super::status::ask;
-use crate::peers::within;
 use crate::shared::Shared;
 
 const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> 
     let altered = requested.kind.alters();
     Plan {
         based_on_epoch: topology.epoch().0,
-        kind: kind_to_wire(requested.kind).into(),
+        kind: change_kind_to_wire(requested.kind).into(),
         node: requested.kind.node().map_or(0, |node| node.0),
         address: requested.address.clone(),
         replaced: replaced(requested.kind),
@@ -116,35 +116,6 @@ pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> 
         replicas_before: altered.map_or(0, |layer| topology.replicas_in(layer).into()),
         replicas_after: replicas_after(requested.kind),
         ..Plan::default()
-    }
-}
-
-/// The number of replicas after an alteration; 0 for other changes.
-pub(super) fn replicas_after(kind: TransitionKind) -> u32 {
-    match kind {
-        TransitionKind::Alter { replicas, .. } => replicas.into(),
-        TransitionKind::Join(_)
-        | TransitionKind::Leave(_)
-        | TransitionKind::Replace { .. }
-        | TransitionKind::Reweight { .. } => 0,
-    }
-}
-
-pub(super) fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
-    match kind {
-        TransitionKind::Join(_) => ChangeKind::Join,
-        TransitionKind::Leave(_) => ChangeKind::Leave,
-        TransitionKind::Replace { .. } => ChangeKind::Replace,
-        TransitionKind::Reweight { .. } => ChangeKind::Reweight,
-        TransitionKind::Alter { .. } => ChangeKind::Alter,
-    }
-}
-
-/// The node that a replacement removes; 0 for other changes.
-pub(super) fn replaced(kind: TransitionKind) -> u64 {
-    match kind {
-        TransitionKind::Replace { old, .. } => old.0,
-        _ => 0,
     }
 }
 
@@ -207,18 +178,9 @@ pub(super) async fn describe(
     Ok((described, total))
 }
 
-fn losses_to_wire(losses: Losses) -> torc_proto::v1::Losses {
-    torc_proto::v1::Losses {
-        replicas: losses.replicas.into(),
-        majority: losses.majority,
-        minority: losses.minority,
-        none: losses.none,
-    }
-}
-
 /// The members, without the dead one, that do not answer.
 async fn silent_members(shared: &Shared, topology: &Topology, dead: NodeId) -> BTreeSet<NodeId> {
-    let me = shared.identity.node();
+    let me = shared.member.identity.node();
     let members = topology.members().iter();
     let others = members.filter(|(_, member)| member.state != MemberState::Joining);
     let others = others.map(|(node, _)| *node);
@@ -320,7 +282,8 @@ async fn partition_sizes(
 }
 
 async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSummary>, Fault> {
-    let mut client = shared.peers.replica(&shared.recipient(node)?)?;
+    let member = &shared.member;
+    let mut client = member.peers.replica(&member.recipient(node)?)?;
     let request = within(
         SUMMARIZE_TIMEOUT,
         SummarizeRequest {

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use torc_member::fault::{stale, store_fault};
+use torc_member::peers::Recipient;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire, find_namespace};
 use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record};
@@ -28,8 +30,7 @@ use torc_store::{ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::peers::Recipient;
-use crate::shared::{Shared, stale, store_fault};
+use crate::shared::Shared;
 use torc_limits::answers::{self, Stopped};
 
 pub(crate) type SketchStream =
@@ -52,8 +53,8 @@ pub(super) async fn start(
     shared: &Arc<Shared>,
     request: SketchKeysRequest,
 ) -> Result<SketchStream, Fault> {
-    let table = shared.routing()?;
-    let me = shared.node()?;
+    let table = shared.member.routing()?;
+    let me = shared.member.node()?;
     let node = NodeId(request.node);
     if node != me {
         return pass_on(shared, &table, node, request).await;
@@ -90,7 +91,7 @@ async fn pass_on(
 ) -> Result<SketchStream, Fault> {
     let recipient = Recipient::passed_on(table, node, request.passed_on)?;
     let address = recipient.address();
-    let mut client = shared.peers.cluster(&recipient)?;
+    let mut client = shared.member.peers.cluster(&recipient)?;
     let passed_on = true;
     let asking = client.sketch_keys(SketchKeysRequest {
         passed_on,
@@ -277,13 +278,13 @@ impl Sketching {
     /// The next records of a partition that this node serves.
     async fn page(&self, partition: Partition, after: Option<Locator>) -> Result<ScanPage, Fault> {
         let shared = &self.shared;
-        let me = shared.node()?;
-        let config = shared.registers()?.config(partition);
+        let me = shared.member.node()?;
+        let config = shared.member.registers()?.config(partition);
         let reads = |config: &torc_replication::Config| {
             config.nodes(config.readers()).any(|node| node == me)
         };
         if !config.as_deref().is_some_and(reads) {
-            return Err(stale(partition, shared.routing()?.epoch));
+            return Err(stale(partition, shared.member.routing()?.epoch));
         }
         let store = shared.store.clone();
         let read = move || store.scan(partition, after.as_ref(), PAGE);

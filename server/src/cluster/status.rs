@@ -10,18 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures::future::join_all;
-use torc_proto::v1::{self, NodeStatus, StatusRequest, StatusResponse};
-use torc_proto::{Fault, member_to_wire};
+use torc_member::peers::within;
+use torc_proto::v1::{NodeStatus, StatusRequest, StatusResponse};
+use torc_proto::{Fault, generation_to_wire, member_to_wire, transition_to_wire};
 use torc_ring::NodeId;
-use torc_ring::topology::{Member, RoutingTable, Topology, Transition};
+use torc_ring::topology::{Member, RoutingTable, Topology};
 use torc_store::StoreHealth;
 use torc_telemetry::clock::unix_ms;
 
 use torc_record::to_millis;
 
-use super::generation;
-use super::plan::{kind_to_wire, replaced, replicas_after};
-use crate::peers::within;
 use crate::shared::Shared;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,8 +30,8 @@ pub(crate) async fn gather(
     request: &StatusRequest,
 ) -> Result<StatusResponse, Fault> {
     let StatusRequest { local, load_ms } = *request;
-    let table = shared.routing()?;
-    let me = shared.node()?;
+    let table = shared.member.routing()?;
+    let me = shared.member.node()?;
     let nodes = if local {
         table
             .members
@@ -57,7 +55,7 @@ pub(crate) async fn gather(
     let topology_known = topology.as_ref().filter(|_| !local);
     let generations = topology_known.map_or_else(Vec::new, |topology| {
         let all = topology.generations();
-        all.map(|it| generation::to_wire(topology, it)).collect()
+        all.map(|it| generation_to_wire(topology, it)).collect()
     });
     let short = topology_known.map(|topology| Short::of(topology, &nodes));
     Ok(StatusResponse {
@@ -112,7 +110,7 @@ async fn one(
     member: &Member,
     load_ms: u64,
 ) -> NodeStatus {
-    if shared.identity.node() == Some(id) {
+    if shared.member.identity.node() == Some(id) {
         return own(shared, table, id, member, load_ms);
     }
     match ask_with_load(shared, id, load_ms).await {
@@ -135,7 +133,8 @@ pub(super) async fn ask(shared: &Shared, node: NodeId) -> Result<NodeStatus, Fau
 }
 
 async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<NodeStatus, Fault> {
-    let mut client = shared.peers.cluster(&shared.recipient(node)?)?;
+    let member = &shared.member;
+    let mut client = member.peers.cluster(&member.recipient(node)?)?;
     let request = StatusRequest {
         local: true,
         load_ms,
@@ -180,7 +179,7 @@ fn own(
 ) -> NodeStatus {
     let stats = shared.store.stats();
     let slices = &stats.sliced;
-    let registers = shared.registers.get();
+    let registers = shared.member.registers.get();
     let out_of_reach = registers.map(|it| it.out_of_reach()).unwrap_or_default();
     let heat = if load_ms > 0 {
         shared.hot.heat(table.partitions.count() as usize)
@@ -233,30 +232,6 @@ fn own(
         load: shared.console.load(load_ms),
         heat,
         ..counts(table, id)
-    }
-}
-
-pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
-    let (done, active) = transition.counts();
-    let ended = transition.ended_at_ms.is_some();
-    v1::Transition {
-        id: transition.id,
-        kind: kind_to_wire(transition.kind).into(),
-        node: transition.kind.node().map_or(0, |node| node.0),
-        partitions_total: transition.total,
-        partitions_done: if ended { transition.total } else { done },
-        partitions_active: active,
-        bytes_moved: transition.moved.bytes,
-        records_moved: transition.moved.records,
-        bytes_planned: transition.planned.bytes,
-        records_planned: transition.planned.records,
-        started_at_ms: transition.started_at_ms,
-        ended_at_ms: transition.ended_at_ms.unwrap_or(0),
-        replaced: replaced(transition.kind),
-        aborted: transition.aborted,
-        dead: transition.dead.iter().map(|node| node.0).collect(),
-        namespaces: transition.namespaces.clone(),
-        replicas_after: replicas_after(transition.kind),
     }
 }
 

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_member::fault::store_fault;
+use torc_member::peers::within;
 use torc_proto::v1::{GetKeyRequest, GetKeyResponse};
 use torc_proto::{Fault, Reason, version_to_wire};
 use torc_ring::Partition;
 use torc_ring::topology::{GenerationShape, RoutingTable};
 
 use super::request::generation_of;
-use crate::peers::within;
-use crate::shared::{Shared, store_fault};
+use crate::shared::Shared;
 
 /// Time for another node to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,7 +24,7 @@ pub(super) async fn get(
     request: GetKeyRequest,
     deadline: Instant,
 ) -> Result<GetKeyResponse, Fault> {
-    let table = shared.routing()?;
+    let table = shared.member.routing()?;
     let id = generation_of(&table, &request.namespace, request.generation)?;
     let generation = table.generations.get(&id);
     let shape = generation.and_then(|generation| generation.shape());
@@ -41,7 +42,7 @@ pub(super) async fn get(
     let held = {
         // Fails only if the semaphore is closed, which never happens.
         let _reader = shared.limits.readers.acquire().await;
-        shared.registers()?.key_in(partition, id, slot).await
+        shared.member.registers()?.key_in(partition, id, slot).await
     };
     match held {
         Ok(Some(key)) => Ok(GetKeyResponse {
@@ -74,15 +75,16 @@ async fn elsewhere(
     request: GetKeyRequest,
     deadline: Instant,
 ) -> Option<GetKeyResponse> {
-    let registers = shared.registers().ok()?;
+    let registers = shared.member.registers().ok()?;
     let state = table.state(partition)?;
     let members = state.config.members.iter().map(|member| member.node);
-    let is_other = |node: &_| shared.identity.node() != Some(*node);
+    let is_other = |node: &_| shared.member.identity.node() != Some(*node);
     let mut nodes: Vec<_> = members.filter(is_other).collect();
     nodes.sort_by_key(|node| (registers.is_out_of_reach(*node), *node != state.lead));
     for node in nodes {
         let left = deadline.saturating_duration_since(Instant::now());
-        let client = shared.recipient(node).and_then(|to| shared.peers.kv(&to));
+        let recipient = shared.member.recipient(node);
+        let client = recipient.and_then(|to| shared.member.peers.kv(&to));
         let Ok(mut client) = client else { continue };
         let asked = within(left.min(TIMEOUT), request.clone());
         match client.get_key(asked).await {

@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tonic::Status;
+use torc_member::fault::store_fault;
+use torc_member::peers::{self, Recipient};
 use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Consistency, DeleteRequest, DeleteResponse, GetRequest,
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
 use torc_proto::{Fault, Reason, TraceContext, condition_from_wire, version_to_wire};
-use torc_record::{Ballot, NamespaceId, Record};
+use torc_record::{Ballot, Condition, Digest, NamespaceId, Record};
 use torc_replication::{Outcome, Request, Rules};
+use torc_ring::Partition;
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
 use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
 use super::request::{Target, check_value};
-use super::run::Asked;
-use crate::peers;
-use crate::peers::Recipient;
-use crate::shared::{CallContext, Shared, store_fault};
+use crate::shared::{CallContext, Shared};
 
 /// Time for the lead to answer a get before this node runs it instead; each further get of a batch
 /// adds as much.
@@ -40,6 +40,16 @@ pub(super) enum AtOnce<A> {
     No,
     /// The answer is on disk.
     Cold,
+}
+
+/// What the answer of an item depends on, besides its outcome.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) namespace: NamespaceId,
+    pub(super) digest: Digest,
+    pub(super) partition: Partition,
+    /// For the fault if it does not hold.
+    pub(super) condition: Option<Condition>,
 }
 
 /// A request for one key.
@@ -176,7 +186,7 @@ impl Item for GetRequest {
         let left = call.left();
         let lead_time = LEAD_TIME + TIME_FOR_ITEM * items.len() as u32;
         let request = within(left.min(lead_time), BatchGetRequest { items }, call.trace);
-        let answer = shared.peers.kv(to)?.batch_get(request).await;
+        let answer = shared.member.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
             Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
                 value: shared.limits.budget.hold(ok.value)?,
@@ -213,7 +223,7 @@ pub(crate) fn fingerprint_bits(shared: &Shared, namespace: NamespaceId) -> u32 {
     if !namespace.is_generation() {
         return 0;
     }
-    let table = shared.routing().ok();
+    let table = shared.member.routing().ok();
     let generation = table.as_ref().and_then(|it| it.generations.get(&namespace));
     match generation.and_then(|generation| generation.shape()) {
         Some(GenerationShape::Keyless {
@@ -283,7 +293,7 @@ impl Item for PutRequest {
     ) -> Result<Vec<Result<PutResponse, Fault>>, Fault> {
         let left = call.left();
         let request = within(left, BatchPutRequest { items }, call.trace);
-        let answer = shared.peers.kv(to)?.batch_put(request).await;
+        let answer = shared.member.peers.kv(to)?.batch_put(request).await;
         let open = |result: PutResult| match result.outcome {
             Some(put_result::Outcome::Ok(ok)) => Ok(ok),
             Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
@@ -349,7 +359,7 @@ impl Item for DeleteRequest {
         call: CallContext,
     ) -> Result<Vec<Result<DeleteResponse, Fault>>, Fault> {
         let left = call.left();
-        let kv = shared.peers.kv(to)?;
+        let kv = shared.member.peers.kv(to)?;
         let sent = items.into_iter().map(|item| {
             let mut kv = kv.clone();
             async move { received(kv.delete(within(left, item, call.trace)).await) }

@@ -209,7 +209,11 @@ impl Kv for KvService {
         let allowed = self
             .shared
             .may(&caller, Role::Read, &request.namespace, b"");
-        self.shared.metrics.start(Operation::Scan).stop(&allowed);
+        self.shared
+            .metrics
+            .operations
+            .start(Operation::Scan)
+            .stop(&allowed);
         allowed?;
         let pages = scan::start(&self.shared, request)?;
         Ok(Response::new(while_counted(caller, pages)))

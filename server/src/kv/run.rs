@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use torc_driver::{Registers, Wanted};
 use torc_limits::budget::{LongValues, SMALL};
+use torc_member::fault::stale;
+use torc_member::peers::Recipient;
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
-use torc_record::{Condition, Digest, NamespaceId};
 use torc_replication::{Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{ReadGenerations, Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
 
-use super::item::{AtOnce, Item};
+use super::item::{Asked, AtOnce, Item};
 use super::request::Target;
-use crate::peers::Recipient;
-use crate::shared::{CallContext, Shared, stale};
+use crate::shared::{CallContext, Shared};
 
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
@@ -50,7 +50,7 @@ pub(super) async fn many<I: Item>(
     let mut attempts = Attempts::new(call.deadline);
     let mut open: Vec<usize> = (0..items.len()).collect();
     while !open.is_empty() {
-        let table = shared.routing();
+        let table = shared.member.routing();
         if let (Ok(table), Some(generations)) = (&table, &mut generations)
             && generations.differ(table, items.iter().map(|item| item.place().0))
         {
@@ -80,7 +80,7 @@ pub(super) async fn many<I: Item>(
 
 /// The partition of an item's key, if it has one.
 pub(super) fn partition_of<I: Item>(shared: &Shared, item: Option<&I>) -> Option<Partition> {
-    let table = shared.routing().ok()?;
+    let table = shared.member.routing().ok()?;
     Some(item?.target(&table).ok()?.partition)
 }
 
@@ -189,16 +189,6 @@ pub(super) struct Task {
     request: Request,
 }
 
-/// What the answer of an item depends on, besides its outcome.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) namespace: NamespaceId,
-    pub(super) digest: Digest,
-    pub(super) partition: Partition,
-    /// For the fault if it does not hold.
-    pub(super) condition: Option<Condition>,
-}
-
 impl Task {
     /// Whether it takes permits to read a long value.
     pub(super) fn reads_long_value(&self, registers: &Registers) -> bool {
@@ -299,11 +289,11 @@ impl Length {
         if I::ROLE != Role::Read {
             return Self::Short;
         }
-        let me = shared.identity.node();
+        let me = shared.member.identity.node();
         let state = table.state(target.partition);
         let is_here = state.zip(me);
         let is_here = is_here.is_some_and(|(state, me)| state.config.index(me).is_some());
-        if is_here && let Some(registers) = shared.registers.get() {
+        if is_here && let Some(registers) = shared.member.registers.get() {
             return match registers.permits_of(&Request::Get, &target.at) {
                 0 => Self::Short,
                 permits => Self::Long(permits),
@@ -391,19 +381,19 @@ fn recipient_of<I: Item>(
         return Ok(None);
     };
     let holds = |node| state.config.index(node).is_some();
-    if target.rules == Rules::Static && shared.identity.node().is_some_and(holds) {
+    if target.rules == Rules::Static && shared.member.identity.node().is_some_and(holds) {
         return Ok(None);
     }
     if let Some(route) = item.route() {
         // A sender that routed by an older topology to a node that is not the lead gets a fault, so
         // that it sends its next operations to the lead.
-        let is_lead = shared.identity.node() == Some(state.lead);
+        let is_lead = shared.member.identity.node() == Some(state.lead);
         if route.epoch < state.config.epoch.0 && !is_lead {
             return Err(stale(target.partition, state.config.epoch));
         }
         return Ok(None);
     }
-    if shared.goes_here(state.lead) {
+    if shared.member.goes_here(state.lead) {
         return Ok(None);
     }
     let Ok(recipient) = Recipient::of(table, state.lead) else {
@@ -425,7 +415,7 @@ async fn carry_out<I: Item>(
     if tasks.is_empty() {
         return Vec::new();
     }
-    let registers = match shared.registers() {
+    let registers = match shared.member.registers() {
         Ok(registers) => registers,
         Err(fault) => {
             let refused = tasks.into_iter();
@@ -520,7 +510,7 @@ impl Attempts {
 
     /// Waits for a change of the topology, or briefly.
     pub(super) async fn wait(&mut self, shared: &Shared) -> Result<(), Fault> {
-        let mut changes = shared.adopted.subscribe();
+        let mut changes = shared.member.adopted.subscribe();
         let _ = tokio::time::timeout(self.backoff, changes.changed()).await;
         self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
         if Instant::now() >= self.deadline {

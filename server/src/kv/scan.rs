@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use torc_driver::NoQuorum;
 use torc_limits::budget::{Charge, TINY};
+use torc_member::fault::store_fault;
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
@@ -33,7 +34,7 @@ use super::fault::no_quorum;
 use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
-use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use crate::shared::{DEFAULT_DEADLINE, Shared};
 use torc_limits::admission::stopping;
 use torc_limits::answers::{self, Messages, Stopped};
 
@@ -69,7 +70,7 @@ fn match_to_wire(found: &Match) -> ScanMatch {
 }
 
 pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
-    let table = shared.routing()?;
+    let table = shared.member.routing()?;
     let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
     check_position(&table, namespace, &position)?;
@@ -235,17 +236,17 @@ impl Scan {
     /// The node that leads the next partition; `None` if this node has a replica of it that serves
     /// reads, or holds the generation there.
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
-        let table = self.shared.routing()?;
+        let table = self.shared.member.routing()?;
         let partition = self.at(&table);
         if self.is_here(partition)? {
             return Ok(None);
         }
         let lead = table.state(partition).map(|state| state.lead);
-        Ok(lead.filter(|lead| !self.shared.goes_here(*lead)))
+        Ok(lead.filter(|lead| !self.shared.member.goes_here(*lead)))
     }
 
     fn is_here(&self, partition: Partition) -> Result<bool, Fault> {
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         Ok(if self.namespace.is_generation() {
             registers.has_generation(partition, self.namespace)
         } else {
@@ -275,7 +276,7 @@ impl Scan {
     }
 
     async fn read_page(&mut self, pages: &Pages) -> Result<(Vec<Entry>, bool, Charge), Fault> {
-        let table = self.shared.routing()?;
+        let table = self.shared.member.routing()?;
         let partition = self.at(&table);
         let known = self.ahead.iter().position(|it| it.from == self.position);
         // Pages before that one were read elsewhere or must be read again.
@@ -502,7 +503,8 @@ impl Scan {
                 .map(|it| it.wanted())
                 .unwrap_or_default(),
         };
-        let mut client = self.shared.peers.kv(&self.shared.recipient(node)?)?;
+        let member = &self.shared.member;
+        let mut client = member.peers.kv(&member.recipient(node)?)?;
         let opening = tokio::time::timeout(PAGE_TIMEOUT, client.scan(request));
         let opened = opening.await.map_err(|_| silent())?;
         opened
@@ -565,7 +567,7 @@ impl PageReader {
         let Some(page) = page.await? else {
             return Ok(None);
         };
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list_filtered(partition, after.map(Locator::id), page, deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
@@ -579,7 +581,7 @@ impl PageReader {
         let (digest, key) = match from {
             ScanPosition::After { digest, key } => (digest, key),
             ScanPosition::At(token) => {
-                let start = self.shared.routing()?.partitions.start(partition);
+                let start = self.shared.member.routing()?.partitions.start(partition);
                 let before = token.0.checked_sub(1).filter(|_| token > start);
                 // The last digest before the position, with any key: no record with that digest is
                 // wanted.
@@ -604,7 +606,7 @@ impl PageReader {
         partition: Partition,
         after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list(partition, after.as_ref().map(Locator::id), deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
@@ -617,7 +619,7 @@ impl PageReader {
         partition: Partition,
         after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
-        let registers = self.shared.registers()?;
+        let registers = self.shared.member.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
         Ok((page.records, page.next))

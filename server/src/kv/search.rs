@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use torc_member::fault::store_fault;
 use torc_proto::{Fault, Reason};
 use torc_record::{Record, State};
 use torc_replication::{FilteredPage, KnownPage, Locator};
@@ -16,7 +17,7 @@ use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
 use torc_store::{ScanLimits, StoreError};
 
-use crate::shared::{Shared, store_fault};
+use crate::shared::Shared;
 use torc_limits::admission::stopping;
 
 /// Limit on the matches reported per value.

@@ -44,8 +44,8 @@ use torc_proto::{Fault, Reason, TraceContext};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
-use super::item::Item;
-use super::run::{self, Asked, Routed, Task};
+use super::item::{Asked, Item};
+use super::run::{self, Routed, Task};
 use super::started::Started;
 use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 use torc_limits::connections::MAX_CONNECTION_AGE;
@@ -239,7 +239,7 @@ impl Session {
                 Poll::Ready(Some(request)) => {
                     let request = request?;
                     if table.is_none() {
-                        table = self.shared.routing().ok();
+                        table = self.shared.member.routing().ok();
                     }
                     self.take(request, table.as_deref());
                 }
@@ -299,7 +299,7 @@ impl Session {
             Err(refused) => return self.end(id, started, Err(refused), None),
         };
         let Some(table) = table else {
-            let fault = self.shared.routing().err();
+            let fault = self.shared.member.routing().err();
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
             return self.end(id, started, Err(fault), None);
         };
@@ -325,7 +325,7 @@ impl Session {
 
     /// Keeps an operation with the others, unless it has to wait for permits of its own.
     fn keep_or_wait<I: Sessional>(&mut self, accepted: Accepted, task: Task) {
-        let registers = self.shared.registers();
+        let registers = self.shared.member.registers();
         let is_long = registers.is_ok_and(|registers| task.reads_long_value(registers));
         if !is_long {
             return self.keep(accepted, task);
@@ -424,7 +424,7 @@ impl Session {
         if self.waiting.is_empty() {
             return;
         }
-        let registers = match self.shared.registers() {
+        let registers = match self.shared.member.registers() {
             Ok(registers) => Arc::clone(registers),
             Err(fault) => {
                 for (number, _) in std::mem::take(&mut self.waiting) {

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use torc_proto::{Fault, TraceContext};
 use torc_ring::Partition;
+use torc_telemetry::slow::Ended;
 use torc_telemetry::spans::Serving;
 
 use crate::shared::{CallContext, Shared};
-use crate::slow::Ended;
 use torc_telemetry::operation::Operation;
 
 /// An operation that has started.
@@ -53,7 +53,7 @@ impl Started {
         partition: impl FnOnce() -> Option<Partition>,
     ) {
         let took = self.at.elapsed();
-        shared.metrics.ended(self.operation, took, fault);
+        shared.metrics.operations.ended(self.operation, took, fault);
         let trace = self.serving.as_ref().map(|it| it.context());
         let ended = Ended {
             operation: self.operation,

@@ -1,6 +1,10 @@
 //! The store on simulated and real disks: crashes, damage, faults, and what runs beside writes.
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails where it panics")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test fails where it panics"
+)]
 
 mod common;
 mod crash;

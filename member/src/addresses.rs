@@ -20,12 +20,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Time for the resolution of a name.
 const LOOKUP_TIME: Duration = Duration::from_secs(5);
 
+/// The addresses of each.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(ArcSwap<BTreeMap<NodeId, Vec<IpAddr>>>);
+pub struct Addresses(ArcSwap<BTreeMap<NodeId, Vec<IpAddr>>>);
 
 impl Addresses {
     /// Whether another member has this address.
-    pub(crate) fn has(&self, address: IpAddr) -> bool {
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.load().values().any(|known| known.contains(&address))
     }
@@ -33,7 +35,7 @@ impl Addresses {
 
 /// Keeps the addresses up to date for ever. `members`: the peer addresses of the others; they may be
 /// different after each of the `changes`.
-pub(crate) async fn run(
+pub async fn run(
     addresses: Arc<Addresses>,
     members: impl Fn() -> Vec<(NodeId, String)>,
     mut changes: watch::Receiver<Epoch>,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
+use torc_member::fault::store_fault;
+use torc_member::peers::Recipient;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, Reason};
 use torc_record::DigestKey;
@@ -10,8 +11,7 @@ use torc_ring::Partition;
 use torc_ring::topology::Sizes;
 use torc_store::Ingest;
 
-use crate::peers::Recipient;
-use crate::shared::{Shared, store_fault};
+use crate::Transfers;
 
 /// A stream without a message for this time has lost its connection.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,12 +30,12 @@ pub(crate) struct Received {
 
 /// Receives and verifies slices of a partition without putting them in force.
 pub(crate) async fn receive(
-    shared: &Shared,
+    transfers: &Transfers,
     source: &Recipient,
     request: CopySlicesRequest,
 ) -> Result<Received, Fault> {
     let partition = Partition(request.partition);
-    let mut client = shared.peers.replica(source)?;
+    let mut client = transfers.member.peers.replica(source)?;
     let messages = client.copy_slices(request).await;
     let mut messages = messages
         .map_err(|status| Fault::from_status(&status))?
@@ -50,9 +50,9 @@ pub(crate) async fn receive(
     if infos.is_empty() {
         return Ok(received);
     }
-    let ingest = shared.store.ingest(partition, &infos);
+    let ingest = transfers.store.ingest(partition, &infos);
     let mut ingest = ingest.map_err(|error| store_fault(&error))?;
-    let key: DigestKey = shared.routing()?.digest_key;
+    let key: DigestKey = transfers.member.routing()?.digest_key;
     let announced: u64 = infos.iter().map(|info| info.len).sum();
     let mut taken = 0;
     while taken < announced {
@@ -60,25 +60,26 @@ pub(crate) async fn receive(
         let together = announced.min(taken + TOGETHER);
         while taken < together {
             let bytes = next(&mut messages).await?.ok_or_else(hung_up)?.bytes;
-            let metrics = &shared.metrics;
-            metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
+            let metrics = &transfers.metrics;
+            metrics.received_bytes.inc_by(bytes.len() as u64);
             taken += bytes.len() as u64;
             // An empty message says that the source waits for its turn.
             if !bytes.is_empty() {
                 pieces.push(bytes);
             }
         }
-        ingest = work(shared, move || {
-            for bytes in pieces {
-                ingest.write(bytes)?;
-            }
-            if taken >= announced {
-                // Immediately, while the last bytes are still in the CPU cache.
-                ingest.verify(Some(&key))?;
-            }
-            Ok(ingest)
-        })
-        .await?;
+        ingest = transfers
+            .ingest(move || {
+                for bytes in pieces {
+                    ingest.write(bytes)?;
+                }
+                if taken >= announced {
+                    // Immediately, while the last bytes are still in the CPU cache.
+                    ingest.verify(Some(&key))?;
+                }
+                Ok(ingest)
+            })
+            .await?;
     }
     if next(&mut messages).await?.is_some() {
         let message = "the source sent more than it had announced";
@@ -116,16 +117,4 @@ async fn next(
 
 fn hung_up() -> Fault {
     Fault::new(Reason::OwnerUnreachable, "the source closed the stream")
-}
-
-/// Runs blocking file work on a thread that may block.
-pub(crate) async fn work<T: Send + 'static>(
-    shared: &Shared,
-    work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
-) -> Result<T, Fault> {
-    let turn = shared.limits.ingests.acquire().await;
-    let done = spawn_blocking(work).await;
-    drop(turn);
-    done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice failed"))?
-        .map_err(|error| store_fault(&error))
 }

@@ -1,12 +1,12 @@
 //! The `Replica` service, which nodes call on one another.
 
-mod copy;
-
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
 use torc_access::audit::Act;
 use torc_links::LinkStream;
+use torc_member::fault::store_fault;
+use torc_member::identity::{IdentityError, Membership};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
@@ -18,12 +18,12 @@ use torc_record::Layer;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
 use torc_store::Store;
+use torc_transfers::send::{self, CopyStream};
 
 use crate::founding;
-use crate::identity::{IdentityError, Membership};
 use crate::recipient::caller_of;
 use crate::rotation;
-use crate::shared::{Shared, store_fault};
+use crate::shared::Shared;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl ReplicaService {
 
 #[tonic::async_trait]
 impl Replica for ReplicaService {
-    type CopySlicesStream = copy::CopyStream;
+    type CopySlicesStream = CopyStream;
     type LinkStream = LinkStream;
 
     async fn identify(
@@ -47,10 +47,10 @@ impl Replica for ReplicaService {
         _request: Request<IdentifyRequest>,
     ) -> Result<Response<IdentifyResponse>, Status> {
         let shared = &self.shared;
-        let membership = shared.identity.membership();
+        let membership = shared.member.identity.membership();
         let cluster = membership.map(|m| m.cluster.0.to_vec()).unwrap_or_default();
         Ok(Response::new(IdentifyResponse {
-            incarnation: shared.identity.incarnation.0.to_vec().into(),
+            incarnation: shared.member.identity.incarnation.0.to_vec().into(),
             cluster_id: cluster.into(),
             node: membership.map_or(0, |m| m.node.0),
             address: shared.reached_at.grpc.clone(),
@@ -81,7 +81,7 @@ impl Replica for ReplicaService {
         &self,
         request: Request<CopySlicesRequest>,
     ) -> Result<Response<Self::CopySlicesStream>, Status> {
-        let stream = copy::start(&self.shared, request.get_ref()).await?;
+        let stream = send::start(&self.shared.transfers, request.get_ref()).await?;
         Ok(Response::new(stream))
     }
 
@@ -140,7 +140,13 @@ impl Replica for ReplicaService {
     ) -> Result<Response<GiveAuthorityResponse>, Status> {
         let (shared, caller) = (&self.shared, caller_of(request.extensions()));
         let (call, request) = ("Replica/GiveAuthority", request.get_ref());
-        let act = Act::of_a_node(&shared.audit, shared.identity.node(), caller, call, request);
+        let act = Act::of_a_node(
+            &shared.audit,
+            shared.member.identity.node(),
+            caller,
+            call,
+            request,
+        );
         let answer = rotation::give(shared, request);
         act.ends(answer.as_ref().err());
         let answer = answer?;
@@ -167,7 +173,7 @@ async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fau
         <[u8; 16]>::try_from(&request.cluster_id[..]).map_err(|_| misfit("cluster_id"))?;
     let incarnation =
         <[u8; 16]>::try_from(&request.incarnation[..]).map_err(|_| misfit("incarnation"))?;
-    if Incarnation(incarnation) != shared.identity.incarnation {
+    if Incarnation(incarnation) != shared.member.identity.incarnation {
         let message = "this is not the data directory that joined: a wiped node \
                        must join as a new member";
         return Err(Fault::new(Reason::Refused, message));
@@ -177,6 +183,7 @@ async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fau
         node: NodeId(request.node),
     };
     shared
+        .member
         .identity
         .enlist(&shared.store, membership)
         .map_err(|error| match error {

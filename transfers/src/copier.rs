@@ -9,38 +9,39 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 use torc_driver::{Registers, WantedSlices};
+use torc_member::fault::store_fault;
 use torc_proto::v1::CopySlicesRequest;
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, MAX_HAVE, Reason};
 use torc_ring::{NodeId, Partition};
 
-use super::slices::{Received, receive};
-use crate::shared::{Shared, store_fault};
-use torc_proto::MAX_HAVE;
+use crate::Transfers;
+use crate::receive::{Received, receive};
 
 /// Pause after a failed copy, before the replica may ask again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Copies the slices that replicas ask for, a few partitions at a time, until the node stops.
-pub(crate) fn run(
-    shared: &Arc<Shared>,
+/// Copies the slices that replicas ask for, `parallel` partitions at a time, until the node stops.
+pub fn run(
+    transfers: &Arc<Transfers>,
     registers: &Arc<Registers>,
+    parallel: usize,
     mut wanted: mpsc::Receiver<WantedSlices>,
     tasks: &TaskTracker,
 ) {
     let copier = Arc::new(Copier {
-        shared: Arc::clone(shared),
+        transfers: Arc::clone(transfers),
         registers: Arc::clone(registers),
-        places: Semaphore::new(shared.settings.transfer_parallel),
+        places: Semaphore::new(parallel),
         under_way: Mutex::default(),
     });
     let spawner = tasks.clone();
-    let cancel = shared.cancel.clone();
+    let cancel = transfers.cancel.clone();
     tasks.spawn(async move {
         let spawning = async {
             while let Some(wanted) = wanted.recv().await {
                 let copy = (wanted.partition, wanted.from);
                 if copier.under_way.lock().insert(copy) {
-                    let (copier, cancel) = (Arc::clone(&copier), copier.shared.cancel.clone());
+                    let (copier, cancel) = (Arc::clone(&copier), copier.transfers.cancel.clone());
                     spawner.spawn(async move {
                         let copying = Box::pin(copier.copy(wanted));
                         cancel.run_until_cancelled(copying).await;
@@ -54,7 +55,7 @@ pub(crate) fn run(
 }
 
 struct Copier {
-    shared: Arc<Shared>,
+    transfers: Arc<Transfers>,
     registers: Arc<Registers>,
     places: Semaphore,
     /// Copies under way, and copies that wait for a permit.
@@ -67,7 +68,7 @@ impl Copier {
         let Err(fault) = self.try_copy(wanted).await else {
             return;
         };
-        self.shared.metrics.transfer_retries.inc();
+        self.transfers.metrics.retries.inc();
         if fault.reason == Reason::Corrupt {
             tracing::warn!(%partition, %fault, "could not copy slices");
             return self.registers.no_slices(wanted);
@@ -86,8 +87,8 @@ impl Copier {
         if !self.registers.takes_slices(wanted) {
             return Ok(());
         }
-        let source = self.shared.recipient(from)?;
-        let held = self.shared.store.sealed(partition);
+        let source = self.transfers.member.recipient(from)?;
+        let held = self.transfers.store.sealed(partition);
         let held = held.map_err(|error| store_fault(&error))?;
         // A slice whose digest cannot be read is not listed, so it is copied again.
         let infos = held.slices.iter().take(MAX_HAVE);
@@ -102,7 +103,7 @@ impl Copier {
             ingest,
             sizes,
             through,
-        } = receive(&self.shared, &source, request).await?;
+        } = receive(&self.transfers, &source, request).await?;
         // Other copies may receive data while these slices wait for the store.
         drop(place);
         if let Some(ingest) = ingest {
@@ -112,9 +113,9 @@ impl Copier {
             };
             publishing.await.map_err(|error| store_fault(&error))?;
         }
-        self.shared
+        self.transfers
             .metrics
-            .transfer_received_records
+            .received_records
             .inc_by(sizes.records);
         self.registers.slices_copied(wanted, through);
         Ok(())

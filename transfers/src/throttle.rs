@@ -12,13 +12,15 @@ const SAVED: Duration = Duration::from_millis(50);
 /// Schedules transfers one after another: each caller waits until the bytes before its own have had
 /// their time. A caller that gives up takes no time.
 #[derive(Debug)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     bytes_per_s: u64,
     free_at: Mutex<Instant>,
 }
 
 impl Throttle {
-    pub(crate) fn new(bytes_per_s: u64, now: Instant) -> Self {
+    /// Callers share this many bytes per second, from `now` on.
+    #[must_use]
+    pub fn new(bytes_per_s: u64, now: Instant) -> Self {
         Self {
             bytes_per_s: bytes_per_s.max(1),
             free_at: Mutex::new(now),
@@ -26,7 +28,7 @@ impl Throttle {
     }
 
     /// Waits until `bytes` may be sent. Callers are served in turn.
-    pub(crate) async fn take(&self, bytes: u64) {
+    pub async fn take(&self, bytes: u64) {
         let needs = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
         let mut free_at = self.free_at.lock().await;
         tokio::time::sleep_until((*free_at).into()).await;

@@ -17,11 +17,14 @@ use torc_tls::{Pool, Traffic};
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 
 /// A channel whose requests name their recipient.
-pub(crate) type Named = InterceptedService<Channel, Names>;
+pub type Named = InterceptedService<Channel, Names>;
 
 /// Clients of the other nodes' services.
 #[derive(Debug)]
-pub(crate) struct Peers(pub(crate) Arc<Pool>);
+pub struct Peers(
+    /// The node's connections.
+    pub Arc<Pool>,
+);
 
 impl Peers {
     fn channel(&self, address: &str) -> Result<Channel, Fault> {
@@ -34,7 +37,10 @@ impl Peers {
     }
 
     /// A channel to a node that may not be a member, to identify or enlist it.
-    pub(crate) fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
+    ///
+    /// # Errors
+    /// `INVALID` if the address is not HOST:PORT.
+    pub fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
         Ok(ReplicaClient::new(self.channel(address)?))
     }
 
@@ -43,19 +49,31 @@ impl Peers {
         Ok(InterceptedService::new(channel, to.names()))
     }
 
-    pub(crate) fn replica(&self, to: &Recipient) -> Result<ReplicaClient<Named>, Fault> {
+    /// The service `Replica` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn replica(&self, to: &Recipient) -> Result<ReplicaClient<Named>, Fault> {
         Ok(ReplicaClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn kv(&self, to: &Recipient) -> Result<KvClient<Named>, Fault> {
+    /// The service `Kv` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn kv(&self, to: &Recipient) -> Result<KvClient<Named>, Fault> {
         Ok(KvClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn cluster(&self, to: &Recipient) -> Result<ClusterClient<Named>, Fault> {
+    /// The service `Cluster` of a member.
+    ///
+    /// # Errors
+    /// `INVALID` if its address is not HOST:PORT.
+    pub fn cluster(&self, to: &Recipient) -> Result<ClusterClient<Named>, Fault> {
         Ok(ClusterClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
@@ -64,16 +82,18 @@ impl Peers {
 
 /// A member of this node's cluster, to send a request to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Recipient {
+pub struct Recipient {
     cluster: ClusterId,
     node: NodeId,
     address: String,
 }
 
 impl Recipient {
+    /// A member of the topology.
+    ///
     /// # Errors
     /// `OWNER_UNREACHABLE` if the node is not a member.
-    pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
+    pub fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
         let address = table.peer_address(node).ok_or_else(|| {
             let message =
                 format!("node {node} is no longer a member: refresh the topology and retry");
@@ -91,7 +111,7 @@ impl Recipient {
     ///
     /// # Errors
     /// `STALE_EPOCH` if it was passed on already, or if the node is not a member.
-    pub(crate) fn passed_on(
+    pub fn passed_on(
         table: &RoutingTable,
         node: NodeId,
         was_passed_on: bool,
@@ -103,21 +123,27 @@ impl Recipient {
         })
     }
 
-    pub(crate) const fn node(&self) -> NodeId {
+    /// Its id.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    pub(crate) fn address(&self) -> &str {
+    /// Where its peer port is reached.
+    #[must_use]
+    pub fn address(&self) -> &str {
         &self.address
     }
 
-    pub(crate) fn names(&self) -> Names {
+    /// What requests to it must name.
+    #[must_use]
+    pub fn names(&self) -> Names {
         Names::of_node(self.cluster, self.node)
     }
 }
 
 /// A request to another node that must be answered within `limit`.
-pub(crate) fn within<T>(limit: Duration, message: T) -> tonic::Request<T> {
+pub fn within<T>(limit: Duration, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(limit);
     request

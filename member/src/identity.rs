@@ -8,14 +8,18 @@ use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_store::{Store, StoreError};
 
-pub(crate) const INCARNATION: &str = "incarnation";
-pub(crate) const MEMBERSHIP: &str = "membership";
+/// The name of the incarnation in the store.
+pub const INCARNATION: &str = "incarnation";
+/// The name of the membership in the store.
+pub const MEMBERSHIP: &str = "membership";
 
 /// The cluster a node belongs to and its id there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Membership {
-    pub(crate) cluster: ClusterId,
-    pub(crate) node: NodeId,
+pub struct Membership {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node's id in it.
+    pub node: NodeId,
 }
 
 /// Why the identity of a node is unknown.
@@ -46,14 +50,18 @@ pub enum IdentityError {
 
 /// The identity of a node, durable in its store.
 #[derive(Debug)]
-pub(crate) struct Identity {
-    pub(crate) incarnation: Incarnation,
+pub struct Identity {
+    /// Drawn once per data directory.
+    pub incarnation: Incarnation,
     membership: OnceLock<Membership>,
 }
 
 impl Identity {
     /// Reads the identity, or draws an incarnation for a new data directory.
-    pub(crate) fn load(store: &Store) -> Result<Self, IdentityError> {
+    ///
+    /// # Errors
+    /// [`IdentityError::Store`], [`IdentityError::Malformed`].
+    pub fn load(store: &Store) -> Result<Self, IdentityError> {
         let incarnation = if let Some(bytes) = store.meta_get(INCARNATION)? {
             Incarnation(
                 <[u8; 16]>::try_from(&bytes[..])
@@ -76,16 +84,23 @@ impl Identity {
         })
     }
 
-    pub(crate) fn membership(&self) -> Option<Membership> {
+    /// `None` if the node belongs to no cluster.
+    #[must_use]
+    pub fn membership(&self) -> Option<Membership> {
         self.membership.get().copied()
     }
 
-    pub(crate) fn node(&self) -> Option<NodeId> {
+    /// The id in its cluster; `None` if it belongs to none.
+    #[must_use]
+    pub fn node(&self) -> Option<NodeId> {
         self.membership().map(|membership| membership.node)
     }
 
     /// Durably makes the node a member. Repeating it with the same membership is harmless.
-    pub(crate) fn enlist(&self, store: &Store, new: Membership) -> Result<(), IdentityError> {
+    ///
+    /// # Errors
+    /// [`IdentityError::Taken`] if it has another one; [`IdentityError::Store`].
+    pub fn enlist(&self, store: &Store, new: Membership) -> Result<(), IdentityError> {
         let taken = |m: Membership| IdentityError::Taken {
             cluster: m.cluster,
             node: m.node,

@@ -8,28 +8,29 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use torc_proto::{Fault, TraceContext};
+use torc_record::to_millis;
 use torc_ring::Partition;
 
-use torc_record::to_millis;
-
-use torc_telemetry::operation::Operation;
+use crate::operation::Operation;
 
 const LINES_A_SECOND: u32 = 20;
 
 /// An operation that has ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended<'a> {
-    pub(crate) operation: Operation,
-    pub(crate) took: Duration,
+pub struct Ended<'a> {
+    /// Its kind.
+    pub operation: Operation,
+    /// Its duration.
+    pub took: Duration,
     /// `None` if it succeeded.
-    pub(crate) fault: Option<&'a Fault>,
+    pub fault: Option<&'a Fault>,
     /// Its trace, whether or not it is sampled.
-    pub(crate) trace: Option<TraceContext>,
+    pub trace: Option<TraceContext>,
 }
 
 /// The log of one node.
 #[derive(Debug)]
-pub(crate) struct SlowLog {
+pub struct SlowLog {
     /// `None` if the log is off.
     limit: Option<Duration>,
     slow: Counter,
@@ -60,7 +61,9 @@ impl Told {
 }
 
 impl SlowLog {
-    pub(crate) fn new(limit: Option<Duration>, slow: Counter) -> Self {
+    /// Logs operations that take `limit` or longer, and counts them in `slow`.
+    #[must_use]
+    pub fn new(limit: Option<Duration>, slow: Counter) -> Self {
         let told = Told {
             since: Instant::now(),
             lines: 0,
@@ -73,13 +76,15 @@ impl SlowLog {
         }
     }
 
-    pub(crate) const fn is_on(&self) -> bool {
+    /// Whether the log is on.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
         self.limit.is_some()
     }
 
     /// Logs the operation if it was slow, and only then asks for the partition: `None` for several
     /// partitions or an unknown one.
-    pub(crate) fn note(&self, ended: Ended<'_>, partition: impl FnOnce() -> Option<Partition>) {
+    pub fn note(&self, ended: Ended<'_>, partition: impl FnOnce() -> Option<Partition>) {
         if self.limit.is_none_or(|limit| ended.took < limit) {
             return;
         }

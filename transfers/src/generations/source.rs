@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
+use torc_member::fault::store_fault;
 use torc_proto::{Fault, Reason};
 use torc_record::to_usize;
 use torc_ring::Partition;
@@ -27,11 +28,9 @@ use torc_ring::topology::{Counts, Generation, GenerationShape, RoutingTable};
 use torc_store::bulk::KeylessLayout;
 use torc_store::{Seq, SliceInfo, StoreError};
 
-use super::failed;
-use crate::moves::slices::work;
 #[cfg(feature = "objects")]
-use crate::shared::object_fault;
-use crate::shared::{Shared, store_fault};
+use crate::object_fault;
+use crate::{Transfers, failed};
 
 /// Bytes that are read and charged to the rate limit at a time.
 const PIECE: u64 = 1 << 20;
@@ -52,7 +51,7 @@ type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
 
 /// The location of a generation's files.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub enum Source {
     /// With the permits for its reads.
     Dir(PathBuf, Arc<Semaphore>),
     /// With its URL, for messages.
@@ -62,7 +61,10 @@ pub(crate) enum Source {
 
 impl Source {
     /// Checks a URL without reading or connecting.
-    pub(crate) fn check(url: &str) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// `INVALID` if a node could not read from there.
+    pub fn check(url: &str) -> Result<(), Fault> {
         Self::open(source_of(url).0).map(drop)
     }
 
@@ -180,7 +182,7 @@ fn read_file(path: &Path, range: Range<u64>) -> Result<Bytes, Fault> {
 /// Ingests the slices of these partitions file by file; the slices of a file come into force
 /// together. A damaged slice does not hold up the others.
 pub(super) async fn take(
-    shared: &Arc<Shared>,
+    transfers: &Arc<Transfers>,
     generation: &Arc<Generation>,
     wanted: BTreeSet<Partition>,
 ) -> Result<(), Fault> {
@@ -189,12 +191,12 @@ pub(super) async fn take(
     let source = Source::open(base)?;
     let manifest = in_time(MANIFEST_TIMEOUT, source.manifest(name)).await?;
     check(&manifest, generation, url)?;
-    if manifest.target.partitions != shared.settings.store.partitions {
+    if manifest.target.partitions != transfers.partitions {
         return Err(unfit(url, "was built for another number of partitions"));
     }
     let listed: BTreeSet<_> = manifest.slices().map(|slice| slice.partition).collect();
     let fetch = Fetch {
-        shared,
+        transfers,
         generation,
         source,
         spool: Semaphore::new(1),
@@ -267,7 +269,7 @@ fn unfit(url: &str, what: &str) -> Fault {
 
 /// Fetches slices of a generation from its source.
 struct Fetch<'a> {
-    shared: &'a Arc<Shared>,
+    transfers: &'a Arc<Transfers>,
     generation: &'a Generation,
     source: Source,
     /// A permit to write a slice to a temporary file: one at a time, as they may be long.
@@ -326,7 +328,7 @@ impl Fetch<'_> {
 
     /// Reads a piece, within the rate limit of transfers between nodes.
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, Fault> {
-        self.shared.throttle.take(range.end - range.start).await;
+        self.transfers.throttle.take(range.end - range.start).await;
         in_time(READ_TIMEOUT, self.source.read(name, range)).await
     }
 
@@ -355,25 +357,27 @@ impl Fetch<'_> {
             len: slice.len,
             digest: slice.digest,
         }];
-        let ingest = self.shared.store.ingest(slice.partition, &infos);
+        let ingest = self.transfers.store.ingest(slice.partition, &infos);
         let mut ingest = ingest.map_err(|error| store_fault(&error))?;
         let mut at = 0;
         loop {
-            let table = self.shared.routing()?;
+            let table = self.transfers.member.routing()?;
             self.is_wanted(&table)?;
             let len = PIECE.min(slice.len - at);
             let bytes = fetched.piece(at, len).await?;
-            self.shared.metrics.transfer_received_bytes.inc_by(len);
+            self.transfers.metrics.received_bytes.inc_by(len);
             at += len;
             let (is_all, key) = (at == slice.len, table.digest_key);
-            ingest = work(self.shared, move || {
-                ingest.write(bytes)?;
-                if is_all {
-                    ingest.verify(Some(&key))?;
-                }
-                Ok(ingest)
-            })
-            .await?;
+            ingest = self
+                .transfers
+                .ingest(move || {
+                    ingest.write(bytes)?;
+                    if is_all {
+                        ingest.verify(Some(&key))?;
+                    }
+                    Ok(ingest)
+                })
+                .await?;
             if is_all {
                 break;
             }
@@ -398,14 +402,14 @@ impl Fetch<'_> {
             let message = "it does not hold what the manifest says";
             return Err(Fault::new(Reason::Corrupt, message));
         }
-        let metrics = &self.shared.metrics;
-        metrics.transfer_received_records.inc_by(records);
+        let metrics = &self.transfers.metrics;
+        metrics.received_records.inc_by(records);
         Ok(Box::pin(ingest.publish()))
     }
 
     /// Reads a slice into a file without a name.
     async fn spooled(&self, name: &str, slice: SliceEntry) -> Result<Arc<File>, Fault> {
-        let spool = tempfile::tempfile_in(&self.shared.settings.data_dir);
+        let spool = tempfile::tempfile_in(&self.transfers.data_dir);
         let file = Arc::new(spool.map_err(|error| spool_fault(&error))?);
         let read = |at: u64| {
             let from = slice.at.saturating_add(at);
@@ -416,7 +420,7 @@ impl Fetch<'_> {
         let mut reading = futures::stream::iter(starts.map(read)).buffered(TOGETHER);
         let mut at = 0;
         while let Some(bytes) = reading.next().await {
-            self.is_wanted(&*self.shared.routing()?)?;
+            self.is_wanted(&*self.transfers.member.routing()?)?;
             let (file, bytes) = (Arc::clone(&file), bytes?);
             let (from, len) = (at, bytes.len() as u64);
             let writing = spawn_blocking(move || file.write_all_at(&bytes, from));

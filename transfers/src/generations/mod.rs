@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use torc_member::fault::store_fault;
 use torc_proto::v1::CopySlicesRequest;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_ring::topology::{Command, Generation, RoutingTable};
 use torc_ring::{NodeId, Partition};
 
-pub(crate) use self::source::Source;
-use crate::moves::slices::receive;
-use crate::shared::{Shared, store_fault};
+pub use self::source::Source;
+use crate::receive::receive;
+use crate::{Transfers, failed};
 
 /// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,10 +41,10 @@ const TOGETHER: usize = 4;
 const COPIES: usize = 16;
 
 /// Maintains generations until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub async fn run(transfers: Arc<Transfers>) {
     // Two loops, because fetching may take hours and promotions wait for reports.
-    let both = async { tokio::join!(fetch_all(&shared), report_all(&shared)) };
-    shared.cancel.run_until_cancelled(both).await;
+    let both = async { tokio::join!(fetch_all(&transfers), report_all(&transfers)) };
+    transfers.cancel.run_until_cancelled(both).await;
 }
 
 /// A generation that could not be fetched completely.
@@ -55,16 +56,17 @@ struct Failed {
     until: Instant,
 }
 
-async fn fetch_all(shared: &Arc<Shared>) {
-    let mut adopted = shared.adopted.subscribe();
+async fn fetch_all(transfers: &Arc<Transfers>) {
+    let mut adopted = transfers.member.adopted.subscribe();
     let mut fetching = FuturesUnordered::new();
     let mut under_way = BTreeSet::new();
     let mut failed: BTreeMap<NamespaceId, Failed> = BTreeMap::new();
     loop {
-        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
-            && shared.registers.get().is_some()
+        if let (Ok(table), Some(me)) =
+            (transfers.member.routing(), transfers.member.identity.node())
+            && transfers.member.registers.get().is_some()
         {
-            if let Err(fault) = drop_what_is_gone(shared, &table, me).await {
+            if let Err(fault) = drop_what_is_gone(transfers, &table, me).await {
                 tracing::warn!(%fault, "could not drop slices of static namespaces; retrying");
             }
             failed.retain(|id, _| table.generations.contains_key(id));
@@ -73,7 +75,7 @@ async fn fetch_all(shared: &Arc<Shared>) {
                 if under_way.len() == TOGETHER || under_way.contains(&id) {
                     continue;
                 }
-                let missing = missing(shared, &table, me, generation);
+                let missing = missing(transfers, &table, me, generation);
                 let pauses = failed.get(&id).is_some_and(|it| {
                     let is_same = it.source == source_of(generation);
                     is_same && it.until > Instant::now() && missing.is_subset(&it.missing)
@@ -84,7 +86,7 @@ async fn fetch_all(shared: &Arc<Shared>) {
                 under_way.insert(id);
                 let (table, generation) = (Arc::clone(&table), Arc::clone(generation));
                 fetching.push(async move {
-                    let fetched = fetch(shared, &table, me, &generation, missing.clone()).await;
+                    let fetched = fetch(transfers, &table, me, &generation, missing.clone()).await;
                     (generation, missing, fetched)
                 });
             }
@@ -147,15 +149,16 @@ fn note(
 }
 
 /// Reports each adopted topology, and each generation that this node holds.
-async fn report_all(shared: &Shared) {
-    let mut adopted = shared.adopted.subscribe();
+async fn report_all(transfers: &Transfers) {
+    let mut adopted = transfers.member.adopted.subscribe();
     loop {
-        if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
-            && shared.registers.get().is_some()
+        if let (Ok(table), Some(me)) =
+            (transfers.member.routing(), transfers.member.identity.node())
+            && transfers.member.registers.get().is_some()
         {
             let reported = async {
-                tell_of_switches(shared, me).await?;
-                tell_of_held(shared, &table, me).await
+                tell_of_switches(transfers, me).await?;
+                tell_of_held(transfers, &table, me).await
             };
             if let Err(fault) = reported.await {
                 tracing::debug!(%fault, "the topology group did not take a report; retrying");
@@ -167,39 +170,43 @@ async fn report_all(shared: &Shared) {
 }
 
 /// Reports each generation of which this node holds all the slices that it must.
-async fn tell_of_held(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
+async fn tell_of_held(
+    transfers: &Transfers,
+    table: &RoutingTable,
+    me: NodeId,
+) -> Result<(), Fault> {
     for generation in table.generations.values() {
         let number = generation.id.number();
-        let is_known = shared.group.topology().is_some_and(|topology| {
+        let is_known = transfers.group.topology().is_some_and(|topology| {
             let known = topology.generation(number);
             known.is_none_or(|known| known.ready.contains(&me))
         });
-        if !is_known && missing(shared, table, me, generation).is_empty() {
+        if !is_known && missing(transfers, table, me, generation).is_empty() {
             let holds = Command::HoldsGeneration {
                 node: me,
                 number,
                 epoch: table.epoch,
             };
-            propose(shared, holds).await?;
+            propose(transfers, holds).await?;
         }
     }
     Ok(())
 }
 
-async fn propose(shared: &Shared, command: Command) -> Result<(), Fault> {
+async fn propose(transfers: &Transfers, command: Command) -> Result<(), Fault> {
     let deadline = Instant::now() + PROPOSE_TIMEOUT;
-    shared.group.propose(command, deadline).await?;
+    transfers.group.propose(command, deadline).await?;
     Ok(())
 }
 
 /// Reports that this node no longer acts on an older topology: it now answers gets from the current
 /// generations, and its replicas and coordinators are in their new epochs.
-async fn tell_of_switches(shared: &Shared, me: NodeId) -> Result<(), Fault> {
+async fn tell_of_switches(transfers: &Transfers, me: NodeId) -> Result<(), Fault> {
     // The routing table is replaced before the replicas are.
-    let epoch = *shared.adopted.borrow();
-    let topology = shared.group.topology();
+    let epoch = *transfers.member.adopted.borrow();
+    let topology = transfers.group.topology();
     if topology.is_some_and(|topology| topology.must_tell(me, epoch)) {
-        propose(shared, Command::Adopted { node: me, epoch }).await?;
+        propose(transfers, Command::Adopted { node: me, epoch }).await?;
     }
     Ok(())
 }
@@ -207,11 +214,11 @@ async fn tell_of_switches(shared: &Shared, me: NodeId) -> Result<(), Fault> {
 /// Drops slices of dropped generations, slices of partitions that this node is not a replica of,
 /// and damaged slices.
 async fn drop_what_is_gone(
-    shared: &Arc<Shared>,
+    transfers: &Arc<Transfers>,
     table: &Arc<RoutingTable>,
     me: NodeId,
 ) -> Result<(), Fault> {
-    let (store, table) = (shared.store.clone(), Arc::clone(table));
+    let (store, table) = (transfers.store.clone(), Arc::clone(table));
     let dropping = tokio::task::spawn_blocking(move || {
         store.retain_generations(|partition, id| {
             let state = table.state(partition);
@@ -229,40 +236,50 @@ async fn drop_what_is_gone(
 
 /// The partitions whose slice this node must hold and lacks.
 fn missing(
-    shared: &Shared,
+    transfers: &Transfers,
     table: &RoutingTable,
     me: NodeId,
     generation: &Generation,
 ) -> BTreeSet<Partition> {
     table
         .due(me, generation)
-        .filter(|partition| shared.store.generation(*partition, generation.id).is_none())
+        .filter(|partition| {
+            transfers
+                .store
+                .generation(*partition, generation.id)
+                .is_none()
+        })
         .collect()
 }
 
 /// Whether this node holds all slices of generations that a replica of the partition must hold.
-pub(crate) fn holds_all(shared: &Shared, partition: Partition) -> bool {
-    let Ok(table) = shared.routing() else {
+pub(crate) fn holds_all(transfers: &Transfers, partition: Partition) -> bool {
+    let Ok(table) = transfers.member.routing() else {
         return false;
     };
     let mut due = table.generations_in(partition);
-    due.all(|generation| shared.store.generation(partition, generation.id).is_some())
+    due.all(|generation| {
+        transfers
+            .store
+            .generation(partition, generation.id)
+            .is_some()
+    })
 }
 
 async fn fetch(
-    shared: &Arc<Shared>,
+    transfers: &Arc<Transfers>,
     table: &Arc<RoutingTable>,
     me: NodeId,
     generation: &Arc<Generation>,
     missing: BTreeSet<Partition>,
 ) -> Result<(), Fault> {
-    let topology = shared.group.topology();
+    let topology = transfers.group.topology();
     let ready = topology.and_then(|topology| {
         let known = topology.generation(generation.id.number())?;
         Some(known.ready.clone())
     });
     let ready = ready.unwrap_or_default();
-    let registers = shared.registers()?;
+    let registers = transfers.member.registers()?;
     let may_ask =
         |node: &NodeId| *node != me && ready.contains(node) && !registers.is_out_of_reach(*node);
     let holders = |partition: Partition| -> Vec<NodeId> {
@@ -276,7 +293,7 @@ async fn fetch(
             let mut why = None;
             // The slice of one may be damaged, although it once was ready.
             for holder in holders {
-                match copy(shared, holder, partition, generation.id).await {
+                match copy(transfers, holder, partition, generation.id).await {
                     Ok(()) => return (partition, Ok(())),
                     Err(fault) => why = Some(fault),
                 }
@@ -299,7 +316,7 @@ async fn fetch(
         return Ok(());
     }
     // The pause depends on the source, which is the last that can have them.
-    let from_source = source::take(shared, generation, left).await;
+    let from_source = source::take(transfers, generation, left).await;
     from_source.map_err(|fault| match why {
         Some(why) => Fault {
             message: format!("{}; and no other replica has them: {why}", fault.message),
@@ -311,7 +328,7 @@ async fn fetch(
 
 /// Copies a slice from another replica.
 async fn copy(
-    shared: &Arc<Shared>,
+    transfers: &Arc<Transfers>,
     from: NodeId,
     partition: Partition,
     id: NamespaceId,
@@ -321,7 +338,7 @@ async fn copy(
         generation: id.0,
         ..CopySlicesRequest::default()
     };
-    let received = receive(shared, &shared.recipient(from)?, request).await?;
+    let received = receive(transfers, &transfers.member.recipient(from)?, request).await?;
     let ingest = received.ingest.ok_or_else(|| {
         let message =
             format!("node {from} does not have the slice of partition {partition} either");
@@ -329,8 +346,4 @@ async fn copy(
     })?;
     let published = ingest.publish().await;
     published.map(drop).map_err(|error| store_fault(&error))
-}
-
-fn failed(what: &str) -> Fault {
-    Fault::new(Reason::Internal, format!("{what} failed: report this"))
 }

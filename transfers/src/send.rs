@@ -11,15 +11,17 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use torc_member::fault::{stale, store_fault};
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, MAX_HAVE, MESSAGE_BYTES, Reason};
 use torc_record::{Epoch, NamespaceId};
 use torc_ring::Partition;
 use torc_store::{SealedPartition, SealedSlice, StoreError};
 
-use crate::shared::{Shared, stale, store_fault};
+use crate::Transfers;
 
-pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
+/// The slices, announced by the first message.
+pub type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
 
 /// Bytes of slices that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -28,15 +30,19 @@ const MESSAGES_AHEAD: usize = 16;
 /// several of them.
 const STILL_HERE: Duration = Duration::from_secs(4);
 
-pub(super) async fn start(
-    shared: &Arc<Shared>,
+/// Begins to send the slices that the receiver does not have.
+///
+/// # Errors
+/// The fault of the request. Later faults end the stream.
+pub async fn start(
+    transfers: &Arc<Transfers>,
     request: &CopySlicesRequest,
 ) -> Result<CopyStream, Fault> {
     if request.have.len() > MAX_HAVE {
         let what = format!("send at most {MAX_HAVE} digests of slices");
         return Err(Fault::new(Reason::Invalid, what));
     }
-    let sealed = sealed(shared, request).await?;
+    let sealed = sealed(transfers, request).await?;
     let through = sealed.through.0;
     let mut slices = Vec::with_capacity(sealed.slices.len());
     for slice in sealed.slices {
@@ -46,31 +52,34 @@ pub(super) async fn start(
         }
     }
     let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
-    tokio::spawn(send(Arc::clone(shared), slices, through, messages));
+    tokio::spawn(send(Arc::clone(transfers), slices, through, messages));
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
 /// The partition's slices in the requested epoch.
-async fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
+async fn sealed(
+    transfers: &Transfers,
+    request: &CopySlicesRequest,
+) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
     let generation = NamespaceId(request.generation);
     if generation.is_generation() {
-        return Ok(of_generation(shared, partition, generation));
+        return Ok(of_generation(transfers, partition, generation));
     }
     let epoch = Epoch(request.epoch);
-    let sealed = shared.registers()?.sealed(partition, epoch).await;
+    let sealed = transfers.member.registers()?.sealed(partition, epoch).await;
     let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
     sealed.map_err(|error| store_fault(&error))
 }
 
 /// The slices of a generation, which never change and so may be copied in any epoch.
-fn of_generation(shared: &Shared, partition: Partition, id: NamespaceId) -> SealedPartition {
-    let slice = shared.store.generation(partition, id);
+fn of_generation(transfers: &Transfers, partition: Partition, id: NamespaceId) -> SealedPartition {
+    let slice = transfers.store.generation(partition, id);
     SealedPartition::of(slice.into_iter().collect())
 }
 
 async fn send(
-    shared: Arc<Shared>,
+    transfers: Arc<Transfers>,
     slices: Vec<(SealedSlice, SliceInfo)>,
     through: u64,
     messages: mpsc::Sender<Result<CopySlicesResponse, Status>>,
@@ -101,10 +110,10 @@ async fn send(
             while !bytes.is_empty() {
                 let piece = bytes.split_to(bytes.len().min(MESSAGE_BYTES));
                 let len = piece.len() as u64;
-                if !wait_for_turn(&shared, &messages, len).await {
+                if !wait_for_turn(&transfers, &messages, len).await {
                     return;
                 }
-                shared.metrics.transfer_sent_bytes.inc_by(len);
+                transfers.metrics.sent_bytes.inc_by(len);
                 let message = CopySlicesResponse {
                     bytes: piece,
                     ..CopySlicesResponse::default()
@@ -120,11 +129,11 @@ async fn send(
 /// Waits as the limit on transfers demands, and tells the receiver so from time to time: an empty
 /// message. Returns false once the receiver is gone.
 async fn wait_for_turn(
-    shared: &Shared,
+    transfers: &Transfers,
     messages: &mpsc::Sender<Result<CopySlicesResponse, Status>>,
     bytes: u64,
 ) -> bool {
-    let mut taking = pin!(shared.throttle.take(bytes));
+    let mut taking = pin!(transfers.throttle.take(bytes));
     loop {
         tokio::select! {
             () = &mut taking => return true,

@@ -1,66 +1,29 @@
-//! Backups: copies some partitions from this node to the backup's storage.
-//!
-//! A replica's slices are not the whole acknowledged state: they may lack records that other
-//! replicas accepted. So for each partition this node first asks whether a quorum holds exactly the
-//! records of its store. If not, it lists the quorum's records, as a scan does, and writes those
-//! that its own replica lacks into a separate slice (`lacking`). Then it flushes, and copies the
-//! slices of its store except those that an earlier backup has.
-//!
-//! Why a backup has every write acknowledged before it started: a later listing returns that write,
-//! or a newer one of its key. Either the replica already had it, so its slices have it after a
-//! still later flush; or the backup has it from the listing. A replica replaces records only by
-//! newer ones while the node is a reader of the partition in the same epoch; the node checks this
-//! again once it holds the slices.
-//!
-//! A backup of selected namespaces uses listings alone, because slices mix the records of all
-//! namespaces.
-//!
-//! Of static namespaces it copies the generations that the plan names, which stay the same ones if
-//! another is promoted meanwhile.
-//!
-//! A node writes one backup at a time, at the rate limit of transfers, on threads that serve no
-//! requests. It streams its progress to the caller and stops when the caller disconnects; a later
-//! request reuses the packs sent so far.
-//!
-//! Absent on purpose: the assignment of partitions to nodes, and when a backup is complete (`kvctl
-//! backup create`, `torc-backup`).
-
-mod lacking;
+//! Writes this node's part of a backup.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use futures::{Stream, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_backup::{Backup, BackupError, Known, Location, PackWriter, Plan};
 use torc_driver::NoQuorum;
-use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
+use torc_member::fault::{stale, store_fault};
+use torc_proto::v1::WriteBackupResponse;
 use torc_proto::{Fault, Reason};
 use torc_record::{Epoch, NamespaceId, Record};
-use torc_ring::topology::RoutingTable;
-use torc_ring::{NodeId, Partition};
+use torc_ring::Partition;
 use torc_store::{SealedSlice, StoreError};
 
-use crate::moves::Throttle;
-use crate::peers::Recipient;
-use crate::shared::{Shared, object_fault, stale, store_fault};
+use super::lacking::Ours;
+use crate::throttle::Throttle;
+use crate::{Transfers, failed, object_fault};
 
-use lacking::Ours;
-
-pub(crate) type BackupStream =
-    Pin<Box<dyn Stream<Item = Result<WriteBackupResponse, Status>> + Send>>;
-
-const LONGEST_URL: usize = 4096;
-/// Interval of progress messages to the caller.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A page of a listing that takes longer has no quorum.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts per partition that moves meanwhile.
@@ -71,142 +34,19 @@ const COMPARED_TOGETHER: usize = 16;
 /// Keys and values of a slice of listed records, bytes. Twice as much is in memory.
 const LISTED_SLICE_BYTES: usize = 16 << 20;
 
-/// # Errors
-/// The fault of the request. Later faults end the stream.
-pub(crate) async fn start(
-    shared: &Arc<Shared>,
-    request: WriteBackupRequest,
-) -> Result<BackupStream, Fault> {
-    let table = shared.routing()?;
-    let node = NodeId(request.node);
-    if node != shared.node()? {
-        return pass_on(shared, &table, node, request).await;
-    }
-    if request.url.len() > LONGEST_URL {
-        return Err(Fault::new(
-            Reason::Invalid,
-            "the URL of a backup is too long",
-        ));
-    }
-    let partitions = checked_partitions(&table, node, &request.partitions)?;
-    let location = Location::open(&request.url);
-    let location = location.map_err(|error| object_fault(&error))?;
-    let data_dir = &shared.settings.data_dir;
-    let within = location.is_within(data_dir);
-    if within.map_err(|error| object_fault(&error))? {
-        let message = format!(
-            "{} is in the data directory of node {node}, which empties parts of it: choose another \
-             directory",
-            request.url
-        );
-        return Err(Fault::new(Reason::Invalid, message));
-    }
-    if partitions.is_empty() {
-        return Ok(Box::pin(futures::stream::empty()));
-    }
-    let place = shared.limits.classes.backups.enter()?;
-    let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
-    let (messages, receiver) = mpsc::channel(1);
-    let writing = Writing {
-        shared: Arc::clone(shared),
-        location,
-        name: request.name,
-        rate: rate.map(|rate| Throttle::new(rate, Instant::now())),
-        only: None,
-        generations: BTreeSet::new(),
-        messages,
-        progress: Arc::default(),
-    };
-    tokio::spawn(async move {
-        let cancel = writing.shared.closing.clone();
-        let messages = writing.messages.clone();
-        let telling = tell(messages.clone(), Arc::clone(&writing.progress));
-        let running = Box::pin(writing.run(partitions));
-        let ended = tokio::select! {
-            ended = cancel.run_until_cancelled(running) => ended,
-            () = telling => None,
-        };
-        let stopping = || Err(Fault::new(Reason::NotServing, "the node is stopping"));
-        let ended = ended.unwrap_or_else(stopping);
-        // Released first, because the caller may send its next request immediately.
-        drop(place);
-        // Fails only if the caller has disconnected.
-        let _ = messages.send(ended.map_err(Status::from)).await;
-    });
-    Ok(Box::pin(ReceiverStream::new(receiver)))
-}
-
-/// Forwards the request to another node, for a caller that cannot reach it.
-async fn pass_on(
-    shared: &Shared,
-    table: &RoutingTable,
-    node: NodeId,
-    request: WriteBackupRequest,
-) -> Result<BackupStream, Fault> {
-    let recipient = Recipient::passed_on(table, node, request.passed_on)?;
-    let mut client = shared.peers.cluster(&recipient)?;
-    let passed_on = true;
-    let asked = client.write_backup(WriteBackupRequest {
-        passed_on,
-        ..request
-    });
-    let answer = asked.await.map_err(|status| Fault::of_harmless(&status))?;
-    let messages = answer.into_inner();
-    let messages =
-        messages.map(|message| message.map_err(|status| Fault::of_harmless(&status).into()));
-    Ok(Box::pin(messages))
-}
-
-/// Refuses duplicates, and partitions without a replica on this node.
-fn checked_partitions(
-    table: &RoutingTable,
-    me: NodeId,
-    wanted: &[u32],
-) -> Result<BTreeSet<Partition>, Fault> {
-    let partitions: BTreeSet<Partition> = wanted.iter().copied().map(Partition).collect();
-    if partitions.len() != wanted.len() {
-        let message = "the request lists a partition twice";
-        return Err(Fault::new(Reason::Invalid, message));
-    }
-    for partition in &partitions {
-        let state = table.state(*partition);
-        let state = state.ok_or_else(|| {
-            let message = format!("there is no partition {partition}");
-            Fault::new(Reason::Invalid, message)
-        })?;
-        if state.config.index(me).is_none() {
-            return Err(stale(*partition, table.epoch));
-        }
-    }
-    Ok(partitions)
-}
-
-/// Sends the progress every second, even while a large pack is sent slowly. Never ends: `Writing`
-/// notices when the caller has disconnected.
-async fn tell(
-    messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
-    progress: Arc<Mutex<WriteBackupResponse>>,
-) {
-    loop {
-        tokio::time::sleep(TOLD_EVERY).await;
-        let now = progress.lock().clone();
-        let _ = messages.send(Ok(now)).await;
-    }
-}
-
 /// A request under way.
-struct Writing {
-    shared: Arc<Shared>,
-    location: Location,
-    name: String,
+pub(super) struct Writing {
+    pub(super) transfers: Arc<Transfers>,
+    pub(super) location: Location,
+    pub(super) name: String,
     /// The requested rate limit, if it is lower than that of transfers.
-    rate: Option<Throttle>,
+    pub(super) rate: Option<Throttle>,
     /// The wanted namespaces; `None` for all.
-    only: Option<BTreeSet<NamespaceId>>,
+    pub(super) only: Option<BTreeSet<NamespaceId>>,
     /// The generations that the plan names.
-    generations: BTreeSet<NamespaceId>,
-    messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
-    progress: Arc<Mutex<WriteBackupResponse>>,
+    pub(super) generations: BTreeSet<NamespaceId>,
+    pub(super) messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
+    pub(super) progress: Arc<Mutex<WriteBackupResponse>>,
 }
 
 /// What this node has of a partition.
@@ -234,7 +74,10 @@ impl From<Fault> for Stopped {
 }
 
 impl Writing {
-    async fn run(mut self, partitions: BTreeSet<Partition>) -> Result<WriteBackupResponse, Fault> {
+    pub(super) async fn run(
+        mut self,
+        partitions: BTreeSet<Partition>,
+    ) -> Result<WriteBackupResponse, Fault> {
         let known = self.known(&partitions).await?;
         let mut attempt = 0;
         loop {
@@ -253,7 +96,7 @@ impl Writing {
         known: Known,
     ) -> Result<WriteBackupResponse, Stopped> {
         let dir = self.empty_dir().await?;
-        let mut writer = PackWriter::new(&dir, self.shared.settings.store.partitions, known);
+        let mut writer = PackWriter::new(&dir, self.transfers.partitions, known);
         let mut since: Vec<(Partition, Epoch)> = Vec::with_capacity(partitions.len());
         {
             let comparing = partitions.clone().into_iter().map(|it| self.compare(it));
@@ -285,11 +128,8 @@ impl Writing {
     async fn known(&mut self, partitions: &BTreeSet<Partition>) -> Result<Known, Fault> {
         let plan = Plan::read(&self.location, &self.name).await;
         let plan = plan.map_err(|error| fault_of(&error))?;
-        let cluster = self
-            .shared
-            .identity
-            .membership()
-            .map(|it| it.cluster.to_string());
+        let membership = self.transfers.member.identity.membership();
+        let cluster = membership.map(|it| it.cluster.to_string());
         if cluster.as_ref() != Some(&plan.cluster) {
             let message = format!("backup {} belongs to cluster {}", plan.name, plan.cluster);
             return Err(Fault::new(Reason::Refused, message));
@@ -307,7 +147,7 @@ impl Writing {
 
     /// An empty directory for packs; nothing in it outlives the request.
     async fn empty_dir(&self) -> Result<PathBuf, Fault> {
-        let dir = self.shared.settings.data_dir.join("backup");
+        let dir = self.transfers.data_dir.join("backup");
         let made = {
             let dir = dir.clone();
             spawn_blocking(move || make_empty(&dir)).await
@@ -335,7 +175,7 @@ impl Writing {
 
     /// Whether this replica holds exactly what a quorum knows, which makes a listing unnecessary.
     async fn holds_the_same(&self, partition: Partition) -> Result<bool, Fault> {
-        let registers = Arc::clone(self.shared.registers()?);
+        let registers = Arc::clone(self.transfers.member.registers()?);
         let until = Instant::now() + PAGE_TIMEOUT;
         let same = registers.holds_the_same(partition, until).await;
         same.map_err(|NoQuorum| unreachable(partition))
@@ -354,7 +194,7 @@ impl Writing {
     ) -> Result<PackWriter, Fault> {
         let mut ours = Ours::default();
         if self.only.is_none() {
-            let store = self.shared.store.clone();
+            let store = self.transfers.store.clone();
             let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
             match reading.map_err(|_| failed("reading a partition"))? {
                 Ok(read) => ours = read,
@@ -373,7 +213,7 @@ impl Writing {
         mut ours: Ours,
         mut writer: PackWriter,
     ) -> Result<PackWriter, Fault> {
-        let registers = Arc::clone(self.shared.registers()?);
+        let registers = Arc::clone(self.transfers.member.registers()?);
         let (mut records, mut bytes, mut after) = (Vec::new(), 0, None);
         loop {
             let until = Instant::now() + PAGE_TIMEOUT;
@@ -418,7 +258,7 @@ impl Writing {
     }
 
     async fn flush(&self) -> Result<(), Fault> {
-        let flushed = self.shared.store.flush().await;
+        let flushed = self.transfers.store.flush().await;
         flushed.map(drop).map_err(|error| store_fault(&error))
     }
 
@@ -475,13 +315,13 @@ impl Writing {
 
     fn held(&self, partition: Partition) -> Result<Held, Fault> {
         let mut held = Held::default();
-        match self.shared.store.sealed(partition) {
+        match self.transfers.store.sealed(partition) {
             _ if self.only.is_some() => {}
             Ok(sealed) => held.slices = sealed.slices,
             Err(StoreError::Damaged { .. }) if !self.is_alone(partition)? => held.is_damaged = true,
             Err(error) => return Err(store_fault(&error)),
         }
-        let table = self.shared.routing()?;
+        let table = self.transfers.member.routing()?;
         for id in &self.generations {
             let generation = table.generations.get(id).ok_or_else(|| {
                 let message = format!(
@@ -494,7 +334,7 @@ impl Writing {
             if !generation.has_keys_in(table.partitions, partition) {
                 continue;
             }
-            let slice = self.shared.store.generation(partition, *id);
+            let slice = self.transfers.store.generation(partition, *id);
             held.epoch = held.epoch.max(generation.ballot.epoch);
             held.slices.push(slice.ok_or_else(|| {
                 let message = format!(
@@ -509,14 +349,14 @@ impl Writing {
 
     /// The epoch in which this node is a reader of a partition.
     fn epoch(&self, partition: Partition) -> Result<Epoch, Fault> {
-        let config = self.shared.registers()?.config(partition);
-        let me = self.shared.node()?;
+        let config = self.transfers.member.registers()?.config(partition);
+        let me = self.transfers.member.node()?;
         let config = config.filter(|config| {
             let index = config.index(me);
             index.is_some_and(|index| config.readers().contains(index))
         });
         let config = config.ok_or_else(|| {
-            let epoch = self.shared.routing().map(|table| table.epoch);
+            let epoch = self.transfers.member.routing().map(|table| table.epoch);
             stale(partition, epoch.unwrap_or_default())
         })?;
         Ok(config.epoch)
@@ -524,7 +364,7 @@ impl Writing {
 
     /// Whether this node is the only replica.
     fn is_alone(&self, partition: Partition) -> Result<bool, Fault> {
-        let config = self.shared.registers()?.config(partition);
+        let config = self.transfers.member.registers()?.config(partition);
         Ok(config.is_some_and(|config| config.members.len() == 1))
     }
 
@@ -540,7 +380,7 @@ impl Writing {
     fn pace<'a>(&'a self) -> impl Fn(u64) -> BoxFuture<'a, ()> + Send {
         move |bytes| {
             Box::pin(async move {
-                self.shared.throttle.take(bytes).await;
+                self.transfers.throttle.take(bytes).await;
                 if let Some(rate) = &self.rate {
                     rate.take(bytes).await;
                 }
@@ -585,10 +425,6 @@ fn gone() -> Fault {
 fn unreachable(partition: Partition) -> Fault {
     let message = format!("too few replicas of partition {partition} respond: retry");
     Fault::new(Reason::OwnerUnreachable, message)
-}
-
-fn failed(what: &str) -> Fault {
-    Fault::new(Reason::Internal, format!("{what} failed: report this"))
 }
 
 fn fault_of(error: &BackupError) -> Fault {
