@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
-use torc_ring::topology::{RoutingTable, Topology};
+use torc_ring::topology::{Member, RoutingTable, Topology};
 use torc_ring::{NodeId, Partition};
 
 use crate::registers;
@@ -77,18 +77,26 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         .topology_epoch
         .set(table.epoch.0.cast_signed());
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
-    if known.is_none() {
-        tell_of_the_beginning(shared, me, topology, &table);
+    let is_first = known.is_none();
+    let was_member = known.is_some_and(|table| table.members.contains_key(&me));
+    match table.members.get(&me) {
+        Some(member) if !was_member => tell_of_the_beginning(shared, me, member, topology, &table),
+        // A node that joins first hears of topologies that are older than its id.
+        None if is_first && topology.has_assigned(me) => {
+            tracing::warn!(node = %me, "the cluster has removed this node: stop it");
+        }
+        _ => {}
     }
 }
 
-/// Logs this node's role in the first topology that it knows, and the settings that the topology
-/// overrides.
-fn tell_of_the_beginning(shared: &Shared, me: NodeId, topology: &Topology, table: &RoutingTable) {
-    let Some(member) = table.members.get(&me) else {
-        tracing::warn!(node = %me, "the cluster has removed this node: stop it");
-        return;
-    };
+/// Logs that this node serves as a member, and the settings that the topology overrides.
+fn tell_of_the_beginning(
+    shared: &Shared,
+    me: NodeId,
+    member: &Member,
+    topology: &Topology,
+    table: &RoutingTable,
+) {
     tracing::info!(epoch = %table.epoch, node = %me, "serving");
     let given = &shared.settings.given;
     let identity = &member.identity;

@@ -86,6 +86,9 @@ async fn a_join_moves_slices_as_they_are() {
     let address = cluster.nodes[spare].grpc.to_string();
     assert!(cluster.kvctl(&["join-node", &address]).status.success());
     settled(&client, 4).await;
+    let log = cluster.nodes[spare].log();
+    assert!(log.contains(": serving epoch="), "{log}");
+    assert!(!log.contains("has removed this node"), "{log}");
 
     let after = sealed_keys(&client, 600).await;
     let newcomer = status(&client).await.nodes[3].member.id;

@@ -145,6 +145,12 @@ impl Topology {
         &self.stored.members
     }
 
+    /// Whether this id was ever given to a node, which may have left since.
+    #[must_use]
+    pub fn has_assigned(&self, node: NodeId) -> bool {
+        node.0 < self.stored.next_node
+    }
+
     /// The member whose data directory has this incarnation.
     #[must_use]
     pub fn member_by_incarnation(&self, incarnation: Incarnation) -> Option<(NodeId, &Member)> {
