@@ -113,6 +113,15 @@ async fn gets(client: &Client) {
                 assert!(ids.insert(text.parse::<u64>().unwrap()), "an id twice");
             }
         }
+        // Of these keys, half are in partitions in which the generation has none, and no slice.
+        for number in KEYS..KEYS + 8 {
+            let explained = client.explain(key(number)).await.unwrap();
+            let problems = explained
+                .replicas
+                .iter()
+                .filter_map(|it| it.problem.as_ref());
+            assert_eq!(problems.collect::<Vec<_>>(), [] as [&String; 0], "{name}");
+        }
         // With 20 bits, one run in 2,000 sees a stranger.
         assert!(strangers < 3, "{strangers} strangers in {name}");
         if name == "words" {

@@ -162,12 +162,18 @@ async fn held(
     at: &Locator,
     answer: ExplainResponse,
 ) -> Result<ExplainResponse, Fault> {
-    let (store, key) = (shared.store.clone(), at.clone());
+    let registers = shared.member.registers()?;
+    let (store, key, replicas) = (shared.store.clone(), at.clone(), Arc::clone(registers));
     let read = tokio::task::spawn_blocking(move || {
         let trace = store.trace(key.borrowed())?;
         match store.get(key.borrowed()) {
             // The verdicts on the slices show which one is damaged.
             Err(StoreError::Damaged { .. }) => Ok((trace, None)),
+            // No replica has a slice where the generation has no keys.
+            Err(StoreError::NotHeld {
+                partition,
+                generation,
+            }) if replicas.has_generation(partition, generation) => Ok((trace, None)),
             found => Ok((trace, found?)),
         }
     });
@@ -180,7 +186,6 @@ async fn held(
         slices: trace.slices.iter().map(slice_to_wire).collect(),
         ..answer
     };
-    let registers = shared.member.registers()?;
     let Some(record) = found.and_then(|record| registers.as_read(record)) else {
         return Ok(answer);
     };
