@@ -219,7 +219,8 @@ mod tests {
         assert_eq!(facts.first(BATCH), [LATER]);
     }
 
-    /// A join stood still for up to a minute: each repeat was handled by itself, slower than they came.
+    /// A node once handled each repeat by itself. Repeats came faster, so its reports were up to a minute
+    /// old, and the join waited for them.
     #[test]
     fn repeats_of_a_busy_time_do_not_pile_up() {
         let (queue, mut reached) = mpsc::unbounded_channel();

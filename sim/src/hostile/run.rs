@@ -1,4 +1,4 @@
-//! Runs the hostile clients until all rounds are complete or the run is over.
+//! Runs the hostile clients: for a number of rounds, or until the time is up.
 //!
 //! Fast kinds are dealt to `--connections` clients, round by round; a client that has finished
 //! takes the next kind at once. Each slow kind runs beside them in its own loop, so nothing waits
@@ -26,10 +26,10 @@ const SLOW_AT_ONCE: usize = 12;
 /// Pause between two goes of a slow kind in a run without `--rounds`. Some hold tens of MiB of
 /// answers, and honest requests wait for the rest of a node's budget.
 const SLOW_PAUSE: Duration = Duration::from_secs(30);
-/// Interval between checks whether the run is over and whether the nodes are alive.
+/// How often to check the time, and that the nodes are alive.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs the kinds on the runtime `hostile` until all rounds are complete or the run is over.
+/// Runs the kinds on the runtime `hostile`: for a number of rounds, or until the time is up.
 pub(super) async fn run(
     options: &Options,
     kinds: Vec<Kind>,
