@@ -15,31 +15,14 @@ use torc_build::{
     Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Plan, Shape,
     Target,
 };
-use torc_ring::Partitions;
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
-
-fn target() -> Target {
-    Target {
-        partitions: Partitions::new(64).unwrap(),
-        ..Target::offline([9; 32])
-    }
-}
+use crate::{Rows, rows, target};
 
 fn options() -> BuildOptions {
     BuildOptions {
         expected_bytes: Some(8 << 20),
         ..BuildOptions::default()
     }
-}
-
-fn rows(count: u32) -> Rows {
-    let row = |number: u32| {
-        let key = format!("https://example.org/{number}");
-        let value = "v".repeat(number as usize % 300);
-        (key.into_bytes(), value.into_bytes())
-    };
-    (0..count).map(row).collect()
 }
 
 fn build(dir: &Path, rows: &Rows, options: BuildOptions) -> Result<Manifest, BuildError> {

@@ -9,18 +9,10 @@ use torc_build::{
     Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Plan,
     Receipt, Target, Task,
 };
-use torc_ring::Partitions;
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+use crate::{Rows, rows, target};
 
 const BUCKETS: u32 = 8;
-
-fn target() -> Target {
-    Target {
-        partitions: Partitions::new(64).unwrap(),
-        ..Target::offline([9; 32])
-    }
-}
 
 fn options() -> BuildOptions {
     BuildOptions {
@@ -31,14 +23,6 @@ fn options() -> BuildOptions {
 
 fn plan() -> Plan {
     Plan::for_tasks(target(), &options(), BUCKETS).unwrap()
-}
-
-fn rows(count: u32) -> Rows {
-    let row = |number: u32| {
-        let key = format!("https://example.org/{number}");
-        (key.into_bytes(), vec![b'v'; number as usize % 300])
-    };
-    (0..count).map(row).collect()
 }
 
 /// The partitioning of an engine: all rows of a bucket in one task, a few buckets in each.

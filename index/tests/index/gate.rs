@@ -14,17 +14,9 @@ use torc_index::gate::{MAX_RATE, MIN_RATE};
 use torc_index::{Gate, GateError};
 use torc_record::Digest;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words from a seed.
-struct Words(u64);
+use crate::words::{Words, digest};
 
 impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     /// A digest whose first 12 bits are those of partition 1,234 of 4,096.
     fn digest(&mut self) -> Digest {
         digest((1234 << 52) | (self.next() >> 12), self.next())
@@ -33,13 +25,6 @@ impl Words {
     fn digests(&mut self, n: usize) -> Vec<Digest> {
         (0..n).map(|_| self.digest()).collect()
     }
-}
-
-fn digest(high: u64, low: u64) -> Digest {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&high.to_be_bytes());
-    bytes[8..].copy_from_slice(&low.to_be_bytes());
-    Digest(bytes)
 }
 
 /// The false positive rate over `gates` gates of `n` keys each, with `strangers` queries per gate.

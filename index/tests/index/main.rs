@@ -7,3 +7,4 @@ mod gate;
 mod gigahash;
 mod keyless;
 mod mphf;
+mod words;

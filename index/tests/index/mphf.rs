@@ -12,29 +12,11 @@ use torc_index::paper::{StitchError, Stitched};
 use torc_index::{BuildError, Mphf, PerfectHash, ViewError};
 use torc_record::Digest;
 
-/// `SplitMix64` (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-fn digest(high: u64, low: u64) -> Digest {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&high.to_be_bytes());
-    bytes[8..].copy_from_slice(&low.to_be_bytes());
-    Digest(bytes)
-}
+use crate::words::{Words, digest};
 
 /// Random digests in ascending order that share their first `bits` bits.
 fn digests(count: usize, bits: u32, seed: u64) -> Vec<Digest> {
-    let mut random = Random(seed);
+    let mut random = Words(seed);
     let prefix = random.next().checked_shl(64 - bits).unwrap_or(0);
     let one = |_| digest(prefix | random.next() >> bits, random.next());
     let mut digests: Vec<Digest> = (0..count).map(one).collect();
@@ -279,7 +261,7 @@ fn stitched_parts_are_one_minimal_and_perfect_function() {
                 .copied()
                 .eq(batched.iter().map(|slot| *slot as usize))
         );
-        let mut random = Random(9);
+        let mut random = Words(9);
         for _ in 0..1_000 {
             let slot = function.slot(&digest(random.next(), random.next()));
             assert!(slot < count, "a stranger's slot, of an empty partition too");
@@ -343,7 +325,7 @@ proptest! {
     #[test]
     fn any_bytes_behind_a_header_are_safe(count in 0_usize..600, shared in 0_u8..64, of in any::<u64>()) {
         let mut bytes = Mphf::build(&digests(count, 12, of), of).unwrap();
-        let mut random = Random(of);
+        let mut random = Words(of);
         bytes[1] = shared;
         bytes[8..].fill_with(|| random.next() as u8);
         prop_assert!(Mphf::view(&bytes).is_ok());
