@@ -87,14 +87,14 @@ impl Node {
             .args(&self.extra)
             // Makes nodes flush, compact and move slices despite the small amount of data in a
             // test.
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("TORC_FLUSH_LOG_MIB", "1")
-            .env("TORC_REPLICAS", "1")
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env(
                 "RUST_LOG",
                 "info,torc_server=debug,torc_transfers=debug,torc_access=debug,torc_driver=debug,torc_hot=debug,torc_group=debug,torc_links=debug,openraft=error",
             )
+            // After the others, which they may override.
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::from(out))
             .stderr(Stdio::from(log))

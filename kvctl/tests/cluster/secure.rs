@@ -119,7 +119,6 @@ impl Office {
         ] {
             node.variable(variable, &self.path(file));
         }
-        node.variable("TORC_REPLICAS", "3");
         node
     }
 }
