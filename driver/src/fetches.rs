@@ -72,6 +72,11 @@ impl Fetches {
         }
     }
 
+    /// Whether every message has been handled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().bytes == 0
+    }
+
     /// A message of this many bytes has been handled.
     pub(super) fn done(&self, bytes: usize) {
         self.state.lock().bytes -= bytes;

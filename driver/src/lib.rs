@@ -67,9 +67,10 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
@@ -113,6 +114,10 @@ const PROMISES: usize = 65_536;
 /// Bytes of messages that a node keeps for all partitions of a layer together until it has adopted
 /// their epochs.
 const PARKED_BYTES: usize = 256 << 20;
+
+/// Time for the disk to let this node answer others before it stops.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const LOOK_FOR_ANSWERS: Duration = Duration::from_millis(2);
 
 /// The identity of this node in its cluster.
 #[derive(Debug, Clone, Copy)]
@@ -407,6 +412,35 @@ impl Registers {
     /// The nodes that have been unreachable, or have owed an answer, for long.
     pub fn lost(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().lost
+    }
+
+    /// Opens links to members, so that a member that stops can announce it.
+    pub fn meet(&self, members: impl Iterator<Item = NodeId>) {
+        for member in members.filter(|member| *member != self.me.node) {
+            self.links.open(member);
+        }
+    }
+
+    /// Leaves the other nodes before this one stops: answers all that they have sent, and lets them know,
+    /// so that they send no more. Takes a few seconds at most.
+    pub async fn leave(&self) {
+        let answered = async {
+            while self.owes_answers() {
+                tokio::time::sleep(LOOK_FOR_ANSWERS).await;
+            }
+        };
+        let settled = tokio::time::timeout(ANSWER_TIMEOUT, answered);
+        // What is not answered by then ends as after a crash.
+        self.links.leave(settled.map(drop)).await;
+    }
+
+    /// Whether an answer to another node waits for this node's disk.
+    fn owes_answers(&self) -> bool {
+        let owes = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.slots.values().any(|slot| slot.owes_answers())
+        };
+        !self.fetches.is_empty() || self.shards.iter().any(owes)
     }
 
     /// The configuration that this node's replica of a partition acts in.

@@ -73,6 +73,11 @@ impl ReplicaSlot {
         }
     }
 
+    /// Whether answers wait for batches to become durable.
+    pub(super) const fn owes_answers(&self) -> bool {
+        !self.sends.is_empty()
+    }
+
     /// Whether this node is no longer a member but still has the partition's records.
     pub(super) fn is_left_over(&self, me: NodeId) -> bool {
         let config = self.replica.config();

@@ -161,6 +161,7 @@ async fn watch_peers(registers: Arc<Registers>) {
             for shard in &registers.shards {
                 shard.lock().coordinator.on_peers(&out);
             }
+            registers.links.noticed(&out);
             known = out;
         }
     }

@@ -66,7 +66,17 @@ pub(crate) struct Connection {
 enum Gate {
     Waiting,
     Open,
+    /// Only for what waits in the queue now.
+    Flushing,
     Closed,
+}
+
+/// What a peer says on a stream after it has accepted it.
+pub(crate) enum Said {
+    /// It stops, and handles what was queued.
+    Leaving,
+    /// The stream has ended, for this reason.
+    Ended(Option<Fault>),
 }
 
 impl Connection {
@@ -85,20 +95,32 @@ impl Connection {
         self.boot
     }
 
-    /// Sends no more, and waits until the peer has taken what was sent.
-    pub(crate) async fn drain(mut self) {
-        self.gate.send_replace(Gate::Closed);
-        // What a slow peer has not taken is lost.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.ended()).await;
+    /// Sends no more, and waits until the peer has taken what was sent. What waits in the queue stays
+    /// there.
+    pub(crate) async fn drain(self) {
+        self.end(Gate::Closed).await;
     }
 
-    /// Returns the reason when the stream has ended.
-    pub(crate) async fn ended(&mut self) -> Option<Fault> {
+    /// Sends what waits in the queue, and waits until the peer has taken all.
+    pub(crate) async fn flush(self) {
+        self.end(Gate::Flushing).await;
+    }
+
+    async fn end(mut self, gate: Gate) {
+        self.gate.send_replace(gate);
+        let ended = async { while let Said::Leaving = self.hears().await {} };
+        // What a slow peer has not taken is lost.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, ended).await;
+    }
+
+    /// Returns what the peer says next.
+    pub(crate) async fn hears(&mut self) -> Said {
         loop {
             match self.answers.message().await {
+                Ok(Some(LinkResponse { leaving: true, .. })) => return Said::Leaving,
                 Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(status) => return Some(Fault::from_status(&status)),
+                Ok(None) => return Said::Ended(None),
+                Err(status) => return Said::Ended(Some(Fault::from_status(&status))),
             }
         }
     }
@@ -187,16 +209,20 @@ fn batches(
     stream::unfold(gate, move |mut gate| {
         let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
         async move {
-            let now = *gate.wait_for(|gate| *gate != Gate::Waiting).await.ok()?;
-            if now == Gate::Closed {
-                return None;
-            }
             loop {
-                // An ended stream must not take messages that the next stream should carry.
-                let batch = tokio::select! {
-                    biased;
-                    _ = gate.changed() => return None,
-                    batch = queue.take(&inner.metrics) => batch,
+                let now = *gate.wait_for(|gate| *gate != Gate::Waiting).await.ok()?;
+                let batch = match now {
+                    // An ended stream must not take messages that the next stream should carry.
+                    Gate::Closed | Gate::Waiting => return None,
+                    Gate::Flushing => queue.take_rest(&inner.metrics).await?,
+                    Gate::Open => tokio::select! {
+                        biased;
+                        changed = gate.changed() => {
+                            changed.ok()?;
+                            continue;
+                        }
+                        batch = queue.take(&inner.metrics) => batch,
+                    },
                 };
                 if !inner.faults.cut_to(to) {
                     return Some((encode(&inner, batch), gate));

@@ -37,6 +37,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use torc_replication::OutOfReach;
 use torc_ring::{NodeId, Partitions};
 use torc_tls::Connector;
@@ -60,6 +61,9 @@ const LOSS: Duration = Duration::from_secs(1);
 /// A peer that is lost for this time is gone for now. Longer than a process, a disk or a
 /// restart stalls on a busy machine.
 const GONE: Duration = Duration::from_secs(5);
+
+/// Time for peers to end their streams when this node stops, and again for this node to end its own.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream of this age ends once the peer has taken what was sent, and another begins: the node's
 /// certificate counts on its connection for an hour at most.
@@ -115,6 +119,13 @@ struct Inner {
     metrics: LinkMetrics,
     faults: Faults,
     cancel: CancellationToken,
+    /// This node stops: peers are to end their streams.
+    leaving: CancellationToken,
+    /// This node's streams end once their queues are empty.
+    flushing: CancellationToken,
+    /// Tasks of the streams of peers, and of those to peers.
+    inbound: TaskTracker,
+    outbound: TaskTracker,
     runtimes: Vec<Handle>,
     queues: RwLock<HashMap<NodeId, Arc<Queue>>>,
 }
@@ -126,7 +137,7 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Links that connect when first used. Their tasks run until `cancel`.
+    /// Links that connect when first used or [opened](Self::open). Their tasks run until `cancel`.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -154,6 +165,10 @@ impl Links {
                 metrics,
                 faults,
                 cancel,
+                leaving: CancellationToken::new(),
+                flushing: CancellationToken::new(),
+                inbound: TaskTracker::new(),
+                outbound: TaskTracker::new(),
                 runtimes,
                 queues: RwLock::default(),
             }),
@@ -163,21 +178,24 @@ impl Links {
     /// Sends messages in order, or drops and counts them. Never waits; callable from anywhere.
     /// One call costs one lock and one wake-up.
     pub fn send_all(&self, to: NodeId, parcels: Vec<Parcel>) {
-        let known = self.inner.queues.read().get(&to).cloned();
         let metrics = &self.inner.metrics;
-        if let Some(queue) = known.or_else(|| self.open(to)) {
+        if let Some(queue) = self.open_queue(to) {
             queue.push(parcels, self.inner.faults.delay_to(to), metrics);
         } else {
             metrics.dropped(DropReason::NoAddress, parcels.len());
         }
     }
 
+    /// Starts a link to a peer if there is none yet.
+    pub fn open(&self, to: NodeId) {
+        self.open_queue(to);
+    }
+
     /// Whether the last attempt to reach a peer failed. Starts a link to a new peer.
     #[must_use]
     pub fn is_unreachable(&self, to: NodeId) -> bool {
-        let known = self.inner.queues.read().get(&to).cloned();
-        let queue = known.or_else(|| self.open(to));
-        queue.is_none_or(|queue| queue.is_unreachable())
+        self.open_queue(to)
+            .is_none_or(|queue| queue.is_unreachable())
     }
 
     /// Whether a peer's answer is overdue by a quarter of a second and nothing else has
@@ -188,7 +206,9 @@ impl Links {
         known.is_some_and(|queue| queue.is_silent_for(SILENCE))
     }
 
-    /// The peers that are unreachable or whose answers are overdue, by duration. O(peers).
+    /// The peers that are unreachable or whose answers are overdue, by duration. A peer that has
+    /// announced its stop is lost at once: whoever knows that sends it nothing whose answer matters.
+    /// O(peers).
     #[must_use]
     pub fn out_of_reach(&self) -> OutOfReach {
         let queues = self.inner.queues.read();
@@ -196,13 +216,35 @@ impl Links {
             let out = queues.iter().filter(|(_, queue)| is_out(queue));
             out.map(|(node, _)| *node).collect()
         };
-        let for_long =
-            |time| of(&|queue: &Queue| queue.is_unreachable_for(time) || queue.is_silent_for(time));
+        let is_out =
+            |queue: &Queue, time| queue.is_unreachable_for(time) || queue.is_silent_for(time);
         OutOfReach {
             silent: of(&|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE)),
-            lost: for_long(LOSS),
-            gone: for_long(GONE),
+            lost: of(&|queue| queue.is_leaving() || is_out(queue, LOSS)),
+            gone: of(&|queue| is_out(queue, GONE)),
         }
+    }
+
+    /// Those who send messages know that these peers are out of reach.
+    pub fn noticed(&self, out: &OutOfReach) {
+        let queues = self.inner.queues.read();
+        for queue in out.lost.iter().filter_map(|node| queues.get(node)) {
+            queue.notice();
+        }
+    }
+
+    /// Leaves the peers before this node stops, so that no message is lost: they learn of it, send what
+    /// they have queued, and end their streams. Once all that has come is `settled`, this node sends
+    /// what it has queued and ends its own streams. Takes a few seconds at most if peers do not answer.
+    pub async fn leave(&self, settled: impl Future<Output = ()>) {
+        let inner = &self.inner;
+        inner.leaving.cancel();
+        inner.inbound.close();
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, inner.inbound.wait()).await;
+        settled.await;
+        inner.flushing.cancel();
+        inner.outbound.close();
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, inner.outbound.wait()).await;
     }
 
     /// The receiving end, which passes messages to `inbox`.
@@ -211,9 +253,15 @@ impl Links {
         LinkService::new(Arc::clone(&self.inner), inbox)
     }
 
-    /// Opens a queue for a new peer, with a task that empties it.
-    fn open(&self, to: NodeId) -> Option<Arc<Queue>> {
-        if self.inner.cancel.is_cancelled() || self.inner.directory.member(to).is_none() {
+    /// The queue of a peer; for a new peer another one, with a task that empties it.
+    fn open_queue(&self, to: NodeId) -> Option<Arc<Queue>> {
+        let known = self.inner.queues.read().get(&to).cloned();
+        known.or_else(|| self.add_queue(to))
+    }
+
+    fn add_queue(&self, to: NodeId) -> Option<Arc<Queue>> {
+        let is_over = self.inner.cancel.is_cancelled() || self.inner.flushing.is_cancelled();
+        if is_over || self.inner.directory.member(to).is_none() {
             return None;
         }
         let mut queues = self.inner.queues.write();
@@ -225,7 +273,8 @@ impl Links {
         let sending = sender::run(Arc::clone(&self.inner), to, Arc::clone(&queue));
         let runtimes = &self.inner.runtimes;
         // There is at least one runtime.
-        runtimes[queues.len() % runtimes.len()].spawn(sending);
+        let runtime = &runtimes[queues.len() % runtimes.len()];
+        self.inner.outbound.spawn_on(sending, runtime);
         Some(queue)
     }
 }

@@ -35,12 +35,25 @@ struct State {
     unreachable: Option<Instant>,
     /// Time of the oldest unanswered question, with nothing received since.
     asked: Option<Instant>,
+    leaving: Leaving,
+}
+
+/// Whether a peer has announced that it stops.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Leaving {
+    #[default]
+    No,
+    Announced,
+    /// Whoever sends messages knows.
+    Noticed,
 }
 
 /// One peer's queue: any thread pushes, the peer's stream pops.
 pub(crate) struct Queue {
     state: Mutex<State>,
     filled: Notify,
+    /// For [`Leaving::Noticed`].
+    noticed: Notify,
     most_envelopes: usize,
     most_bytes: usize,
 }
@@ -50,6 +63,7 @@ impl Queue {
         Self {
             state: Mutex::default(),
             filled: Notify::new(),
+            noticed: Notify::new(),
             most_envelopes: options.queue_envelopes,
             most_bytes: options.queue_bytes,
         }
@@ -107,6 +121,29 @@ impl Queue {
         since.is_some_and(|since| since.elapsed() >= time)
     }
 
+    /// The peer stops. Waits until whoever sends messages knows, so that none is queued any more whose
+    /// answer matters.
+    pub(crate) async fn leave(&self) {
+        self.state.lock().leaving = Leaving::Announced;
+        while self.state.lock().leaving == Leaving::Announced {
+            self.noticed.notified().await;
+        }
+    }
+
+    /// Whoever sends messages knows that the peer stops.
+    pub(crate) fn notice(&self) {
+        let mut state = self.state.lock();
+        if state.leaving == Leaving::Announced {
+            state.leaving = Leaving::Noticed;
+            self.noticed.notify_one();
+        }
+    }
+
+    /// Whether the peer has announced that it stops, and is not back yet.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.lock().leaving != Leaving::No
+    }
+
     /// Records that something came from the peer.
     pub(crate) fn heard(&self) {
         self.state.lock().asked = None;
@@ -159,9 +196,27 @@ impl Queue {
         }
     }
 
+    /// Whether no message waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().waiting.is_empty()
+    }
+
+    /// Takes what is left, at most a batch, without waiting for more; `None` if nothing is.
+    pub(crate) async fn take_rest(&self, metrics: &LinkMetrics) -> Option<Vec<Parcel>> {
+        loop {
+            match self.take_now(metrics) {
+                Taken::Batch(batch) => return Some(batch),
+                Taken::NotBefore(due) => tokio::time::sleep_until(due).await,
+                Taken::Nothing => return None,
+            }
+        }
+    }
+
     /// Marks the peer as reachable: messages are kept.
     pub(crate) fn reachable(&self) {
-        self.state.lock().unreachable = None;
+        let mut state = self.state.lock();
+        state.unreachable = None;
+        state.leaving = Leaving::No;
     }
 
     /// Marks the peer as unreachable: drops waiting and further messages.
@@ -169,6 +224,7 @@ impl Queue {
         let mut state = self.state.lock();
         let before = std::mem::take(&mut *state);
         state.unreachable = before.unreachable.or_else(|| Some(Instant::now()));
+        state.leaving = before.leaving;
         let dropped = before.waiting;
         metrics.queued.dec_by(dropped.len() as i64);
         drop(state);

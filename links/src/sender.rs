@@ -9,7 +9,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::Boot;
 use torc_tls::Connector;
 
-use crate::connect::{ConnectError, Connection, connect};
+use crate::connect::{ConnectError, Connection, Said, connect};
 use crate::queue::Queue;
 use crate::{Contact, Inner};
 
@@ -17,6 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How often to check whether the peer has moved.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time for those who send messages to notice that a peer stops.
+const NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs until the peer is no longer a member or the links end; then closes the queue.
 pub(crate) async fn run(inner: Arc<Inner>, to: NodeId, queue: Arc<Queue>) {
@@ -30,7 +32,12 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
     let mut pause = FIRST_PAUSE;
     while let Some(contact) = inner.directory.member(to) {
         let begun = Instant::now();
-        match connect(inner, to, &contact, queue).await {
+        let connected = tokio::select! {
+            biased;
+            connected = connect(inner, to, &contact, queue) => connected,
+            () = ends_without(inner, queue) => return,
+        };
+        match connected {
             Ok(connection) => {
                 tracing::debug!(node = %to, address = contact.address, "linked");
                 pause = FIRST_PAUSE;
@@ -52,14 +59,26 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
     }
 }
 
-/// Why a stream is replaced although it works.
-enum Replaced {
-    Moved,
-    /// By another one on a new connection, before the peer no longer counts the node's certificate.
-    Old,
+/// Resolves when this node stops and no message waits for the peer.
+async fn ends_without(inner: &Inner, queue: &Queue) {
+    inner.flushing.cancelled().await;
+    if !queue.is_empty() {
+        std::future::pending::<()>().await;
+    }
 }
 
-/// Sends the queue until the stream ends, the peer moves, or the stream is old.
+/// Why a stream that works ends.
+enum Over {
+    Moved,
+    /// Another one on a new connection replaces it, before the peer no longer counts the node's certificate.
+    Old,
+    /// The peer stops.
+    Leaving,
+    /// This node stops.
+    Stopping,
+}
+
+/// Sends the queue until the stream ends, the peer moves, the stream is old, or one of the two stops.
 async fn flow(
     inner: &Arc<Inner>,
     to: NodeId,
@@ -76,29 +95,39 @@ async fn flow(
         loop {
             let now = inner.directory.member(to);
             if !now.is_some_and(|now| reaches(contact, boot, &now)) {
-                return Replaced::Moved;
+                return Over::Moved;
             }
             let now = inner.options.tls.as_ref().map(Connector::in_use);
             if Instant::now() >= old_at || now != tls {
-                return Replaced::Old;
+                return Over::Old;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    let replaced = tokio::select! {
-        fault = connection.ended() => {
-            let fault = fault.map(|fault| fault.message);
-            tracing::info!(node = %to, fault, "the link has ended");
-            return;
-        }
-        replaced = replaced => replaced,
+    let over = tokio::select! {
+        said = connection.hears() => match said {
+            Said::Leaving => Over::Leaving,
+            Said::Ended(fault) => {
+                let fault = fault.map(|fault| fault.message);
+                tracing::info!(node = %to, fault, "the link has ended");
+                return;
+            }
+        },
+        over = replaced => over,
+        () = inner.flushing.cancelled() => Over::Stopping,
     };
-    match replaced {
-        Replaced::Moved => tracing::info!(node = %to, "the peer has moved"),
-        Replaced::Old => {
+    match over {
+        Over::Moved => tracing::info!(node = %to, "the peer has moved"),
+        Over::Old => {
             tracing::debug!(node = %to, "the link is replaced by one on a new connection");
             connection.drain().await;
         }
+        Over::Leaving => {
+            tracing::info!(node = %to, "the peer is stopping");
+            let _ = tokio::time::timeout(NOTICE_TIMEOUT, queue.leave()).await;
+            connection.flush().await;
+        }
+        Over::Stopping => connection.flush().await,
     }
 }
 

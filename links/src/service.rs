@@ -1,6 +1,7 @@
 //! The receiving end of links: authenticates senders and passes messages on.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +44,7 @@ where
     }
 }
 
-/// The answers on a stream: a welcome, then nothing until it ends.
+/// The answers on a stream: a welcome, and perhaps that the node stops.
 pub type LinkStream = ReceiverStream<Result<LinkResponse, Status>>;
 
 /// `Replica.Link` of one node. Cloning shares it.
@@ -133,14 +134,14 @@ impl LinkService {
             return Err(Fault::new(Reason::PermissionDenied, message).into());
         }
         let me = self.check(&hello)?;
-        let (answers, received) = mpsc::channel(2);
+        let (answers, received) = mpsc::channel(3);
         let welcome = LinkWelcome {
             node: me.node,
             incarnation: me.incarnation,
             boot: me.boot,
             levels: me.levels,
         };
-        // The channel has room for two: this, and the reason why the stream ends.
+        // The channel has room for three: this, that the node stops, and why the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
         let stream = Arc::new(OpenStream {
             batches: AtomicU64::new(0),
@@ -152,10 +153,20 @@ impl LinkService {
             .or_insert_with(|| Streams::new(hello.boot))
             .add(hello.boot, Arc::clone(&stream));
         let service = self.clone();
-        tokio::spawn(async move {
+        self.inner.inbound.spawn(async move {
+            let leaving = async {
+                service.inner.leaving.cancelled().await;
+                let leaving = LinkResponse {
+                    welcome: None,
+                    leaving: true,
+                };
+                let _ = answers.try_send(Ok(leaving));
+                std::future::pending::<Infallible>().await
+            };
             let ended = tokio::select! {
                 biased;
                 () = stream.replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
+                never = leaving => match never {},
                 ended = service.pump(hello.node, &stream, requests, ends) => ended,
             };
             service.forget(hello.node, &stream);
@@ -175,6 +186,9 @@ impl LinkService {
     fn check(&self, hello: &LinkHello) -> Result<Whoami, Fault> {
         let me = self.inner.directory.whoami();
         let me = me.ok_or_else(|| not_yet("this node belongs to no cluster yet"))?;
+        if self.inner.leaving.is_cancelled() {
+            return Err(not_yet("this node is stopping"));
+        }
         if (hello.cluster, hello.target) != (me.cluster, me.node) || hello.node == me.node {
             let message = format!("this is node {} of cluster {}", me.node, me.cluster);
             return Err(Fault::new(Reason::Refused, message));

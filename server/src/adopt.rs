@@ -66,6 +66,7 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         .iter()
         .filter(|state| begins || before(state.config.partition) != Some(state.config.epoch));
     if let Some(registers) = registers {
+        registers.meet(table.members.keys().copied());
         for state in changed {
             registers.configure(&state.config);
         }

@@ -268,8 +268,9 @@ impl Node {
 
     /// Stops in order, so that no operation is left in doubt. First callers move to other nodes
     /// while everything is still served. Then the node accepts nothing more and lets operations
-    /// under way end (at most five seconds), still connected to the other nodes. Then it closes
-    /// connections, syncs and closes everything.
+    /// under way end (at most five seconds), still connected to the other nodes. Then it tells these
+    /// that it stops, and answers what they have sent. Then it closes connections, syncs and closes
+    /// everything.
     ///
     /// # Errors
     /// [`NodeError::Store`] if the last sync failed.
@@ -289,7 +290,11 @@ impl Node {
         if idle.await.is_err() {
             tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
-        tracing::debug!("operations have finished, closing connections");
+        tracing::debug!("operations have finished, leaving the other replicas");
+        if let Some(registers) = shared.member.registers.get() {
+            registers.leave().await;
+        }
+        tracing::debug!("closing connections");
         shared.cancel.cancel();
         if tokio::time::timeout(2 * HANG_UP, self.tasks.wait())
             .await

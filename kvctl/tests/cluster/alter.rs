@@ -54,7 +54,7 @@ async fn ended(client: &Client) -> torc_client::Transition {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_one_replica_grows_to_three_under_load_and_survives_a_killed_node() {
-    let mut cluster = Cluster::start_with(3, &[PARTITIONS]).await;
+    let mut cluster = Cluster::start_with(3, &[PARTITIONS, "--replicas=1"]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let traffic = Traffic::start(&client, "t", KEYS);
@@ -143,7 +143,7 @@ async fn three_replicas_become_one_under_load_for_all_namespaces_that_share_part
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alteration_survives_kill_9_of_a_node_and_can_be_taken_back() {
-    let mut cluster = Cluster::start_with(3, &[PARTITIONS]).await;
+    let mut cluster = Cluster::start_with(3, &[PARTITIONS, "--replicas=1"]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let grow = [

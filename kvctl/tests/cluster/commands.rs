@@ -85,7 +85,7 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
         .iter()
         .map(|n| n["partitions"].as_u64().unwrap())
         .sum();
-    assert_eq!(partitions, 4096);
+    assert_eq!(partitions, 2 * 4096, "both nodes have a replica of each");
     let mut metrics = String::new();
     for node in &cluster.nodes {
         metrics += &http_get(node.http, "/metrics").await.1;

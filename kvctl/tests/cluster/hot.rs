@@ -39,7 +39,7 @@ async fn hot_keys_are_shown_with_their_shares_and_missing_nodes_are_named() {
     let busy = &hot["keys"][0]["estimate"];
     assert!(repeats(busy, 61), "{busy}: the put is one of them");
     assert_eq!(hot["majority"]["certain"], true);
-    let text = String::from_utf8(cluster.kvctl(&["hot-keys"]).stdout).unwrap();
+    let text = String::from_utf8(cluster.kvctl(&["hot-keys", "--window", "24h"]).stdout).unwrap();
     assert!(text.contains("busy has more than half"), "{text}");
     let dir = tempfile::tempdir().unwrap();
     let drawn = dir.path().join("hot.svg");

@@ -17,6 +17,8 @@ use torc_ring::topology::Stage;
 use crate::processes::{Cluster, ready, until, until_or};
 use crate::traffic::Traffic;
 
+/// Each partition has one source. `replicas.rs` has joins with three replicas.
+const ONE_REPLICA: &str = "--replicas=1";
 const KEYS: usize = 2_000;
 const FILLER: usize = 4_000;
 
@@ -129,7 +131,7 @@ pub(crate) async fn some_traffic(traffic: &Traffic) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_with(3, &[ONE_REPLICA]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let spare = cluster.spare("node-4").await;
@@ -172,7 +174,7 @@ async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_with(3, &[ONE_REPLICA]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let spare = cluster.spare("node-4").await;

@@ -176,6 +176,40 @@ fn a_peer_that_was_killed_is_spoken_to_again_when_it_is_back() {
 }
 
 #[test]
+fn nothing_is_lost_on_the_way_to_and_from_a_peer_that_leaves() {
+    const ANSWERS: u64 = 1_000;
+    let members = Members::default();
+    let one = Node::start(1, &members, Setup::default());
+    let two = Node::start(2, &members, Setup::default());
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            for sent in 0.. {
+                let out = one.links.out_of_reach();
+                if out.lost.contains(&two.id) {
+                    one.links.noticed(&out);
+                    return sent;
+                }
+                until("there is room", || one.metrics.queued_now() < 1_000);
+                one.links.send_all(two.id, vec![message(sent)]);
+            }
+            unreachable!("it sends until the other leaves")
+        });
+        until("messages flow", || two.received() > 100);
+        two.leave(async {
+            let answers = (0..ANSWERS).map(message).collect();
+            two.links.send_all(one.id, answers);
+        });
+        let sent = sending.join().unwrap();
+        assert!(two.received_from(one.id).into_iter().eq(0..sent));
+        assert!(one.received_from(two.id).into_iter().eq(0..ANSWERS));
+    });
+    let dropped = |node: &Node| node.metrics.dropped_so_far(DropReason::Unreachable);
+    assert_eq!((dropped(&one), dropped(&two)), (0, 0));
+    let refused = speak(&two, hello(&one, &two), vec![]).unwrap_err();
+    assert_eq!(refused.reason, Reason::NotServing, "{refused}");
+}
+
+#[test]
 fn a_peer_is_followed_to_another_address_and_forgotten_when_it_leaves() {
     let members = Members::default();
     let one = Node::start(1, &members, Setup::default());

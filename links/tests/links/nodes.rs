@@ -207,6 +207,12 @@ impl Node {
         self.received.lock().len()
     }
 
+    /// Leaves the others; `settled` is over once the node has answered them.
+    pub(crate) fn leave(&self, settled: impl Future<Output = ()>) {
+        let runtime = self.runtime.as_ref().unwrap();
+        runtime.block_on(self.links.leave(settled));
+    }
+
     /// Ends everything of the node at once, including connections.
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {

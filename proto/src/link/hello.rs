@@ -89,6 +89,7 @@ impl LinkWelcome {
                 oldest_level: self.levels.oldest,
                 newest_level: self.levels.newest,
             }),
+            leaving: false,
         }
     }
 
