@@ -100,10 +100,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Machine {
 impl Store {
     /// Applies entries in order, in one durable transaction, then publishes the topology.
     fn apply(&self, entries: Vec<Entry>) -> Result<Vec<Applied>, StoreError> {
-        let commands = entries
-            .iter()
-            .any(|entry| matches!(entry.payload, EntryPayload::Normal(_)));
-        let before = if commands { self.topology() } else { None };
+        let before = self.topology();
         let mut topology = before.as_deref().cloned();
         let mut applied = self.applied.lock().clone();
         let mut results = Vec::with_capacity(entries.len());
