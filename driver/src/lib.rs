@@ -66,6 +66,7 @@ mod turn;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,8 +107,8 @@ pub use upkeep::run;
 /// wait here, where waiting is free: rounds slowed down by too many others would be retried and add
 /// to the load.
 const WINDOW: usize = 1_024;
-/// Locks among which a node's partitions are divided.
-const SHARDS: usize = 4;
+/// Limit on the locks among which a node's partitions are divided.
+const MOST_SHARDS: usize = 4;
 /// Promises that a node keeps for all partitions of a layer together, about 100 bytes each; at least
 /// 16 for each partition.
 const PROMISES: usize = 65_536;
@@ -275,7 +276,7 @@ impl Registers {
             budget,
             links,
             started,
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: (0..shard_count()).map(shard).collect(),
             alone: Layered::new(partitions),
             durable,
             inbox: Mutex::new(Some(inbox)),
@@ -311,9 +312,9 @@ impl Registers {
 
     /// Handles parcels from another node.
     pub fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
-        let mut shards: [Vec<Parcel>; SHARDS] = Default::default();
+        let mut shards: [Vec<Parcel>; MOST_SHARDS] = Default::default();
         for parcel in parcels {
-            shards[shard_of(parcel.envelope.partition)].push(parcel);
+            shards[self.shard_of(parcel.envelope.partition)].push(parcel);
         }
         let mut outbox = Outbox::default();
         for (shard, parcels) in shards.into_iter().enumerate() {
@@ -445,7 +446,7 @@ impl Registers {
 
     /// The configuration that this node's replica of a partition acts in.
     pub fn config(&self, partition: Partition) -> Option<Arc<Config>> {
-        let shard = self.shards[shard_of(partition)].lock();
+        let shard = self.shards[self.shard_of(partition)].lock();
         shard.slots.get(&partition)?.replica.config().cloned()
     }
 
@@ -469,8 +470,12 @@ impl Registers {
         known
     }
 
+    fn shard_of(&self, partition: Partition) -> usize {
+        partition.index() % self.shards.len()
+    }
+
     fn turn(&self, partition: Partition) -> Turn<'_> {
-        Turn::of(self, shard_of(partition))
+        Turn::of(self, self.shard_of(partition))
     }
 
     fn now(&self) -> Now {
@@ -511,8 +516,11 @@ impl Registers {
     }
 }
 
-const fn shard_of(partition: Partition) -> usize {
-    partition.index() % SHARDS
+/// One lock for two threads. A batch is divided among all shards, and each part costs messages of its
+/// own; with too few locks, threads would wait for each other.
+fn shard_count() -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    threads.div_ceil(2).min(MOST_SHARDS)
 }
 
 #[cfg(test)]

@@ -60,6 +60,6 @@ impl Shard {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.coordinator.pending() == 0
+        self.coordinator.is_idle()
     }
 }

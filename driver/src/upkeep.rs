@@ -19,7 +19,7 @@ use torc_store::{Scratch, StoreError};
 
 use super::disk::Disk;
 use super::turn::{Outbox, Turn};
-use super::{Durable, Reconcile, Registers, Wanted, fetches, hints, scrub, shard_of};
+use super::{Durable, Reconcile, Registers, Wanted, fetches, hints, scrub};
 use crate::mutants::broken_rules;
 
 /// Capacity of the queue of keys to reconcile.
@@ -223,7 +223,7 @@ impl Registers {
                 let Some((partition, ..)) = names.first() else {
                     return outbox;
                 };
-                let mut turn = Turn::with(self, shard_of(*partition), outbox);
+                let mut turn = Turn::with(self, self.shard_of(*partition), outbox);
                 for (name, lost) in names.into_iter().zip(lost) {
                     turn.landed(name, lost.as_ref());
                 }
@@ -391,7 +391,12 @@ mod tests {
         let unreconciled = registers.unreconciled.lock().take().unwrap();
         let running = tokio::spawn(reconcile(Arc::clone(&registers), unreconciled));
         registers.reconcile_later(HERE, &at, false);
-        let waiting = || registers.shards[shard_of(HERE)].lock().waiting.len();
+        let waiting = || {
+            registers.shards[registers.shard_of(HERE)]
+                .lock()
+                .waiting
+                .len()
+        };
         rig.during(crate::rig::until("it is under way", || waiting() == 1))
             .await;
         running.abort();

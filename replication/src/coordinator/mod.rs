@@ -248,7 +248,7 @@ pub struct OutOfReach {
 ///   [`on_message`](Self::on_message), [`on_topology`](Self::on_topology),
 ///   [`on_peers`](Self::on_peers), [`reserved`](Self::reserved),
 ///   [`unreserved`](Self::unreserved), [`on_full`](Self::on_full), [`tick`](Self::tick), [`observe`](Self::observe).
-/// * Getters: [`next_wake_ms`](Self::next_wake_ms), [`pending`](Self::pending).
+/// * Getters: [`next_wake_ms`](Self::next_wake_ms), [`pending`](Self::pending), [`is_idle`](Self::is_idle).
 #[derive(Debug)]
 pub struct Coordinator {
     slot: NodeSlot,
@@ -317,6 +317,12 @@ impl Coordinator {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.table.len() + self.gets_confirming()
+    }
+
+    /// Whether no operation is running. O(1), unlike [`pending`](Self::pending).
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.table.len() == 0 && self.confirming.is_empty()
     }
 
     /// The configuration operations of a partition start in.
