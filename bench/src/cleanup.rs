@@ -1,8 +1,8 @@
 //! Cleans up after a run, however it ends.
 //!
 //! Normally, processes and directories end with the values that own them. On Ctrl-C or
-//! SIGTERM, a thread kills the processes and removes the directories registered here. On
-//! SIGKILL, the kernel kills the processes, because they requested this before exec
+//! SIGTERM, a thread kills this program's children and removes the directories registered here.
+//! On SIGKILL, the kernel kills the children, because they requested this before exec
 //! ([`bound`]); directories stay.
 
 use std::ffi::OsString;
@@ -25,18 +25,10 @@ const BETWEEN_REMOVALS: Duration = Duration::from_millis(20);
 /// The exit code that a shell reports for an interrupted program.
 const INTERRUPTED: i32 = 130;
 
-static REGISTERED: Mutex<Registered> = Mutex::new(Registered {
-    processes: Vec::new(),
-    dirs: Vec::new(),
-});
+static DIRS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-struct Registered {
-    processes: Vec<u32>,
-    dirs: Vec<PathBuf>,
-}
-
-fn registered() -> MutexGuard<'static, Registered> {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+fn dirs() -> MutexGuard<'static, Vec<PathBuf>> {
+    DIRS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Another program and its arguments.
@@ -46,13 +38,22 @@ pub(crate) struct BoundArgs {
     command: Vec<OsString>,
 }
 
+/// The words that, before a command, run it until the thread that starts it ends.
+///
+/// # Errors
+/// The path of this program is unknown.
+pub(crate) fn binding() -> io::Result<[OsString; 2]> {
+    Ok([std::env::current_exe()?.into(), BOUND.into()])
+}
+
 /// A command that runs a program until the thread that starts it ends.
 ///
 /// # Errors
 /// The path of this program is unknown.
 pub(crate) fn bound(program: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg(BOUND).arg(program);
+    let [own, bound] = binding()?;
+    let mut command = Command::new(own);
+    command.arg(bound).arg(program);
     Ok(command)
 }
 
@@ -74,18 +75,8 @@ pub(crate) fn become_bound(args: &BoundArgs) -> anyhow::Result<()> {
 /// It cannot be created.
 pub(crate) fn scratch(parent: Option<&Path>) -> io::Result<TempDir> {
     let dir = parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in)?;
-    registered().dirs.push(dir.path().to_owned());
+    dirs().push(dir.path().to_owned());
     Ok(dir)
-}
-
-/// Registers a started process.
-pub(crate) fn register(process: u32) {
-    registered().processes.push(process);
-}
-
-/// Unregisters a reaped process: the system may reuse its number.
-pub(crate) fn unregister(process: u32) {
-    registered().processes.retain(|other| *other != process);
 }
 
 /// Cleans up and ends this process on a termination signal.
@@ -118,14 +109,12 @@ pub(crate) fn on_signals() -> io::Result<()> {
 }
 
 fn clean_up() {
-    // The lock is held until the end, so that no other process starts.
-    let registered = registered();
-    let pids = registered.processes.iter();
-    for pid in pids.filter_map(|process| Pid::from_raw(*process as i32)) {
+    // A process that is started from now on ends with this one.
+    for child in children() {
         // The process may have ended already.
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = kill_process(child, Signal::KILL);
     }
-    for dir in &registered.dirs {
+    for dir in &*dirs() {
         for _ in 0..REMOVALS {
             if std::fs::remove_dir_all(dir).is_ok() || !dir.exists() {
                 break;
@@ -133,4 +122,16 @@ fn clean_up() {
             std::thread::sleep(BETWEEN_REMOVALS);
         }
     }
+}
+
+/// The processes that this one has started.
+fn children() -> Vec<Pid> {
+    let own = std::process::id();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let child = |process: std::fs::DirEntry| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let parent = crate::process::parent(pid).ok()?;
+        (parent == own).then(|| Pid::from_raw(pid.cast_signed()))?
+    };
+    processes.filter_map(child).collect()
 }

@@ -1,19 +1,9 @@
-//! Processes: started, watched through `/proc`, and killed when dropped.
+//! Processes, watched through `/proc`.
 
-use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-
-use crate::cleanup;
-
-/// A child process. Killed when dropped.
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-}
 
 /// Memory that a process uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,75 +11,6 @@ pub(crate) struct Memory {
     pub(crate) resident_bytes: u64,
     /// The maximum so far.
     pub(crate) peak_bytes: u64,
-}
-
-impl Process {
-    /// # Errors
-    /// The command cannot be run.
-    pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let child = command.spawn();
-        let child =
-            child.with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        cleanup::register(child.id());
-        Ok(Self { child })
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn child(&mut self) -> &mut Child {
-        &mut self.child
-    }
-
-    /// The exit status, if it has ended.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
-    }
-
-    /// Sends SIGKILL, like a crash.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub(crate) fn kill_9(&mut self) -> Result<()> {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        self.wait()?;
-        Ok(())
-    }
-
-    /// Waits until the process has ended; returns its piped output.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub(crate) fn output(mut self) -> Result<Output> {
-        let mut output = Output {
-            status: ExitStatus::default(),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
-        // Standard error is expected to fit into the pipe.
-        if let Some(mut printed) = self.child.stdout.take() {
-            printed.read_to_end(&mut output.stdout)?;
-        }
-        if let Some(mut printed) = self.child.stderr.take() {
-            printed.read_to_end(&mut output.stderr)?;
-        }
-        output.status = self.wait()?;
-        Ok(output)
-    }
-
-    fn wait(&mut self) -> Result<ExitStatus> {
-        let status = self.child.wait()?;
-        cleanup::unregister(self.id());
-        Ok(status)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.kill_9();
-    }
 }
 
 /// Processor time of a process, in user mode and in the kernel. In steps of a clock tick, usually
@@ -113,17 +34,31 @@ pub(crate) fn cpu_time_with_children() -> Result<Duration> {
     Ok(from_ticks(own + children))
 }
 
+/// The parent of a process.
+///
+/// # Errors
+/// There is no such process.
+pub(crate) fn parent(process: u32) -> Result<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let parent = after_name(&stat).and_then(|mut fields| fields.nth(1)?.parse().ok());
+    parent.context("/proc/PID/stat is not as it should be")
+}
+
 /// Converts a time that the kernel counts in clock ticks.
 pub(crate) fn from_ticks(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_secs_f64(ticks as f64 / per_second as f64)
 }
 
-/// Ticks of the process and of its reaped children, fields 14 to 17: the name, field 2, may contain
-/// anything but ends at the last bracket.
+/// The fields from the third one on: the name, field 2, may contain anything but ends at the last
+/// bracket.
+fn after_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_whitespace())
+}
+
+/// Ticks of the process and of its reaped children, fields 14 to 17.
 fn ticks_of(stat: &str) -> Option<[u64; 2]> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let fields = after_name.split_whitespace().skip(11).take(4);
+    let fields = after_name(stat)?.skip(11).take(4);
     let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
     match ticks[..] {
         [user, system, of_children_user, of_children_system] => {
@@ -294,15 +229,6 @@ mod tests {
             Duration::ZERO,
             "no thread has this name"
         );
-    }
-
-    #[test]
-    fn a_dropped_process_is_gone() {
-        let process = Process::start(Command::new("sleep").arg("600")).unwrap();
-        let id = process.id();
-        assert!(cpu_time(id).is_ok());
-        drop(process);
-        assert!(cpu_time(id).is_err());
     }
 
     #[test]

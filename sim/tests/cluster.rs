@@ -5,44 +5,16 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-fn beside(program: &str) -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name(program)
-}
-
-fn build(program: &str, features: &[&str]) {
-    let mut build = Command::new(env!("CARGO"));
-    // Builds the whole workspace, because another set of packages would rebuild their dependencies.
-    build.args(["build", "--locked", "--workspace", "--bin", program]);
-    build.args(features);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    assert!(
-        build.status().unwrap().success(),
-        "{program} does not build"
-    );
-}
-
-/// `kvd` is in the same directory as `torc-sim`; built here if only this package was built.
-fn kvd() -> PathBuf {
-    let path = beside("kvd");
-    if !path.exists() {
-        build("kvd", &[]);
-    }
-    path
-}
-
 /// Runs a cluster; returns whether it succeeded, its report, and all its output.
-fn run(program: &Path, args: &[&str]) -> (bool, serde_json::Value, String) {
+fn run(program: &str, args: &[&str]) -> (bool, serde_json::Value, String) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let run = Command::new(env!("CARGO_BIN_EXE_torc-sim"))
         .args(["cluster", "--json", "--kvd"])
-        .arg(program)
+        .arg(torc_testkit::program(program).unwrap())
         .args(args)
         .stdin(Stdio::null())
         .output()
@@ -68,7 +40,7 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
     let minutes = (seconds / 60.0).to_string();
     let faults = ["--only", "kill,stop,cut,cut-one-way"];
     let args = [&["--seed", "15", "--minutes", &minutes], &faults[..]].concat();
-    let (is_good, report, told) = run(&kvd(), &args);
+    let (is_good, report, told) = run("kvd", &args);
     assert!(is_good, "{told}");
     assert_eq!(report["violations"], 0, "{told}");
     assert!(
@@ -83,7 +55,7 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
 fn every_key_is_linearizable_while_packets_of_nodes_are_lost() {
     let faults = ["--only", "cut,cut-one-way,deaf,halves,delay,kill"];
     let seconds = ["--seed", "23", "--minutes", "0.25", "--real-network"];
-    let (is_good, report, told) = run(&kvd(), &[&seconds[..], &faults].concat());
+    let (is_good, report, told) = run("kvd", &[&seconds[..], &faults].concat());
     if told.contains("no network namespaces") {
         eprintln!("skipped: {told}");
         return;
@@ -98,7 +70,7 @@ fn every_key_is_linearizable_while_packets_of_nodes_are_lost() {
 
 #[test]
 fn nodes_that_join_leave_and_are_replaced_lose_nothing() {
-    let (is_good, report, told) = run(&kvd(), &["--changes", "2", "--seed", "3", "--clients", "4"]);
+    let (is_good, report, told) = run("kvd", &["--changes", "2", "--seed", "3", "--clients", "4"]);
     assert!(is_good, "{told}");
     assert_eq!(report["violations"], 0, "{told}");
     assert!(report["written"].as_u64() > Some(0), "{told}");
@@ -111,12 +83,13 @@ fn a_cluster_that_breaks_a_rule_is_found_out() {
         eprintln!("skipped: TORC_CLUSTER_MUTANT=one-ack-quorum builds and runs such a cluster");
         return;
     };
-    build("kvd-mutant", &["--features", "torc-server/mutants"]);
+    let mutants = ["--bin", "kvd-mutant", "--features", "torc-server/mutants"];
+    torc_testkit::build(&[&["--workspace"], &mutants[..]].concat()).unwrap();
     let broken = ["--mutant", &rule, "--only", "cut,deaf,kill"];
     let mut told = String::new();
     for seed in ["1", "2", "3", "4", "5"] {
         let args = [&["--minutes", "0.25", "--seed", seed], &broken[..]].concat();
-        let (is_good, report, all) = run(&beside("kvd-mutant"), &args);
+        let (is_good, report, all) = run("kvd-mutant", &args);
         if let Some(kept) = report["kept"].as_str() {
             // The reason of the failure is known, so the kept run is not needed.
             let _ = std::fs::remove_dir_all(kept);

@@ -9,12 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value as Json;
 use torc_sim::check::{Verdict, check, check_by_configurations};
 use torc_sim::history::{KeyHistory, Kind, Operation, Seen};
+use torc_testkit::Kvd;
 
 /// A node is killed and restarted after this many reported operations.
 const KILL_EVERY: usize = 300;
@@ -26,47 +26,6 @@ const KILL_EVERY: usize = 300;
 fn operations() -> u64 {
     let told = std::env::var("TORC_FOREIGN_OPERATIONS").ok();
     told.and_then(|text| text.parse().ok()).unwrap_or(1_500)
-}
-
-fn kvd() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
-    if !path.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--workspace", "--bin", "kvd"]);
-        assert!(build.status().unwrap().success(), "kvd does not build");
-    }
-    path
-}
-
-fn free_address() -> String {
-    torc_testkit::free_address().unwrap().to_string()
-}
-
-struct Node {
-    flags: Vec<String>,
-    child: Option<Child>,
-}
-
-impl Node {
-    fn start(&mut self) {
-        let mut kvd = Command::new(kvd());
-        kvd.arg("serve").args(&self.flags).stdin(Stdio::null());
-        kvd.stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(kvd.spawn().unwrap());
-    }
-
-    fn kill_9(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.kill_9();
-    }
 }
 
 fn number(told: &Json, name: &str) -> u64 {
@@ -107,33 +66,13 @@ fn a_foreign_client_sees_linearizable_histories_while_nodes_are_killed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let addresses: Vec<String> = (0..3).map(|_| free_address()).collect();
-    let mut nodes: Vec<Node> = addresses
-        .iter()
-        .enumerate()
-        .map(|(index, address)| {
-            let data = dir.path().join(index.to_string());
-            let mut flags = vec![
-                format!("--grpc-addr={address}"),
-                format!("--peer-addr={}", free_address()),
-                format!("--http-addr={}", free_address()),
-                format!("--data-dir={}", data.display()),
-                "--partitions=64".to_owned(),
-            ];
-            if index == 0 {
-                flags.push("--bootstrap".to_owned());
-                flags.push(format!("--found-with={}", addresses[1..].join(",")));
-            }
-            Node { flags, child: None }
-        })
-        .collect();
-    for node in &mut nodes {
-        node.start();
-    }
+    let kvd = torc_testkit::program("kvd").unwrap();
+    let mut nodes = Kvd::cluster(&kvd, dir.path(), 3, &["--partitions=64"]).unwrap();
+    nodes.iter_mut().try_for_each(Kvd::start).unwrap();
     let mut client = Command::new("python3")
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign.py"))
         .args(["1", &operations().to_string()])
-        .args(&addresses)
+        .args(nodes.iter().map(|node| node.grpc.to_string()))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -150,7 +89,7 @@ fn a_foreign_client_sees_linearizable_histories_while_nodes_are_killed() {
         let node = &mut nodes[1 + place / KILL_EVERY % 2];
         match place % KILL_EVERY {
             150 => node.kill_9(),
-            200 => node.start(),
+            200 => node.start().unwrap(),
             _ => {}
         }
     }

@@ -5,24 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// `kvd` is in the same directory as `torc-sim`; built here if only this package was built.
-fn kvd() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
-    if !path.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        // Builds the whole workspace, because another set of packages would rebuild their
-        // dependencies.
-        build.args(["build", "--locked", "--workspace", "--bin", "kvd"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "kvd does not build");
-    }
-    path
-}
 
 /// The output of `torc-sim hostile`, and whether it succeeded.
 fn hostile(args: &[&str]) -> (bool, String) {
@@ -120,7 +104,7 @@ fn the_documents_count_every_kind() {
 
 #[test]
 fn hostile_clients_are_refused_while_an_honest_one_is_served() {
-    let kvd = kvd();
+    let kvd = torc_testkit::program("kvd").unwrap();
     let kvd = kvd.to_str().unwrap();
     // More than the default, because an unoptimised node frees memory later.
     let budget = ["--budget-mib", "768"];
@@ -166,7 +150,7 @@ fn hostile_clients_are_refused_while_an_honest_one_is_served() {
 
 #[test]
 fn a_run_of_requests_ends_when_the_nodes_have_received_them() {
-    let kvd = kvd();
+    let kvd = torc_testkit::program("kvd").unwrap();
     let kvd = kvd.to_str().unwrap();
     let args = [
         "--requests",

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tokio::task::JoinSet;
 use torc_client::Client;
+use torc_testkit::Kvd;
 
-use crate::kvd::{self, Node, load};
+use crate::kvd::{self, Readings, load};
 use crate::options::Options;
 use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report, TORC};
@@ -127,19 +128,19 @@ async fn measure(
     Ok(())
 }
 
-async fn client(nodes: &[Node], mitigated: bool) -> Result<Client> {
+async fn client(nodes: &[Kvd], mitigated: bool) -> Result<Client> {
     let builder = Client::builder()
-        .endpoints(nodes.iter().map(Node::endpoint))
+        .endpoints(nodes.iter().map(Kvd::endpoint))
         .deadline(Duration::from_secs(30))
         .mitigate_hot_keys(mitigated);
     Ok(builder.connect().await?)
 }
 
 /// Gets that each node has answered.
-async fn served(nodes: &[Node]) -> Result<Vec<f64>> {
+async fn served(nodes: &[Kvd]) -> Result<Vec<f64>> {
     let mut served = Vec::new();
     for node in nodes {
-        let readings = node.readings().await?;
+        let readings = Readings::of(node).await?;
         served.push(readings.value(r#"operation_seconds_count{operation="get"}"#)?);
     }
     Ok(served)

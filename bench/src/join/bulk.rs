@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use torc_client::Client;
+use torc_testkit::Kvd;
 
 use super::{MIB, RATIO, cluster, copy};
-use crate::kvd::{self, Node, Replicas};
+use crate::kvd::{self, Readings, Replicas};
 use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Report, TORC};
@@ -41,17 +42,17 @@ pub(super) async fn round(
 ) -> Result<()> {
     let records = options.records_or(RECORDS);
     let scratch = options.scratch()?;
-    let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
+    let mut settings = kvd::SETTLING.map(str::to_owned).to_vec();
     settings.push("--transfer-mib-per-s=1000000".to_owned());
     let newcomer = scratch.path().join("newcomer");
-    let mut newcomer = Node::prepare(program, newcomer, settings.clone())?;
+    let mut newcomer = kvd::prepare(program, newcomer, &settings)?;
     settings.extend(replicas.settings());
     let founders = kvd::found(program, scratch.path(), 1, &settings).await?;
     let founder = founders.first().context("no node")?;
     let builder = Client::builder().endpoints([founder.endpoint()]);
     let client = builder.deadline(Duration::from_secs(30)).connect().await?;
     kvd::load(&client, records).await?;
-    founder.settled(records).await?;
+    kvd::settled(founder, records).await?;
     newcomer.start()?;
     newcomer.listens().await?;
     let copied = join(report, replicas, &client, founder, &newcomer).await?;
@@ -75,10 +76,10 @@ async fn join(
     report: &mut Report,
     replicas: Replicas,
     client: &Client,
-    founder: &Node,
-    newcomer: &Node,
+    founder: &Kvd,
+    newcomer: &Kvd,
 ) -> Result<Copied> {
-    let (sender, receiver) = (founder.id()?, newcomer.id()?);
+    let (sender, receiver) = (founder.pid()?, newcomer.pid()?);
     let before = (process::cpu_time(sender)?, process::cpu_time(receiver)?);
     let started = Instant::now();
     let change = client.join(newcomer.grpc.to_string(), None).await?;
@@ -114,17 +115,15 @@ async fn join(
 }
 
 /// Polls the newcomer until it receives no more data.
-async fn watch(newcomer: &Node, started: Instant) -> Result<Copied> {
+async fn watch(newcomer: &Kvd, started: Instant) -> Result<Copied> {
     const QUIET: Duration = Duration::from_secs(3);
     let mut last = Copied {
         seconds: 0.0,
         bytes: 0.0,
     };
     loop {
-        let bytes = newcomer
-            .readings()
-            .await?
-            .value("transfer_received_bytes")?;
+        let readings = Readings::of(newcomer).await?;
+        let bytes = readings.value("transfer_received_bytes")?;
         let seconds = started.elapsed().as_secs_f64();
         if bytes > last.bytes {
             last = Copied { seconds, bytes };

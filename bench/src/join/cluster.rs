@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use torc_client::{Client, Transition};
+use torc_testkit::Kvd;
 
-use crate::kvd::{self, Node, Replicas};
+use crate::kvd::{self, Replicas};
 use crate::process;
 
 /// Nodes before the join.
@@ -19,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(1800);
 pub(super) struct Cluster {
     program: PathBuf,
     dir: PathBuf,
-    nodes: Vec<Node>,
+    nodes: Vec<Kvd>,
 }
 
 impl Cluster {
@@ -33,13 +34,13 @@ impl Cluster {
     }
 
     pub(super) async fn client(&self) -> Result<Client> {
-        let builder = Client::builder().endpoints(self.nodes.iter().map(Node::endpoint));
+        let builder = Client::builder().endpoints(self.nodes.iter().map(Kvd::endpoint));
         Ok(builder.deadline(Duration::from_secs(30)).connect().await?)
     }
 
     /// Starts a node outside any cluster; returns its address.
     pub(super) async fn spare(&mut self) -> Result<String> {
-        let mut node = Node::prepare(&self.program, self.dir.join("spare"), Vec::new())?;
+        let mut node = kvd::prepare(&self.program, self.dir.join("spare"), &[])?;
         node.start()?;
         node.listens().await?;
         let address = node.grpc.to_string();
@@ -50,7 +51,7 @@ impl Cluster {
     /// Kills a node and restarts it; returns the time until it serves.
     pub(super) async fn restart_one(&mut self) -> Result<Duration> {
         let node = self.nodes.first_mut().context("no node")?;
-        node.kill_9()?;
+        node.kill_9();
         let started = Instant::now();
         node.start()?;
         node.ready().await?;
@@ -78,7 +79,7 @@ impl Cluster {
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         let mut bytes = 0;
         for node in &self.nodes {
-            bytes += process::memory(node.id()?)?.resident_bytes;
+            bytes += process::memory(node.pid()?)?.resident_bytes;
         }
         Ok(bytes)
     }

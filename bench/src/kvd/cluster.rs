@@ -1,10 +1,11 @@
 //! Nodes that found one cluster.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use torc_testkit::Kvd;
 
-use super::Node;
+use crate::cleanup;
 use crate::report::TORC;
 
 /// Replicas of each key in a cluster.
@@ -40,54 +41,28 @@ impl Replicas {
 pub(crate) const REPLICAS_NOTE: &str =
     "torc: a cluster as it is by default, with three replicas of each key";
 
-/// Nodes that found a cluster together when they are started, the founder last. Without other
-/// settings the cluster has kvd's default of three replicas.
+/// A node that is not running yet, and ends with this program.
 ///
 /// # Errors
-/// No free address, or a directory cannot be created.
-pub(crate) fn prepare(
-    program: &Path,
-    dir: &Path,
-    count: usize,
-    extra: &[String],
-) -> Result<Vec<Node>> {
-    let mut nodes = Vec::new();
-    for number in 1..count {
-        let dir = dir.join(format!("node-{number}"));
-        nodes.push(Node::prepare(program, dir, extra.to_vec())?);
-    }
-    let others: Vec<String> = nodes.iter().map(|node| node.grpc.to_string()).collect();
-    let mut founding = [extra, &["--bootstrap".to_owned()]].concat();
-    if !others.is_empty() {
-        founding.push(format!("--found-with={}", others.join(",")));
-    }
-    nodes.push(Node::prepare(program, dir.join("founder"), founding)?);
-    Ok(nodes)
+/// No free address, or the directory cannot be created.
+pub(crate) fn prepare(program: &Path, dir: PathBuf, flags: &[String]) -> Result<Kvd> {
+    let mut node = Kvd::prepare(program, dir, flags)?;
+    node.run_by(cleanup::binding()?);
+    Ok(node)
 }
 
-/// Starts nodes.
+/// A node that founds a cluster of its own when it is started.
 ///
 /// # Errors
-/// The program cannot be run.
-pub(crate) fn start(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
-    for node in &mut nodes {
-        node.start()?;
-    }
-    Ok(nodes)
+/// As [`prepare`].
+pub(crate) fn alone(program: &Path, dir: &Path, flags: &[String]) -> Result<Kvd> {
+    let mut node = prepare(program, dir.join("founder"), flags)?;
+    node.found_with([]);
+    Ok(node)
 }
 
-/// Waits until all serve.
-///
-/// # Errors
-/// A node has ended, or does not become ready in time.
-pub(crate) async fn ready(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
-    for node in &mut nodes {
-        node.ready().await?;
-    }
-    Ok(nodes)
-}
-
-/// Founds a cluster and waits until it serves; see [`prepare`].
+/// Founds a cluster and waits until it serves. The founder is the last node: figures of the first
+/// ones are those of any node.
 ///
 /// # Errors
 /// kvd does not start, or does not become ready in time.
@@ -95,7 +70,13 @@ pub(crate) async fn found(
     program: &Path,
     dir: &Path,
     count: usize,
-    extra: &[String],
-) -> Result<Vec<Node>> {
-    ready(start(prepare(program, dir, count, extra)?)?).await
+    flags: &[String],
+) -> Result<Vec<Kvd>> {
+    let mut nodes = Kvd::cluster(program, dir, count, flags)?;
+    for node in &mut nodes {
+        node.run_by(cleanup::binding()?);
+    }
+    nodes.reverse();
+    Kvd::serve(&mut nodes).await?;
+    Ok(nodes)
 }

@@ -9,10 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use torc_client::Client;
+use torc_testkit::Kvd;
 
-use super::Node;
 use crate::cleanup;
-use crate::process::Process;
 use crate::records;
 
 /// Records per batch, and batches in flight.
@@ -106,8 +105,8 @@ struct Loaded {
 ///
 /// # Errors
 /// kvctl's error, or some records were not stored.
-pub(crate) fn load_file(kvctl: &Path, nodes: &[Node], file: &Path, count: u64) -> Result<f64> {
-    let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
+pub(crate) fn load_file(kvctl: &Path, nodes: &[Kvd], file: &Path, count: u64) -> Result<f64> {
+    let endpoints: Vec<String> = nodes.iter().map(Kvd::endpoint).collect();
     let mut command = cleanup::bound(kvctl)?;
     command
         .args(["load", "--output", "json", "--timeout", "60s"])
@@ -116,7 +115,7 @@ pub(crate) fn load_file(kvctl: &Path, nodes: &[Node], file: &Path, count: u64) -
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let output = Process::start(&mut command)?.output()?;
+    let output = command.output()?;
     ensure!(
         output.status.success(),
         "kvctl load failed: {}",

@@ -1,14 +1,18 @@
 //! A node's metrics, as exposed to Prometheus.
 
 use anyhow::{Context as _, Result};
+use torc_testkit::{Kvd, http_get};
 
 /// One response of `/metrics`.
 #[derive(Debug, Clone)]
 pub(crate) struct Readings(String);
 
 impl Readings {
-    pub(super) const fn of(text: String) -> Self {
-        Self(text)
+    /// # Errors
+    /// The node does not respond.
+    pub(crate) async fn of(node: &Kvd) -> Result<Self> {
+        let (_, text) = http_get(node.http, "/metrics").await?;
+        Ok(Self(text))
     }
 
     /// A gauge or a counter without labels, its name without `torc_` and `_total`.
@@ -32,9 +36,9 @@ mod tests {
 
     #[test]
     fn a_value_is_found_by_its_whole_name() {
-        let text = "HTTP/1.1 200 OK\r\n\r\n# TYPE torc_store_slices gauge\n\
+        let text = "# TYPE torc_store_slices gauge\n\
                     torc_store_slices_more 7\ntorc_store_slices 12\ntorc_flushes_total 3\n";
-        let readings = Readings::of(text.to_owned());
+        let readings = Readings(text.to_owned());
         let value = |name| readings.value(name).ok();
         assert_eq!(value("store_slices"), Some(12.0));
         assert_eq!(value("flushes"), Some(3.0), "counters end in _total");

@@ -38,10 +38,11 @@ use std::process::{ChildStdout, Stdio};
 use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
 use tempfile::TempDir;
+use torc_testkit::Process;
 
 use crate::cleanup;
 use crate::options::Options;
-use crate::process::{self, Process};
+use crate::process;
 use crate::report::Report;
 use subject::Subject;
 
@@ -177,7 +178,8 @@ impl Filled {
 
 /// A child process that prints figures, one `name value` per line.
 struct Child {
-    process: Process,
+    /// Killed with this value.
+    _process: Process,
     said: BufReader<ChildStdout>,
 }
 
@@ -198,7 +200,7 @@ impl Child {
             .take()
             .context("no output of the child")?;
         Ok(Self {
-            process,
+            _process: process,
             said: BufReader::new(said),
         })
     }
@@ -211,7 +213,7 @@ impl Child {
             let said = line.trim_end().split_once(' ');
             let (name, value) = said.context("the child ended before it told everything")?;
             if name == child::END {
-                return self.process.kill_9();
+                return Ok(());
             }
             report.add(case, metrics::of(name)?, subject.name(), value.parse()?);
         }

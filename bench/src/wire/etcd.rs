@@ -13,14 +13,14 @@ use http::uri::PathAndQuery;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
+use torc_testkit::{Process, free_address};
 
 use super::case::Work;
 use super::closed_loop::{Sample, closed_loop};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::process::{self, Process};
-use torc_testkit::free_address;
+use crate::process;
 
 /// The peer's name in reports.
 pub(super) const NAME: &str = "etcd";
@@ -96,7 +96,7 @@ pub(super) fn program(named: Option<&Path>) -> Result<Option<PathBuf>> {
 pub(super) fn version(program: &Path) -> Result<String> {
     let mut command = server::command_of(program)?;
     command.arg("--version").stdout(Stdio::piped());
-    let output = Process::start(&mut command)?.output()?;
+    let output = command.output()?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let first = printed.lines().next().context("etcd tells no version")?;
     Ok(first.trim().to_owned())

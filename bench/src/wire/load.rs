@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use torc_client::Client;
+use torc_testkit::Kvd;
 
 use super::SERVER;
-use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
+use crate::kvd::{self, REPLICAS_NOTE, Replicas};
 use crate::options::Options;
 use crate::process;
 use crate::report::{Metric, Prediction, Report, TORC};
@@ -141,16 +142,16 @@ impl Suite {
         Ok(())
     }
 
-    async fn found(&self, dir: &Path, count: usize, replicas: Replicas) -> Result<Vec<Node>> {
+    async fn found(&self, dir: &Path, count: usize, replicas: Replicas) -> Result<Vec<Kvd>> {
         kvd::found(&self.kvd, dir, count, &replicas.settings()).await
     }
 
     /// Records per second.
-    async fn load(&self, loader: Loader, nodes: &[Node]) -> Result<f64> {
+    async fn load(&self, loader: Loader, nodes: &[Kvd]) -> Result<f64> {
         match loader {
             Loader::Kvctl => kvd::load_file(&self.kvctl, nodes, &self.file, self.records),
             Loader::Library => {
-                let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+                let client = Client::builder().endpoints(nodes.iter().map(Kvd::endpoint));
                 let client = client.deadline(Duration::from_secs(60)).connect().await?;
                 let started = Instant::now();
                 kvd::load(&client, self.records).await?;
@@ -160,6 +161,9 @@ impl Suite {
     }
 }
 
-fn cpu_time(nodes: &[Node]) -> Result<Duration> {
-    nodes.iter().map(|node| process::cpu_time(node.id()?)).sum()
+fn cpu_time(nodes: &[Kvd]) -> Result<Duration> {
+    nodes
+        .iter()
+        .map(|node| process::cpu_time(node.pid()?))
+        .sum()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures::future::LocalBoxFuture;
+use torc_testkit::{Process, free_address};
 
 use super::case::{BATCH, Work};
 use super::closed_loop::{Sample, closed_loop};
@@ -11,9 +12,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server;
 use super::subject::Subject;
-use crate::process::Process;
 use crate::records::Random;
-use torc_testkit::free_address;
 
 /// The peer's name in reports.
 pub(super) const NAME: &str = "memcached";

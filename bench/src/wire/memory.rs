@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use torc_client::Client;
+use torc_testkit::Kvd;
 
 use super::data::Data;
 use super::peers;
 use super::subject::Subject;
-use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
+use crate::kvd::{self, REPLICAS_NOTE, Readings, Replicas};
 use crate::options::Options;
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
@@ -177,7 +178,7 @@ impl Suite {
             Replicas::Default => 3,
             Replicas::One => 1,
         };
-        let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
+        let mut settings = kvd::SETTLING.map(str::to_owned).to_vec();
         settings.extend(replicas.settings());
         let mut nodes = kvd::found(&self.kvd, scratch.path(), nodes, &settings).await?;
         tokio::time::sleep(IDLE_AFTER).await;
@@ -188,14 +189,11 @@ impl Suite {
         let rate = kvd::load_file(&self.kvctl, &nodes, &self.file, self.keys)?;
         let loaded = format!("{} keys", self.keys);
         report.add(&loaded, Metric::new("load", "keys/s"), name, rate);
-        try_join_all(nodes.iter().map(|node| node.settled(self.keys))).await?;
+        try_join_all(nodes.iter().map(|node| kvd::settled(node, self.keys))).await?;
         for case in [loaded.clone(), format!("{loaded}, restarted")] {
             self.look(report, &case, name, &nodes, &idle).await?;
-            for node in &mut nodes {
-                node.kill_9()?;
-                node.start()?;
-            }
-            nodes = kvd::ready(nodes).await?;
+            nodes.iter_mut().for_each(Kvd::kill_9);
+            Kvd::serve(&mut nodes).await?;
         }
         Ok(())
     }
@@ -206,11 +204,11 @@ impl Suite {
         report: &mut Report,
         case: &str,
         name: &'static str,
-        nodes: &[Node],
+        nodes: &[Kvd],
         idle: &[Resident],
     ) -> Result<()> {
         let flushed = grown(nodes, idle).await?;
-        let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+        let client = Client::builder().endpoints(nodes.iter().map(Kvd::endpoint));
         let client = client.deadline(Duration::from_secs(60)).connect().await?;
         get_some(&client, self.keys).await?;
         let with_gets = grown(nodes, idle).await?;
@@ -249,10 +247,10 @@ fn tell_of_memory(report: &mut Report, case: &str, name: &'static str, resident:
 }
 
 /// The growth of each node since it was idle.
-async fn grown(nodes: &[Node], idle: &[Resident]) -> Result<Vec<Grown>> {
+async fn grown(nodes: &[Kvd], idle: &[Resident]) -> Result<Vec<Grown>> {
     let mut each = Vec::new();
     for (node, before) in nodes.iter().zip(idle) {
-        let sealed = node.readings().await?.value("store_sealed_keys")?;
+        let sealed = Readings::of(node).await?.value("store_sealed_keys")?;
         each.push(Grown {
             before: *before,
             after: resident(node)?,
@@ -262,17 +260,17 @@ async fn grown(nodes: &[Node], idle: &[Resident]) -> Result<Vec<Grown>> {
     Ok(each)
 }
 
-fn resident(node: &Node) -> Result<Resident> {
-    process::resident(node.id()?)
+fn resident(node: &Kvd) -> Result<Resident> {
+    process::resident(node.pid()?)
 }
 
 async fn tell_of_index(
     report: &mut Report,
     case: &str,
     subject: &'static str,
-    node: &Node,
+    node: &Kvd,
 ) -> Result<()> {
-    let readings = node.readings().await?;
+    let readings = Readings::of(node).await?;
     let sealed = readings.value("store_sealed_keys")?.max(1.0);
     let mut sum = 0.0;
     for part in ["header", "gate", "mphf", "offset"] {

@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::runtime::Runtime;
+use torc_testkit::Kvd;
 
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
-use crate::kvd::{self, Node};
+use crate::kvd;
 use crate::options::Options;
 use crate::report::{Metric, Prediction, Report, TORC};
 use crate::{machine, process};
@@ -189,12 +190,12 @@ struct Suite<'a> {
 struct Subject<'a> {
     name: &'static str,
     generator: Generator<'a>,
-    nodes: Vec<Node>,
+    nodes: Vec<Kvd>,
 }
 
 impl Subject<'_> {
     fn cpu_time(&self) -> Result<Duration> {
-        let each = self.nodes.iter().map(|node| process::cpu_time(node.id()?));
+        let each = self.nodes.iter().map(|node| process::cpu_time(node.pid()?));
         each.sum()
     }
 }
@@ -238,9 +239,10 @@ impl Suite<'_> {
         let mut subjects = Vec::new();
         for (name, build, extra) in all {
             let dir = scratch.path().join(name);
-            let founding = kvd::prepare(&build.kvd, &dir, 1, &extra)?;
-            let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
-            subjects.push(self.subject(name, build, nodes).await?);
+            let mut node = kvd::alone(&build.kvd, &dir, &extra)?;
+            machine::on_core(SERVER_CORE, || node.start())??;
+            node.ready().await?;
+            subjects.push(self.subject(name, build, vec![node]));
         }
         self.idle(ONE, &subjects).await?;
         self.cases(ONE, &subjects)?;
@@ -269,27 +271,21 @@ impl Suite<'_> {
         let mut subjects = Vec::new();
         for (name, build) in self.builds.defaults() {
             let dir = scratch.path().join(name);
-            let nodes = kvd::start(kvd::prepare(&build.kvd, &dir, 3, &[])?)?;
-            subjects.push(self.subject(name, build, nodes).await?);
+            let nodes = kvd::found(&build.kvd, &dir, 3, &[]).await?;
+            subjects.push(self.subject(name, build, nodes));
         }
         self.idle(THREE, &subjects).await?;
         self.cases(THREE, &subjects)
     }
 
-    async fn subject<'b>(
-        &self,
-        name: &'static str,
-        build: &'b Build,
-        nodes: Vec<Node>,
-    ) -> Result<Subject<'b>> {
-        let nodes = kvd::ready(nodes).await?;
-        let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
+    fn subject<'b>(&self, name: &'static str, build: &'b Build, nodes: Vec<Kvd>) -> Subject<'b> {
+        let endpoints: Vec<String> = nodes.iter().map(Kvd::endpoint).collect();
         let keys = self.options.records_or(KEYS);
-        Ok(Subject {
+        Subject {
             name,
             generator: Generator::new(&build.kvctl, &endpoints, keys, self.args.value_bytes),
             nodes,
-        })
+        }
     }
 
     /// The memory of nodes before any data is stored.
@@ -301,7 +297,7 @@ impl Suite<'_> {
         tokio::time::sleep(IDLE_AFTER / parts).await;
         for subject in subjects {
             for (number, node) in (1..).zip(&subject.nodes) {
-                let resident = process::resident(node.id()?)?;
+                let resident = process::resident(node.pid()?)?;
                 let case = format!("{place}: {IDLE}, node {number}");
                 let mut add = |metric, bytes: u64| {
                     let metric = Metric::new(metric, "MiB");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
+use torc_testkit::{Process, free_address};
 
 use super::case::{BATCH, Work};
 use super::closed_loop::{Sample, closed_loop};
@@ -13,9 +14,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::process::Process;
 use crate::records::Random;
-use torc_testkit::free_address;
 
 /// When a write is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 use torc_client::Client;
+use torc_testkit::Kvd;
 
 use super::case::Work;
 use super::closed_loop::{Sample, closed_loop, latencies};
@@ -25,7 +26,7 @@ use super::data::Data;
 use super::etcd;
 use super::subject::Subject;
 use super::{P50, P99, RATE, SERVER};
-use crate::kvd::{self, Node, REPLICAS_NOTE, load};
+use crate::kvd::{self, REPLICAS_NOTE, load};
 use crate::options::Options;
 use crate::process;
 use crate::records::{self, Random};
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
 }
 
 struct Torc {
-    nodes: Vec<Node>,
+    nodes: Vec<Kvd>,
     client: Client,
 }
 
@@ -177,7 +178,7 @@ impl Suite<'_> {
         let scratch = self.options.scratch()?;
         let data = Data::new(self.options.records_or(RECORDS));
         let nodes = kvd::found(kvd, scratch.path(), 3, &[]).await?;
-        let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+        let client = Client::builder().endpoints(nodes.iter().map(Kvd::endpoint));
         let client = client.connect().await?;
         let mut torc = Torc { nodes, client };
         torc.load(&data).await?;
@@ -249,7 +250,7 @@ impl Suite<'_> {
     async fn slow_node(&mut self, torc: &Torc, data: &Data) -> Result<()> {
         let p99 = |timed: &Timed| timed.sample.latencies_ns.value_at_quantile(0.99) as f64;
         let normal = p99(&timed(torc, FEW, data, self.time()).await?);
-        let slow = Slowed::start(torc.nodes[0].id()?)?;
+        let slow = Slowed::start(torc.nodes[0].pid()?)?;
         let slowed = timed(torc, FEW, data, self.time()).await;
         drop(slow);
         let slowed = slowed?;
@@ -283,7 +284,7 @@ impl Suite<'_> {
         if cases.is_empty() {
             return Ok(());
         }
-        torc.nodes[0].kill_9()?;
+        torc.nodes[0].kill_9();
         tokio::time::sleep(NOTICED).await;
         for (case, is_put) in cases {
             let failed = std::cell::Cell::new(0_u64);
@@ -411,11 +412,11 @@ impl Subject for Torc {
     }
 
     fn process(&self) -> Result<u32> {
-        self.nodes[0].id()
+        Ok(self.nodes[0].pid()?)
     }
 
     fn cpu_time(&self) -> Result<Duration> {
-        let each = self.nodes.iter().map(|node| process::cpu_time(node.id()?));
+        let each = self.nodes.iter().map(|node| process::cpu_time(node.pid()?));
         each.sum()
     }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpStream;
+use torc_testkit::Process;
 
 use super::SERVER_CORE;
-use crate::process::{self, Process};
+use crate::process;
 use crate::{cleanup, machine};
 
 /// Time limit for a server to start listening.

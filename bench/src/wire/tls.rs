@@ -7,16 +7,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tonic::transport::Channel;
 use torc_client::{Client, ClientTls, NewToken, Role};
+use torc_testkit::Kvd;
 use torc_tls::{Authority, Identity};
 
 use super::closed_loop::closed_loop;
 use super::unary::{CHANNELS, GET, Gets, IN_FLIGHT, key, measured};
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
-use crate::kvd::{self, Node};
+use crate::kvd;
 use crate::machine;
 use crate::options::Options;
 use crate::report::{Metric, Prediction, Report, TORC};
@@ -47,7 +48,7 @@ const PREDICTIONS: &[Prediction] = &[
 /// A node and a way to authenticate to it.
 struct Subject<'a> {
     name: &'static str,
-    node: &'a Node,
+    node: &'a Kvd,
     tls: Option<ClientTls>,
     token: Option<String>,
     client: Client,
@@ -78,9 +79,8 @@ async fn measure(program: &Path, options: &Options, report: &mut Report) -> Resu
     let scratch = options.scratch()?;
     let files = Files::issue(scratch.path())?;
     let start = async |name: &str, extra: &[String]| {
-        let founding = kvd::prepare(program, &scratch.path().join(name), 1, extra)?;
-        let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
-        let mut node = nodes.into_iter().next().context("no node")?;
+        let mut node = kvd::alone(program, &scratch.path().join(name), extra)?;
+        machine::on_core(SERVER_CORE, || node.start())??;
         node.listens().await?;
         anyhow::Ok(node)
     };
@@ -168,7 +168,7 @@ impl Subject<'_> {
         let token = self.token.as_ref();
         let token = token.map(|token| format!("Bearer {token}").parse());
         Ok(Gets {
-            process: self.node.id()?,
+            process: self.node.pid()?,
             channels,
             path: GET,
             token: token.transpose()?,
@@ -182,7 +182,7 @@ impl Subject<'_> {
         keys: u64,
         time: Duration,
     ) -> Result<(super::closed_loop::Sample, f64)> {
-        measured(self.node.id()?, time, async |time| {
+        measured(self.node.pid()?, time, async |time| {
             closed_loop(0..IN_FLIGHT, 1, time, async |_, random| {
                 let found = self.client.get(key(random.below(keys))).await?;
                 ensure!(found.is_some(), "a key was not found");
@@ -194,7 +194,7 @@ impl Subject<'_> {
     }
 }
 
-fn client(node: &Node, tls: Option<&ClientTls>, token: Option<&str>) -> Result<Client> {
+fn client(node: &Kvd, tls: Option<&ClientTls>, token: Option<&str>) -> Result<Client> {
     let mut builder = Client::builder().endpoints([node.grpc.to_string()]);
     if let Some(tls) = tls {
         builder = builder.tls(tls.clone());

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use torc_client::Client;
+use torc_testkit::Kvd;
 
 use super::SERVER_CORE;
 use super::case::{BATCH, Work};
@@ -15,7 +16,7 @@ use super::closed_loop::{Sample, closed_loop};
 use super::data::Data;
 use super::session::Sessions;
 use super::subject::Subject;
-use crate::kvd::{self, Node, Replicas};
+use crate::kvd::{self, Replicas};
 use crate::machine;
 use crate::records::Random;
 
@@ -24,7 +25,7 @@ const LOADING: usize = 8;
 
 pub(super) struct Torc {
     replicas: Replicas,
-    node: Node,
+    node: Kvd,
     client: Client,
     sessions: Sessions,
 }
@@ -33,9 +34,9 @@ impl Torc {
     /// Founds a cluster of one node.
     pub(super) async fn start(program: &Path, dir: &Path, replicas: Replicas) -> Result<Self> {
         let dir = dir.join(replicas.subject());
-        let founding = kvd::prepare(program, &dir, 1, &replicas.settings())?;
-        let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
-        let node = kvd::ready(nodes).await?.pop().context("no node")?;
+        let mut node = kvd::alone(program, &dir, &replicas.settings())?;
+        machine::on_core(SERVER_CORE, || node.start())??;
+        node.ready().await?;
         let client = Client::connect([node.endpoint()]).await?;
         let sessions = Sessions::connect(&client, node.endpoint()).await?;
         Ok(Self {
@@ -97,7 +98,7 @@ impl Subject for Torc {
     }
 
     fn process(&self) -> Result<u32> {
-        self.node.id()
+        Ok(self.node.pid()?)
     }
 
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {

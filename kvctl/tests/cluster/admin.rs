@@ -120,7 +120,7 @@ async fn a_namespace_is_dropped_while_a_node_is_down_which_is_named() {
     assert!(listed.contains("~2 (dropped)"), "{listed}");
     refused(&cluster, &["--namespace", "urls", "get", "k"], "`urls`");
 
-    cluster.nodes[2].start();
+    cluster.nodes[2].start().unwrap();
     until("the node that was down knows", async || {
         let third = [cluster.nodes[2].endpoint()];
         let got = crate::processes::kvctl(&third, &["--namespace", "urls", "get", "k"]);

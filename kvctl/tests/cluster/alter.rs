@@ -7,7 +7,7 @@ use serde_json::Value;
 use torc_client::{Client, NamespaceMode};
 
 use crate::join::{fill, some_traffic};
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, until};
 use crate::traffic::Traffic;
 
 const PARTITIONS: &str = "--partitions=256";
@@ -97,7 +97,7 @@ async fn a_cluster_of_one_replica_grows_to_three_under_load_and_survives_a_kille
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_replicas_become_one_under_load_for_all_namespaces_that_share_partitions() {
-    let cluster = Cluster::start_with(3, &[PARTITIONS, "--replicas=3"]).await;
+    let cluster = Cluster::start_with(3, &[PARTITIONS]).await;
     let client = cluster.client().await;
     let linearizable = NamespaceMode::Linearizable;
     client
@@ -171,8 +171,8 @@ async fn an_alteration_survives_kill_9_of_a_node_and_can_be_taken_back() {
     assert!(cluster.kvctl(&grow).status.success());
     midway(&client).await;
     cluster.nodes[2].kill_9();
-    cluster.nodes[2].start();
-    ready(&cluster.nodes[2]).await;
+    cluster.nodes[2].start().unwrap();
+    cluster.nodes[2].ready().await.unwrap();
     until("it has grown to three", async || {
         ended(&client).await;
         replicas_of(&client, "default").await == 3

@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use torc_client::{Client, Epoch, ScanOptions};
 use torc_record::Digest;
 
-use crate::processes::{Cluster, kvctl_path, ready, until};
+use crate::processes::{Cluster, kvctl_path, until};
 
 const KEYS: u64 = 3_000;
 
@@ -88,7 +88,7 @@ async fn killed_and_resumed(cluster: &mut Cluster, backups: &Path, url: &str) ->
             crate::processes::kvctl(&endpoints, &args)
         })
     };
-    cluster.nodes[1].start();
+    cluster.nodes[1].start().unwrap();
     ok(&resuming.await.unwrap());
     name
 }
@@ -134,7 +134,7 @@ fn damage_is_named(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_cluster() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let backups = cluster.dir.path().join("backups");
     let url = format!("file://{}", backups.display());
     let client = cluster.client().await;
@@ -155,8 +155,8 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
         client.delete(key(number)).await.unwrap();
         wanted.remove(&key(number));
     }
-    cluster.nodes[2].start();
-    ready(&cluster.nodes[2]).await;
+    cluster.nodes[2].start().unwrap();
+    cluster.nodes[2].ready().await.unwrap();
 
     // A client writes during the whole test.
     let (acknowledged, is_over) = (
@@ -188,7 +188,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     let name = killed_and_resumed(&mut cluster, &backups, &url).await;
     is_over.store(true, Ordering::Relaxed);
     writer.await.unwrap();
-    ready(&cluster.nodes[1]).await;
+    cluster.nodes[1].ready().await.unwrap();
 
     let checked = cluster.kvctl(&[
         "--output", "json", "backup", "verify", &url, "--depth", "restore",
@@ -284,13 +284,13 @@ async fn one_namespace_is_backed_up_alone() {
     urls.delete(key(0)).await.unwrap();
 
     // The node would empty that directory.
-    let within = format!("file://{}/backup", cluster.nodes[0].data().display());
+    let within = format!("file://{}/backup", cluster.nodes[0].data.display());
     let refused = cluster.kvctl(&["backup", "create", &within]);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(6), "{told}");
     assert!(told.contains("in the data directory of node"), "{told}");
     assert!(!told.contains("--resume"), "{told}");
-    let left = cluster.nodes[0].data().join("backup/backups");
+    let left = cluster.nodes[0].data.join("backup/backups");
     assert!(!left.exists(), "no node has written anything");
 
     let unknown = cluster.kvctl(&["backup", "create", &url, "--only", "none"]);
@@ -352,7 +352,7 @@ async fn restored_records_have_versions_above_all_of_the_backup() {
     assert!(before.epoch > Epoch(5_000));
     ok(&old.kvctl(&["backup", "create", &url]));
 
-    let mut young = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut young = Cluster::start(3).await;
     ok(&young.kvctl(&["restore", &url]));
     let restored = young.client().await;
     for number in 0..50 {
@@ -367,8 +367,8 @@ async fn restored_records_have_versions_above_all_of_the_backup() {
     assert_eq!(second.epoch, first.epoch);
     // A node that was down starts in the raised epoch.
     young.nodes[1].kill_9();
-    young.nodes[1].start();
-    ready(&young.nodes[1]).await;
+    young.nodes[1].start().unwrap();
+    young.nodes[1].ready().await.unwrap();
     let version = restored.put(key(7), "new").await.unwrap();
     assert!(version > before);
 }
@@ -498,7 +498,7 @@ async fn a_large_partition_is_several_slices_and_a_slow_backup_is_not_silent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_of_a_damaged_slice_come_from_other_replicas() {
-    let cluster = Cluster::start_with(3, &["--replicas=3", "--partitions=64"]).await;
+    let cluster = Cluster::start_with(3, &["--partitions=64"]).await;
     let url = format!("file://{}/backups", cluster.dir.path().display());
     let client = cluster.client().await;
     let long = |number| format!("the key {number:08}");
@@ -510,7 +510,7 @@ async fn records_of_a_damaged_slice_come_from_other_replicas() {
     let mut nodes = cluster.nodes.iter();
     let node = nodes.find(|it| it.endpoint().ends_with(address)).unwrap();
     let (mut hurt, namespace) = (None, table.namespace_id("default").unwrap());
-    for path in below(node.data(), "store") {
+    for path in below(&node.data, "store") {
         let bytes = std::fs::read(&path).unwrap();
         let is_led = |number: &u64| {
             let digest = Digest::of(&table.digest_key, namespace, long(*number).as_bytes());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::processes::{Cluster, http_get, until};
+use crate::processes::{Cluster, Signal, http_get, until};
 
 /// The reports, one per line.
 fn reports(stdout: &[u8]) -> Vec<Value> {
@@ -24,7 +24,7 @@ fn bench(cluster: &Cluster, args: &[&str]) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_core_workload_does_what_it_is_defined_by() {
     // Scans need several records in each partition.
-    let cluster = Cluster::start_with(3, &["--replicas=3", "--partitions=256"]).await;
+    let cluster = Cluster::start_with(3, &["--partitions=256"]).await;
     let client = cluster.client().await;
     let workloads = [
         ("a", &["gets", "puts"][..]),
@@ -128,9 +128,9 @@ async fn an_open_loop_shows_a_stall_in_full() {
     .await;
     let client = cluster.client().await;
     let impatient = client.with_deadline(Duration::from_secs(1));
-    node.signal("-STOP");
+    node.signal(Signal::STOP).unwrap();
     let stalled = impatient.get("any").await;
-    node.signal("-CONT");
+    node.signal(Signal::CONT).unwrap();
     assert!(stalled.is_err(), "the node did not stall: {stalled:?}");
     let done = bench.wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::enrolment::login_of;
-use crate::processes::{Cluster, Node, Playground, until};
+use crate::processes::{Cluster, Kvd, Playground, prepare, until};
 use crate::tour::{blocks_of, paste};
 
 const SECURE: [&str; 2] = ["--partitions=64", "--replicas=1"];
@@ -30,12 +30,9 @@ async fn the_quick_start_the_concepts_and_the_sizing_can_be_pasted() {
 async fn growing_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
     let playground = Playground::start(&dir.path().join("playground")).await;
-    let mut spare = Node::prepare(dir.path(), "node-4", &[]);
-    spare.start();
-    until("the fourth node listens", async || {
-        tokio::net::TcpStream::connect(spare.grpc).await.is_ok()
-    })
-    .await;
+    let mut spare = prepare(dir.path(), "node-4", &[]);
+    spare.start().unwrap();
+    spare.listens().await.unwrap();
     let shown: Vec<String> = blocks_of(&page("growing.md"), "sh")
         .iter()
         .map(|block| format!("NEW_NODE={}\n{block}", spare.grpc))
@@ -65,7 +62,7 @@ async fn failures_look_as_the_book_says() {
     let [one_dead, two_dead] = &blocks[..] else {
         panic!("two blocks: {blocks:?}");
     };
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let doctor_says = |cluster: &Cluster, lines: &str| {
         let doctor = cluster.kvctl(&["doctor", "--timeout", "5s"]);
         doctor.status.code() == Some(4)
@@ -85,7 +82,7 @@ async fn failures_look_as_the_book_says() {
     .await;
     let get = cluster.kvctl(&["get", "a", "--timeout", "2s"]);
     assert_eq!(get.status.code(), Some(3), "{get:?}");
-    cluster.nodes[2].start();
+    cluster.nodes[2].start().unwrap();
     until("everything goes on", async || {
         cluster.kvctl(&["get", "a"]).stdout == b"b"
     })
@@ -110,10 +107,10 @@ async fn backups_can_be_pasted() {
 }
 
 /// A node that founded a secure cluster, and the administrator's token.
-async fn found_secure(dir: &Path) -> (Node, String) {
+async fn found_secure(dir: &Path) -> (Kvd, String) {
     let flags = [&SECURE[..], &["--bootstrap", "--secure"]].concat();
-    let mut founder = Node::prepare(dir, "node-1", &flags);
-    founder.start();
+    let mut founder = prepare(dir, "node-1", &flags);
+    founder.start().unwrap();
     until("the first tokens are printed", async || {
         founder.out().contains("kvctl join-node")
     })
@@ -133,7 +130,7 @@ async fn a_secure_cluster_can_be_pasted() {
     }
     let dir = tempfile::tempdir().unwrap();
     let (founder, admin) = found_secure(dir.path()).await;
-    let mut other = Node::prepare(dir.path(), "node-2", &SECURE);
+    let mut other = prepare(dir.path(), "node-2", &SECURE);
     let before = format!(
         "unset TORC_ENDPOINTS; export XDG_CONFIG_HOME=$PWD; NODE={} OTHER={}",
         founder.grpc, other.grpc
@@ -149,7 +146,7 @@ async fn a_secure_cluster_can_be_pasted() {
     paste(token);
     let join_token = std::fs::read_to_string(dir.path().join("join.token")).unwrap();
     other.variable("TORC_JOIN", join_token.trim());
-    other.start();
+    other.start().unwrap();
     until("the second node waits to be joined", async || {
         other.log().contains("not in a cluster yet")
     })
@@ -181,7 +178,7 @@ async fn clients_of_several_languages_count_on_one_key() {
     let secure = format!(
         "export TORC_ENDPOINTS={} TORC_TOKEN={token} TORC_TLS_CA={}",
         founder.grpc,
-        founder.data().join("tls/ca.pem").display()
+        founder.data.join("tls/ca.pem").display()
     );
     let text = page("clients.md");
     let blocks = blocks_of(&text, "sh");

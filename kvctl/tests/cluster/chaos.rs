@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::join::{fill, settled, some_traffic};
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, until};
 use crate::traffic::Traffic;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -62,9 +62,9 @@ async fn die_and_return(cluster: &mut Cluster, random: &mut StdRng) {
     tokio::time::sleep(Duration::from_millis(random.random_range(0..2_500))).await;
     cluster.nodes[victim].kill_9();
     tokio::time::sleep(Duration::from_millis(random.random_range(0..1_000))).await;
-    cluster.nodes[victim].start();
+    cluster.nodes[victim].start().unwrap();
     // A node that has left meanwhile never becomes ready again.
     if victim < 3 {
-        ready(&cluster.nodes[victim]).await;
+        cluster.nodes[victim].ready().await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The commands, their output and their exit codes.
 
-use crate::processes::{Cluster, Node, free_address, http_get, kvctl};
+use crate::processes::{Cluster, Playground, free_address, http_get, kvctl, prepare, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_go_in_and_come_out_byte_for_byte() {
@@ -48,7 +48,7 @@ async fn a_value_with_a_time_to_live_expires() {
             .success()
     );
     assert!(cluster.kvctl(&["get", "k"]).status.success());
-    crate::processes::until("the value has expired", async || {
+    until("the value has expired", async || {
         cluster.kvctl(&["get", "k"]).status.code() == Some(1)
     })
     .await;
@@ -85,7 +85,7 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
         .iter()
         .map(|n| n["partitions"].as_u64().unwrap())
         .sum();
-    assert_eq!(partitions, 2 * 4096, "both nodes have a replica of each");
+    assert_eq!(partitions, 2 * 4096, "both nodes have all");
     let mut metrics = String::new();
     for node in &cluster.nodes {
         metrics += &http_get(node.http, "/metrics").await.1;
@@ -102,13 +102,13 @@ async fn sigterm_stops_a_node_cleanly_and_its_data_is_there_again() {
     let put = cluster.kvctl(&["put", "k", "v"]);
     assert!(put.status.success(), "{put:?}");
     assert_eq!(
-        cluster.nodes[0].terminate(),
+        cluster.nodes[0].terminate().unwrap(),
         Some(0),
         "{}",
         cluster.nodes[0].log()
     );
-    cluster.nodes[0].start();
-    crate::processes::ready(&cluster.nodes[0]).await;
+    cluster.nodes[0].start().unwrap();
+    cluster.nodes[0].ready().await.unwrap();
     assert_eq!(cluster.kvctl(&["get", "k"]).stdout, b"v");
 }
 
@@ -125,9 +125,9 @@ async fn a_node_of_another_cluster_cannot_be_joined() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_cannot_use_the_data_directory() {
     let cluster = Cluster::start(1).await;
-    let mut second = crate::processes::Node::prepare(cluster.dir.path(), "second", &[]);
-    second.share_data_of(&cluster.nodes[0]);
-    assert_ne!(second.run_to_end(), Some(0));
+    let mut second = prepare(cluster.dir.path(), "second", &[]);
+    second.data.clone_from(&cluster.nodes[0].data);
+    assert_ne!(second.run_to_end().unwrap(), Some(0));
     assert!(
         second.log().contains("in use by another process"),
         "{}",
@@ -138,7 +138,7 @@ async fn a_second_process_cannot_use_the_data_directory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_playground_is_a_cluster_that_keeps_its_data_where_it_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let mut playground = crate::processes::Playground::start(dir.path()).await;
+    let mut playground = Playground::start(dir.path()).await;
     assert!(playground.kvctl(&["put", "k", "v"]).status.success());
     let status = playground.kvctl(&["--output", "json", "status"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -152,9 +152,9 @@ async fn a_playground_is_a_cluster_that_keeps_its_data_where_it_is_told() {
 async fn a_misspelt_variable_is_refused_with_the_one_that_was_meant() {
     let dir = tempfile::tempdir().unwrap();
     let kvd = |name: &str| {
-        let mut node = Node::prepare(dir.path(), "node", &["--weight=0"]);
+        let mut node = prepare(dir.path(), "node", &["--weight=0"]);
         node.variable(name, "a");
-        assert_eq!(node.run_to_end(), Some(1), "{}", node.log());
+        assert_eq!(node.run_to_end().unwrap(), Some(1), "{}", node.log());
         node.log()
     };
     let said = kvd("TORC_ZNOE");

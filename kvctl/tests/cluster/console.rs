@@ -8,7 +8,7 @@ use torc_testkit::redis::Redis;
 
 use crate::browser::Browser;
 use crate::join::fill;
-use crate::processes::{Cluster, http_get, ready, until};
+use crate::processes::{Cluster, http_get, until};
 
 /// A key chosen by an attacker.
 const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\">";
@@ -166,8 +166,8 @@ async fn the_console_shows_a_cluster_during_a_join_and_no_key_becomes_markup() {
     browser
         .until("it is said that the stream is lost", lost)
         .await;
-    cluster.nodes[0].start();
-    ready(&cluster.nodes[0]).await;
+    cluster.nodes[0].start().unwrap();
+    cluster.nodes[0].ready().await.unwrap();
     let back = "document.querySelector('#live').innerText === 'Live' \
         && !document.querySelector('main').classList.contains('stale')";
     browser.until("the stream is back", back).await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::mpsc;
 
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, until};
 
 /// Records of the data set; the full million needs a release build and some minutes.
 fn count() -> String {
@@ -46,8 +46,8 @@ async fn a_dump_equals_the_load_before_and_after_a_join_and_kill_9_of_every_node
 
     for victim in 0..cluster.nodes.len() {
         cluster.nodes[victim].kill_9();
-        cluster.nodes[victim].start();
-        ready(&cluster.nodes[victim]).await;
+        cluster.nodes[victim].start().unwrap();
+        cluster.nodes[victim].ready().await.unwrap();
         assert!(
             dumped(&cluster) == loaded,
             "after kill -9 of node {}",
@@ -131,7 +131,7 @@ fn assert_all_there(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_goes_on_by_itself_when_a_node_dies_in_the_middle() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let (load, end) = load_under_way(&cluster, &["--timeout", "5s", "--output", "json"]).await;
     cluster.nodes[1].kill_9();
     drop(end);
@@ -145,7 +145,7 @@ async fn a_load_goes_on_by_itself_when_a_node_dies_in_the_middle() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let brief = ["--timeout", "3s", "--retry-for", "6s", "--output", "json"];
     let (load, end) = load_under_way(&cluster, &brief).await;
     cluster.nodes[1].kill_9();
@@ -160,8 +160,8 @@ async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
     assert!(error.contains(&format!("--from-line {line}")), "{error}");
 
     for node in [1, 2] {
-        cluster.nodes[node].start();
-        ready(&cluster.nodes[node]).await;
+        cluster.nodes[node].start().unwrap();
+        cluster.nodes[node].ready().await.unwrap();
     }
     let mut rest =
         cluster.kvctl_spawned(&["load", "-", "--format", "ndjson", "--from-line", &line]);

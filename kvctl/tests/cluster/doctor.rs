@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Output;
 
-use crate::processes::{Cluster, Node, ready, until};
+use crate::processes::{Cluster, Kvd, prepare_cluster, until};
 
 /// The checks with findings, except for the disk space of this machine.
 fn checks(output: &Output) -> BTreeSet<String> {
@@ -22,29 +22,16 @@ fn set<const N: usize>(checks: [&str; N]) -> BTreeSet<String> {
 }
 
 /// Three nodes, each with its own flags.
-async fn three(flags: [&[&str]; 3], prepare: impl FnOnce(&mut [Node])) -> Cluster {
+async fn three(flags: [&[&str]; 3], change: impl FnOnce(&mut [Kvd])) -> Cluster {
     let dir = tempfile::tempdir().unwrap();
-    let common = ["--replicas=3", "--partitions=64"];
-    let mut nodes: Vec<Node> = (1..=3)
-        .zip(flags)
-        .map(|(number, flags)| {
-            Node::prepare(
-                dir.path(),
-                &format!("node-{number}"),
-                &[&common, flags].concat(),
-            )
-        })
-        .collect();
-    let others = format!("{},{}", nodes[1].grpc, nodes[2].grpc);
-    nodes[0].variable("TORC_BOOTSTRAP", "true");
-    nodes[0].variable("TORC_FOUND_WITH", &others);
-    prepare(&mut nodes);
-    nodes.iter_mut().for_each(Node::start);
-    let cluster = Cluster { nodes, dir };
-    for node in &cluster.nodes {
-        ready(node).await;
+    let mut nodes = prepare_cluster(dir.path(), 3, &["--partitions=64"]);
+    for (node, flags) in nodes.iter_mut().zip(flags) {
+        node.flags
+            .extend(flags.iter().map(|flag| (*flag).to_owned()));
     }
-    cluster
+    change(&mut nodes);
+    Kvd::serve(&mut nodes).await.unwrap();
+    Cluster { nodes, dir }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

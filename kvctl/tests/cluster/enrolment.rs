@@ -9,14 +9,14 @@ use std::time::Duration;
 use torc_client::{Client, ClientTls};
 
 use crate::join::some_traffic;
-use crate::processes::{Node, Playground, kvctl_path, until};
+use crate::processes::{Kvd, Playground, kvctl_path, prepare, prepare_cluster, until};
 use crate::traffic::Traffic;
 
 const FLAGS: [&str; 2] = ["--partitions=64", "--replicas=3"];
 
 /// A secure cluster founded by one node, and a user who only uses `kvctl`.
 pub(crate) struct Secure {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Kvd>,
     pub(crate) admin: String,
     pub(crate) join: String,
     pub(crate) dir: tempfile::TempDir,
@@ -26,11 +26,11 @@ impl Secure {
     pub(crate) async fn found(variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let flags = [&FLAGS[..], &["--bootstrap", "--secure"]].concat();
-        let mut founder = Node::prepare(dir.path(), "node-1", &flags);
+        let mut founder = prepare(dir.path(), "node-1", &flags);
         for (name, value) in variables {
             founder.variable(name, value);
         }
-        founder.start();
+        founder.start().unwrap();
         until("the first tokens are printed", async || {
             founder.out().contains("kvctl join-node")
         })
@@ -50,9 +50,9 @@ impl Secure {
     }
 
     /// A node that is not running yet, with this token.
-    pub(crate) fn newcomer(&self, name: &str, token: &str) -> Node {
+    pub(crate) fn newcomer(&self, name: &str, token: &str) -> Kvd {
         let flags = [&FLAGS[..], &["--join", token]].concat();
-        Node::prepare(self.dir.path(), name, &flags)
+        prepare(self.dir.path(), name, &flags)
     }
 
     fn kvctl_typing(&self, typed: &str, args: &[&str]) -> Output {
@@ -86,8 +86,8 @@ impl Secure {
     }
 
     /// Starts a node with a token, and joins it.
-    pub(crate) async fn grow(&mut self, mut node: Node) {
-        node.start();
+    pub(crate) async fn grow(&mut self, mut node: Kvd) {
+        node.start().unwrap();
         listens(&node).await;
         self.told(&["join-node", &node.grpc.to_string()]);
         self.nodes.push(node);
@@ -106,7 +106,7 @@ impl Secure {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let ca = self.nodes[0].data().join("tls/ca.pem");
+        let ca = self.nodes[0].data.join("tls/ca.pem");
         let (token, _digest) = self.admin.rsplit_once('.').unwrap();
         let addresses = self.nodes.iter().map(|node| node.grpc.to_string());
         let builder = Client::builder().endpoints(addresses).token(token);
@@ -154,13 +154,8 @@ async fn nodes_that_share_an_authority_found_a_secure_cluster_together() {
     };
     kvctl(&["ca", "create", &ca]);
     let flags = [&FLAGS[..], &["--secure", "--authority", &ca]].concat();
-    let mut nodes: Vec<Node> = (1..=3)
-        .map(|number| Node::prepare(dir.path(), &format!("node-{number}"), &flags))
-        .collect();
-    let others = [nodes[1].grpc.to_string(), nodes[2].grpc.to_string()];
-    nodes[0].variable("TORC_BOOTSTRAP", "true");
-    nodes[0].variable("TORC_FOUND_WITH", &others.join(","));
-    let file = |node: &Node, name| node.data().join("tls").join(name).display().to_string();
+    let mut nodes = prepare_cluster(dir.path(), 3, &flags);
+    let file = |node: &Kvd, name| node.data.join("tls").join(name).display().to_string();
     for node in &mut nodes {
         for (variable, name) in [
             ("TORC_TLS_CA", "ca.pem"),
@@ -170,7 +165,7 @@ async fn nodes_that_share_an_authority_found_a_secure_cluster_together() {
             let file = file(node, name);
             node.variable(variable, &file);
         }
-        node.start();
+        node.start().unwrap();
     }
     let [ca, certificate, key] =
         ["ca.pem", "node.pem", "node-key.pem"].map(|name| file(&nodes[1], name));
@@ -216,7 +211,7 @@ async fn a_secure_playground_says_how_to_log_in_and_comes_back_secure() {
     kvctl("", &["get", "greeting"]);
 }
 
-pub(crate) async fn listens(node: &Node) {
+pub(crate) async fn listens(node: &Kvd) {
     until("the node listens", async || {
         tokio::net::TcpStream::connect(node.grpc).await.is_ok()
             && node.log().contains("not in a cluster yet")
@@ -228,8 +223,8 @@ pub(crate) fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-pub(crate) fn certificate(node: &Node) -> String {
-    std::fs::read_to_string(node.data().join("tls/node.pem")).unwrap()
+pub(crate) fn certificate(node: &Kvd) -> String {
+    std::fs::read_to_string(node.data.join("tls/node.pem")).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,28 +244,28 @@ async fn a_secure_cluster_of_three_grows_from_nothing_by_tokens() {
     assert_eq!(list.matches("join (1 of 1 used)").count(), 2, "{list}");
 
     for node in &cluster.nodes {
-        let tls = node.data().join("tls");
+        let tls = node.data.join("tls");
         assert_eq!(mode(&tls), 0o700);
         for file in ["ca-key.pem", "node-key.pem", "node.pem"] {
             assert_eq!(mode(&tls.join(file)), 0o600, "{file}");
         }
         let told = node.log()
-            + &std::fs::read_to_string(node.data().join("audit/audit.log")).unwrap_or_default();
+            + &std::fs::read_to_string(node.data.join("audit/audit.log")).unwrap_or_default();
         for secret in [&*cluster.admin, &cluster.join, &token] {
             let secret = secret.split('.').nth(1).unwrap();
             assert!(!told.contains(secret), "{told}");
         }
     }
-    let audit = cluster.nodes[0].data().join("audit/audit.log");
+    let audit = cluster.nodes[0].data.join("audit/audit.log");
     let audit = std::fs::read_to_string(audit).unwrap();
     assert!(audit.contains("Cluster/EnrolNode"), "{audit}");
 
     // Restarts need only the directory, whatever their flags, and print the tokens only once.
-    cluster.nodes[0].flags(&["--partitions=64"]);
+    cluster.nodes[0].set_flags(&["--partitions=64"]);
     for at in 0..3 {
         let before = certificate(&cluster.nodes[at]);
-        assert_eq!(cluster.nodes[at].terminate(), Some(0));
-        cluster.nodes[at].start();
+        assert_eq!(cluster.nodes[at].terminate().unwrap(), Some(0));
+        cluster.nodes[at].start().unwrap();
         cluster.all_ready().await;
         assert_eq!(certificate(&cluster.nodes[at]), before, "it was not due");
         assert_eq!(cluster.told(&["get", "greeting"]).trim(), "hello");
@@ -348,16 +343,16 @@ async fn who_may_not_come_is_told_why_and_leaves_nothing_behind() {
     ];
     for (at, (token, why)) in cases.iter().enumerate() {
         let mut node = cluster.newcomer(&format!("stranger-{at}"), token);
-        assert_eq!(node.run_to_end(), Some(1), "{why}: {}", node.log());
+        assert_eq!(node.run_to_end().unwrap(), Some(1), "{why}: {}", node.log());
         let log = node.log();
         assert!(log.contains(why), "not `{why}`: {log}");
-        assert!(!node.data().join("tls/ca.pem").exists() && !node.data().join("store").exists());
+        assert!(!node.data.join("tls/ca.pem").exists() && !node.data.join("store").exists());
         if let Some(secret) = token.split('.').nth(1) {
             assert!(!log.contains(secret), "{log}");
         }
     }
-    let mut lost = Node::prepare(cluster.dir.path(), "lost", &["--secure"]);
-    assert_eq!(lost.run_to_end(), Some(1));
+    let mut lost = prepare(cluster.dir.path(), "lost", &["--secure"]);
+    assert_eq!(lost.run_to_end().unwrap(), Some(1));
     assert!(
         lost.log().contains("has no certificates yet"),
         "{}",
@@ -366,7 +361,7 @@ async fn who_may_not_come_is_told_why_and_leaves_nothing_behind() {
 
     // The same token is still valid.
     let mut late = cluster.newcomer("late", &fresh);
-    late.start();
+    late.start().unwrap();
     listens(&late).await;
 }
 
@@ -374,9 +369,9 @@ async fn who_may_not_come_is_told_why_and_leaves_nothing_behind() {
 async fn of_two_nodes_that_race_with_one_token_one_gets_in_also_after_it_was_killed() {
     let cluster = Secure::found(&[]).await;
     let mut nodes = ["one", "two"].map(|name| cluster.newcomer(name, &cluster.join));
-    nodes.iter_mut().for_each(Node::start);
-    let is_in = |node: &Node| node.data().join("tls/ca.pem").exists();
-    let is_out = |node: &Node| node.log().contains("was used by 1 other node");
+    nodes.iter_mut().try_for_each(Kvd::start).unwrap();
+    let is_in = |node: &Kvd| node.data.join("tls/ca.pem").exists();
+    let is_out = |node: &Kvd| node.log().contains("was used by 1 other node");
     until("both know", async || {
         nodes.iter().all(|node| is_in(node) || is_out(node))
     })
@@ -388,7 +383,7 @@ async fn of_two_nodes_that_race_with_one_token_one_gets_in_also_after_it_was_kil
 
     // As if it had been killed after the cluster had admitted it, and before it had stored that.
     winner.kill_9();
-    for entry in std::fs::read_dir(winner.data()).unwrap() {
+    for entry in std::fs::read_dir(&winner.data).unwrap() {
         let path = entry.unwrap().path();
         if path.ends_with("tls") {
             for file in ["ca.pem", "ca-key.pem", "node.pem"] {
@@ -398,10 +393,10 @@ async fn of_two_nodes_that_race_with_one_token_one_gets_in_also_after_it_was_kil
             std::fs::remove_dir_all(path).unwrap();
         }
     }
-    winner.start();
+    winner.start().unwrap();
     until("it gets in again", async || is_in(winner)).await;
     loser.kill_9();
-    assert_eq!(loser.run_to_end(), Some(1), "the other one never");
+    assert_eq!(loser.run_to_end().unwrap(), Some(1), "the other one never");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -436,8 +431,8 @@ async fn nodes_renew_their_certificates_under_load_and_nobody_notices() {
     // New connections in all directions.
     for at in 0..cluster.nodes.len() {
         some_traffic(&traffic).await;
-        assert_eq!(cluster.nodes[at].terminate(), Some(0));
-        cluster.nodes[at].start();
+        assert_eq!(cluster.nodes[at].terminate().unwrap(), Some(0));
+        cluster.nodes[at].start().unwrap();
         cluster.all_ready().await;
     }
     traffic.stop(&client).await.assert_flawless();

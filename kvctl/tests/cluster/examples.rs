@@ -40,7 +40,7 @@ fn outputs(cluster: &Cluster, name: &str, runs: &[(&[&str], &str)]) -> Vec<Strin
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_known_of_urls_is_stored_shown_and_found_by_its_text() {
-    let cluster = Cluster::start_with(3, &["--replicas=3", "--partitions=256"]).await;
+    let cluster = Cluster::start_with(3, &["--partitions=256"]).await;
     let page = |number| format!("https://example.org/{number}\t200\t{number}\tPage {number}\n");
     let pages: String = (0..1_200).map(page).collect();
     let run = |args: &[&str], input| output(&cluster, "url_metadata", args, input);
@@ -66,7 +66,7 @@ async fn what_is_known_of_urls_is_stored_shown_and_found_by_its_text() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn items_are_ranked_by_features_and_by_the_average_where_there_are_none() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let written = output(&cluster, "feature_store", &["write"], "a 1 1 1\nb 0 0 0\n");
     assert_eq!(written, "2 items written\n");
     let rank = ["rank", "20000", "b", "new", "a"];
@@ -88,7 +88,7 @@ async fn items_are_ranked_by_features_and_by_the_average_where_there_are_none() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_is_new_to_exactly_one_of_three_that_look_at_a_time() {
-    let cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let cluster = Cluster::start(3).await;
     let lines = |from: usize| -> Vec<String> {
         let line = |at| format!("line {}", (from + at) % 150);
         (0..150).map(line).collect()
@@ -134,7 +134,7 @@ async fn a_session_ends_by_logout_or_by_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_holds_for_all_callers_together() {
-    let cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let cluster = Cluster::start(3).await;
     // One more call in ten hours: none within the time of a test.
     let caller = &["ada", "20", "0.1", "10"][..];
     let runs = [(caller, ""); 4];

@@ -15,7 +15,7 @@ use torc_client::Client;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{BatchGetRequest, GetRequest, get_result};
 
-use crate::processes::{Cluster, TIMEOUT, ready, until};
+use crate::processes::{Cluster, TIMEOUT, until};
 
 const NAME: &str = "pages";
 const KEYS: u64 = 400;
@@ -155,7 +155,7 @@ async fn all_there(cluster: &Cluster, generation: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_or_joins() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
     let empty = cluster.kvctl(&["--namespace", NAME, "get", "x"]);
     assert_eq!(empty.status.code(), Some(6), "there is nothing to get yet");
@@ -196,21 +196,21 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
             }
         }
         ok(&built);
-        cluster.nodes[victim].start();
+        cluster.nodes[victim].start().unwrap();
         let attached = cluster.kvctl(&["generation", "attach", out.to_str().unwrap()]);
         ok(&attached);
         promote(&cluster, generation);
         seen.floor.store(generation, Ordering::SeqCst);
         // The build directory is no longer needed.
         std::fs::remove_dir_all(&out).unwrap();
-        ready(&cluster.nodes[victim]).await;
+        cluster.nodes[victim].ready().await.unwrap();
     }
     let spare = cluster.spare("node-4").await;
     let address = cluster.nodes[spare].grpc.to_string();
     ok(&cluster.kvctl(&["join-node", &address]));
     cluster.nodes[spare].kill_9();
-    cluster.nodes[spare].start();
-    ready(&cluster.nodes[spare]).await;
+    cluster.nodes[spare].start().unwrap();
+    cluster.nodes[spare].ready().await.unwrap();
     until("readers have read on", async || {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let enough = count(&seen.gets) > 100 && count(&seen.batches) > 5 && count(&seen.scans) > 2;
@@ -303,7 +303,7 @@ async fn a_batch_that_a_node_reads_in_parts_is_of_one_generation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
     attach(&cluster, 1);
     promote(&cluster, 1);
@@ -393,8 +393,8 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         Some(6),
         "it may still be answered from"
     );
-    cluster.nodes[victim].start();
-    ready(&cluster.nodes[victim]).await;
+    cluster.nodes[victim].start().unwrap();
+    cluster.nodes[victim].ready().await.unwrap();
     assert!(waiting.wait().unwrap().success());
     promote(&cluster, 2);
     let behind = Client::builder().endpoints([cluster.nodes[victim].endpoint()]);

@@ -104,11 +104,7 @@ async fn a_scan_prints_what_contains_the_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partitions_or_not_at_all()
 {
-    let settings = [
-        "--replicas=3",
-        "--partitions=256",
-        "--hot-keys-interval-s=1",
-    ];
+    let settings = ["--partitions=256", "--hot-keys-interval-s=1"];
     let mut cluster = Cluster::start_with(3, &settings).await;
     let client = cluster.client().await;
     let spaces = ["left", "right"].map(|name| client.namespace(name));
@@ -245,11 +241,7 @@ async fn the_join_of_two_namespaces_on_a_field_counts_pairs_of_rows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_key_is_read_at_all_its_replicas_and_never_older_than_what_was_acknowledged() {
-    let settings = [
-        "--replicas=3",
-        "--partitions=256",
-        "--hot-keys-interval-s=2",
-    ];
+    let settings = ["--partitions=256", "--hot-keys-interval-s=2"];
     let cluster = Cluster::start_with(3, &settings).await;
     let client = cluster.client().await;
     client.put("busy", "0").await.unwrap();

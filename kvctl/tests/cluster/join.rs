@@ -14,11 +14,9 @@ use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
-use crate::processes::{Cluster, ready, until, until_or};
+use crate::processes::{Cluster, until, until_or};
 use crate::traffic::Traffic;
 
-/// Each partition has one source. `replicas.rs` has joins with three replicas.
-const ONE_REPLICA: &str = "--replicas=1";
 const KEYS: usize = 2_000;
 const FILLER: usize = 4_000;
 
@@ -131,7 +129,7 @@ pub(crate) async fn some_traffic(traffic: &Traffic) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
-    let mut cluster = Cluster::start_with(3, &[ONE_REPLICA]).await;
+    let mut cluster = Cluster::start_with(3, &["--replicas=1"]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let spare = cluster.spare("node-4").await;
@@ -174,7 +172,7 @@ async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
-    let mut cluster = Cluster::start_with(3, &[ONE_REPLICA]).await;
+    let mut cluster = Cluster::start_with(3, &["--replicas=1"]).await;
     let client = cluster.client().await;
     fill(&client, FILLER).await;
     let spare = cluster.spare("node-4").await;
@@ -188,7 +186,7 @@ async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
     // Partitions that it already leads must wait for its return. Everything else continues, even
     // where writes waited for it, because it is given up for now.
     writes_led_elsewhere_go_on(&client, &address).await;
-    cluster.nodes[spare].start();
+    cluster.nodes[spare].start().unwrap();
     settled(&client, 4).await;
     some_traffic(&traffic).await;
     traffic.stop(&client).await.assert_nothing_lost();
@@ -249,8 +247,8 @@ async fn survives_kill_9(cluster: &mut Cluster, victim: usize) {
     client.join(&address, None).await.unwrap();
     midway(&client).await;
     cluster.nodes[victim].kill_9();
-    cluster.nodes[victim].start();
-    ready(&cluster.nodes[victim]).await;
+    cluster.nodes[victim].start().unwrap();
+    cluster.nodes[victim].ready().await.unwrap();
     settled(&client, 4).await;
     some_traffic(&traffic).await;
     traffic.stop(&client).await.assert_nothing_lost();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use torc_client::{Client, PutOptions};
 
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, until};
 
 /// Keys of each kind.
 const KEYS: usize = 40;
@@ -140,7 +140,7 @@ async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whate
             crate::processes::kvctl(&endpoints, &args)
         })
     };
-    cluster.nodes[1].start();
+    cluster.nodes[1].start().unwrap();
     let summary = json(&ok(&loading.await.unwrap()));
     let count = |name: &str| summary[name].as_u64().unwrap();
     let all = (KINDS.len() * KEYS) as u64;
@@ -156,7 +156,7 @@ async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whate
             wanted.extend(value.map(|value| (key(kind, number), value.to_owned())));
         }
     }
-    ready(&cluster.nodes[1]).await;
+    cluster.nodes[1].ready().await.unwrap();
     assert_eq!(contents(&client).await, wanted);
 
     // A second load changes nothing.
@@ -190,7 +190,7 @@ async fn what_is_written_after_the_reservation_wins_whatever_is_killed_and_whate
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservation_waits_for_a_node_that_is_down_and_names_it() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let create = ["namespace", "create", "recent", "--mode", "eventual"];
     ok(&cluster.kvctl(&create));
     let refused = cluster.kvctl(&["generation", "reserve", "recent", "--merge"]);
@@ -209,7 +209,7 @@ async fn a_reservation_waits_for_a_node_that_is_down_and_names_it() {
     let status = ok(&cluster.kvctl(&["status"]));
     let line = format!("node {} may not know of it", victim + 1);
     assert!(status.contains(&line), "{status}");
-    cluster.nodes[victim].start();
+    cluster.nodes[victim].start().unwrap();
     until("all nodes know of it", async || {
         let merges = client.generations(None).await.unwrap();
         merges[0].unconfirmed.is_empty()

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use torc_objects::Location;
 
-use crate::processes::{Cluster, Node, kvctl_path, ready, until, until_or};
+use crate::processes::{Cluster, Kvd, kvctl_path, until, until_or};
 use crate::proxy::Proxy;
 
 const NAME: &str = "pages";
@@ -55,11 +55,11 @@ impl Fixture {
             for (name, value) in &variables {
                 node.kill_9();
                 node.variable(name, value);
-                node.start();
+                node.start().unwrap();
             }
         }
-        for node in &cluster.nodes {
-            ready(node).await;
+        for node in &mut cluster.nodes {
+            node.ready().await.unwrap();
         }
         let unique = cluster.dir.path().file_name().unwrap().to_str().unwrap();
         let url = match bucket {
@@ -226,7 +226,7 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     let first = killed_again_and_again(&fixture, 1).await;
     fixture.repeated(&["generation", "verify", &first, "--depth", "records"]);
 
-    let data = fixture.cluster.nodes[1].data().to_owned();
+    let data = fixture.cluster.nodes[1].data.clone();
     let before = bytes_below(&data);
     let mut attaching = fixture.attaching(&first);
     until("the node is fetching", async || {
@@ -234,8 +234,8 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     })
     .await;
     fixture.cluster.nodes[1].kill_9();
-    fixture.cluster.nodes[1].start();
-    ready(&fixture.cluster.nodes[1]).await;
+    fixture.cluster.nodes[1].start().unwrap();
+    fixture.cluster.nodes[1].ready().await.unwrap();
     // It may have failed meanwhile, because a node was killed.
     let _ = attaching.wait();
     fixture.repeated(&["generation", "attach", &first]);
@@ -264,7 +264,7 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     let told = format!("{}: the slice of partition ", file.name());
     let log = || {
         let nodes = fixture.cluster.nodes.iter();
-        nodes.map(Node::log).collect::<String>()
+        nodes.map(Kvd::log).collect::<String>()
     };
     until_or("the node names it", async || log().contains(&told), log).await;
     assert!(attaching.try_wait().unwrap().is_none(), "it waits");

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use torc_testkit::redis::{Redis, Value};
 
-use crate::processes::{Cluster, ready, until};
+use crate::processes::{Cluster, until};
 
 const WANTED: u64 = 1_000;
 const CLIENTS: usize = 24;
@@ -78,7 +78,7 @@ async fn connect(to: SocketAddr) -> Option<Redis> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_loses_nothing_that_was_told_while_its_nodes_are_killed() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let nodes: Vec<_> = cluster.nodes.iter().map(|node| node.resp).collect();
     let told = Arc::new(Told::default());
     let clients: Vec<_> = (0..CLIENTS)
@@ -96,8 +96,8 @@ async fn a_counter_loses_nothing_that_was_told_while_its_nodes_are_killed() {
         .await;
         let node = &mut cluster.nodes[kill % 3];
         node.kill_9();
-        node.start();
-        ready(node).await;
+        node.start().unwrap();
+        node.ready().await.unwrap();
     }
     told.is_over.store(true, Ordering::Relaxed);
     let mut numbers = BTreeSet::new();

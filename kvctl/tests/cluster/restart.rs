@@ -1,6 +1,6 @@
 //! Nodes that are stopped with SIGTERM and restarted, under load.
 
-use crate::processes::{Cluster, Node, http_get, kvctl, ready, until};
+use crate::processes::{Cluster, Kvd, http_get, kvctl, until};
 use crate::traffic::Traffic;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,41 +21,41 @@ async fn restart_each_node(mut cluster: Cluster) {
         let before = traffic.done();
         until("traffic flows", async || traffic.done() > before + 400).await;
         let node = &mut cluster.nodes[node];
-        assert_eq!(node.terminate(), Some(0), "{}", node.log());
+        assert_eq!(node.terminate().unwrap(), Some(0), "{}", node.log());
         assert!(
             !node.log().contains("did not finish in time"),
             "{}",
             node.log()
         );
-        node.start();
-        ready(node).await;
+        node.start().unwrap();
+        node.ready().await.unwrap();
     }
     traffic.stop(&client).await.assert_flawless();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_killed_and_started_again_and_again_is_the_same_member() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let traffic = Traffic::start(&client, "r", 100);
     for round in 0..20 {
         let before = traffic.done();
         cluster.nodes[2].kill_9();
-        cluster.nodes[2].start();
+        cluster.nodes[2].start().unwrap();
         // Sometimes before its start was confirmed, sometimes after.
         if round % 3 != 0 {
-            ready(&cluster.nodes[2]).await;
+            cluster.nodes[2].ready().await.unwrap();
         }
         until("traffic flows", async || traffic.done() > before + 100).await;
     }
-    ready(&cluster.nodes[2]).await;
+    cluster.nodes[2].ready().await.unwrap();
     traffic.stop(&client).await.assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
-    let says = async |node: &Node| http_get(node.http, "/readyz").await;
+    let mut cluster = Cluster::start(3).await;
+    let says = async |node: &Kvd| http_get(node.http, "/readyz").await;
     cluster.nodes[1].kill_9();
     until("one of the three is missed", async || {
         let (_, status) = http_get(cluster.nodes[0].http, "/status").await;
@@ -84,7 +84,7 @@ async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
         status.contains("node 1: no partition of this node has a quorum"),
         "{status}"
     );
-    cluster.nodes[2].start();
-    ready(&cluster.nodes[0]).await;
-    ready(&cluster.nodes[2]).await;
+    cluster.nodes[2].start().unwrap();
+    cluster.nodes[0].ready().await.unwrap();
+    cluster.nodes[2].ready().await.unwrap();
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::enrolment::{Secure, kvctl_typing, listens, mode};
 use crate::join::some_traffic;
-use crate::processes::{Node, kvctl_path, until};
+use crate::processes::{Kvd, kvctl_path, until};
 use crate::traffic::Traffic;
 
 async fn three() -> Secure {
@@ -51,7 +51,7 @@ struct Certified {
 impl Certified {
     fn issue(cluster: &Secure, name: &str) -> Self {
         let prefix = cluster.dir.path().join(name);
-        let tls = cluster.nodes[0].data().join("tls").display().to_string();
+        let tls = cluster.nodes[0].data.join("tls").display().to_string();
         let path = prefix.display().to_string();
         let roles = ["--client", name, "--role", "read,write"];
         cluster.told(&[&["cert", "issue", "--ca", &tls], &roles[..], &[&path]].concat());
@@ -78,8 +78,8 @@ impl Certified {
     }
 }
 
-fn keys(node: &Node) -> String {
-    std::fs::read_to_string(node.data().join("tls/ca-key.pem")).unwrap()
+fn keys(node: &Kvd) -> String {
+    std::fs::read_to_string(node.data.join("tls/ca-key.pem")).unwrap()
 }
 
 /// The secret parts of keys, line by line.
@@ -93,7 +93,7 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     cluster.told(&["put", "greeting", "hello"]);
     let dir = cluster.dir.path().to_owned();
     let old_only = dir.join("old.pem");
-    std::fs::copy(cluster.nodes[0].data().join("tls/ca.pem"), &old_only).unwrap();
+    std::fs::copy(cluster.nodes[0].data.join("tls/ca.pem"), &old_only).unwrap();
     let left_behind = dir.join("left-behind");
     std::fs::create_dir_all(left_behind.join("torc")).unwrap();
     let profiles = cluster.config().join("torc/profiles.json");
@@ -116,7 +116,7 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     let shared = keys(&cluster.nodes[0]);
     for node in &cluster.nodes {
         assert_eq!(keys(node), shared, "every node has both keys");
-        assert_eq!(mode(&node.data().join("tls/ca-key.pem")), 0o600);
+        assert_eq!(mode(&node.data.join("tls/ca-key.pem")), 0o600);
     }
     some_traffic(&traffic).await;
 
@@ -148,8 +148,8 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     // New connections in all directions.
     for at in 0..cluster.nodes.len() {
         some_traffic(&traffic).await;
-        assert_eq!(cluster.nodes[at].terminate(), Some(0));
-        cluster.nodes[at].start();
+        assert_eq!(cluster.nodes[at].terminate().unwrap(), Some(0));
+        cluster.nodes[at].start().unwrap();
         cluster.all_ready().await;
     }
     let new_only = dir.join("new.pem");
@@ -177,7 +177,7 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     );
 
     let mut late = cluster.newcomer("late", &unused);
-    assert_eq!(late.run_to_end(), Some(1), "{}", late.log());
+    assert_eq!(late.run_to_end().unwrap(), Some(1), "{}", late.log());
     assert!(late.log().contains("token or digest"), "{}", late.log());
     let token = cluster.join_token(&[]);
     assert!(token.contains(&both[1]));
@@ -197,7 +197,7 @@ fn assert_told_of(cluster: &Secure, shared: &str) {
             1,
             "the old key is gone"
         );
-        let log = std::fs::read_to_string(node.data().join("audit/audit.log"));
+        let log = std::fs::read_to_string(node.data.join("audit/audit.log"));
         audit += &log.unwrap_or_default();
         audit += &node.log();
     }
@@ -276,7 +276,7 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
         "{third}"
     );
     assert_waits_for(&rotate(&cluster, &["--issue"]), &third["node"]);
-    cluster.nodes[2].start();
+    cluster.nodes[2].start().unwrap();
     cluster.told(&["ca", "rotate"]);
     let state = rotation(&cluster);
     assert_eq!(
@@ -288,7 +288,7 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
     let second = node_of(&cluster, 1);
     assert_eq!(second["done"], true, "what it did is on its disk");
     assert_waits_for(&rotate(&cluster, &["--issue"]), &second["node"]);
-    cluster.nodes[1].start();
+    cluster.nodes[1].start().unwrap();
     cluster.all_ready().await;
     assert!(rotate(&cluster, &["--issue", "--no-wait"]).status.success());
     // In the middle of the rotation.
@@ -299,14 +299,14 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
         Some(6),
         "too late"
     );
-    cluster.nodes[1].start();
+    cluster.nodes[1].start().unwrap();
     cluster.told(&["ca", "rotate", "--issue"]);
     for done in at_once(&cluster, &["--finish"]) {
         assert!(done.status.success(), "{done:?}");
     }
     for at in 0..3 {
         cluster.nodes[at].kill_9();
-        cluster.nodes[at].start();
+        cluster.nodes[at].start().unwrap();
     }
     cluster.all_ready().await;
     assert_eq!(cluster.told(&["get", "greeting"]).trim(), "hello");
@@ -327,6 +327,6 @@ async fn a_rotation_waits_for_nodes_that_were_killed_and_goes_on_when_they_are_b
         assert_eq!(keys(node).matches("BEGIN").count(), 1);
     }
     let mut idle = cluster.newcomer("idle", &cluster.join_token(&[]));
-    idle.start();
+    idle.start().unwrap();
     listens(&idle).await;
 }

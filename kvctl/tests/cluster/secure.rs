@@ -9,7 +9,7 @@ use torc_client::{Client, ClientTls, ErrorKind};
 use torc_tls::{Authority, Key, SigningRequest};
 
 use crate::join::some_traffic;
-use crate::processes::{Node, kvctl, until};
+use crate::processes::{Kvd, kvctl, prepare, until};
 use crate::tour::{blocks_of, paste};
 use crate::traffic::Traffic;
 
@@ -56,7 +56,7 @@ impl Office {
         std::fs::rename(self.path("new.pem"), self.path(&format!("{name}.pem"))).unwrap();
     }
 
-    fn client(&self, nodes: &[Node], name: &str) -> Client {
+    fn client(&self, nodes: &[Kvd], name: &str) -> Client {
         let file = |name: String| PathBuf::from(self.path(&name));
         let (certificate, key) = (file(format!("{name}.pem")), file(format!("{name}-key.pem")));
         let tls = ClientTls::open(&file("ca.pem".into()), Some((&certificate, &key)));
@@ -68,7 +68,7 @@ impl Office {
     }
 
     /// Runs `kvctl` with a certificate.
-    fn kvctl(&self, node: &Node, name: &str, args: &[&str]) -> Output {
+    fn kvctl(&self, node: &Kvd, name: &str, args: &[&str]) -> Output {
         let (ca, certificate) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
         let key = self.path(&format!("{name}-key.pem"));
         let tls = [
@@ -83,7 +83,7 @@ impl Office {
     }
 
     /// Runs `kvctl` with a token.
-    fn with_token(&self, node: &Node, token: &str, args: &[&str]) -> Output {
+    fn with_token(&self, node: &Kvd, token: &str, args: &[&str]) -> Output {
         let file = self.path("token");
         std::fs::write(&file, format!("{token}\n")).unwrap();
         let ca = self.path("ca.pem");
@@ -92,7 +92,7 @@ impl Office {
     }
 
     /// Creates a token as an administrator; standard output has nothing else.
-    fn token(&self, node: &Node, args: &[&str]) -> String {
+    fn token(&self, node: &Kvd, args: &[&str]) -> String {
         let created = self.kvctl(node, "admin", &[&["token", "create"], args].concat());
         is(&created, 0, "");
         let token = String::from_utf8(created.stdout).unwrap();
@@ -101,17 +101,16 @@ impl Office {
         token
     }
 
-    fn three_nodes(&self, dir: &Path) -> Vec<Node> {
-        let mut nodes: Vec<Node> = (1..=3).map(|n| self.node(dir, n)).collect();
-        let others = [nodes[1].grpc.to_string(), nodes[2].grpc.to_string()];
-        nodes[0].variable("TORC_BOOTSTRAP", "true");
-        nodes[0].variable("TORC_FOUND_WITH", &others.join(","));
-        nodes.iter_mut().for_each(Node::start);
+    fn three_nodes(&self, dir: &Path) -> Vec<Kvd> {
+        let mut nodes: Vec<Kvd> = (1..=3).map(|n| self.node(dir, n)).collect();
+        let others = [nodes[1].grpc, nodes[2].grpc];
+        nodes[0].found_with(others);
+        nodes.iter_mut().try_for_each(Kvd::start).unwrap();
         nodes
     }
 
-    fn node(&self, dir: &Path, number: usize) -> Node {
-        let mut node = Node::prepare(dir, &format!("node-{number}"), &["--partitions=64"]);
+    fn node(&self, dir: &Path, number: usize) -> Kvd {
+        let mut node = prepare(dir, &format!("node-{number}"), &["--partitions=64"]);
         for (variable, file) in [
             ("TORC_TLS_CA", "ca.pem"),
             ("TORC_TLS_CERT", "node.pem"),
@@ -225,8 +224,8 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     // New connections in all directions.
     for node in &mut nodes {
         some_traffic(&traffic).await;
-        assert_eq!(node.terminate(), Some(0), "{}", node.log());
-        node.start();
+        assert_eq!(node.terminate().unwrap(), Some(0), "{}", node.log());
+        node.start().unwrap();
         all_ready(&bob, 3).await;
     }
     traffic.stop(&admin).await.assert_flawless();
@@ -234,7 +233,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
 
 /// `writer` may write in every namespace; `scoped` may read `sessions`, and write keys there that
 /// begin with `user:`.
-fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &str), rows: &str) {
+fn do_what_they_allow(office: &Office, node: &Kvd, (writer, scoped): (&str, &str), rows: &str) {
     // It does not get the key of the digests, so any node computes them.
     let as_writer = |args: &[&str]| office.with_token(node, writer, args);
     is(&as_writer(&["put", "k", "v"]), 0, "");
@@ -351,7 +350,7 @@ async fn tokens_do_what_they_allow_at_every_node_until_they_are_revoked() {
             "revoked",
         );
         let told =
-            node.log() + &std::fs::read_to_string(node.data().join("audit/audit.log")).unwrap();
+            node.log() + &std::fs::read_to_string(node.data.join("audit/audit.log")).unwrap();
         assert!(told.contains("denied") && !told.contains(secret), "{told}");
     }
     is(
@@ -360,8 +359,8 @@ async fn tokens_do_what_they_allow_at_every_node_until_they_are_revoked() {
         "",
     );
     // The same holds after a restart.
-    assert_eq!(nodes[1].terminate(), Some(0));
-    nodes[1].start();
+    assert_eq!(nodes[1].terminate().unwrap(), Some(0));
+    nodes[1].start().unwrap();
     all_ready(&admin, 3).await;
     is(
         &office.with_token(&nodes[1], &writer, &["put", "k", "w"]),
@@ -379,8 +378,8 @@ async fn only_a_node_of_the_authority_joins() {
     office.issue("node", &["--node"]);
     office.issue("admin", &["--client", "alice", "--role", "admin"]);
     let mut founder = office.node(dir.path(), 1);
-    founder.variable("TORC_BOOTSTRAP", "true");
-    founder.start();
+    founder.found_with([]);
+    founder.start().unwrap();
     let mut nodes = vec![founder];
     let admin = office.client(&nodes, "admin");
     all_ready(&admin, 1).await;
@@ -390,13 +389,13 @@ async fn only_a_node_of_the_authority_joins() {
 
     let strangers = Office::new(&dir.path().join("strangers"));
     strangers.issue("node", &["--node"]);
-    let mut plain = Node::prepare(dir.path(), "plain", &["--partitions=64"]);
+    let mut plain = prepare(dir.path(), "plain", &["--partitions=64"]);
     let mut foreign = strangers.node(dir.path(), 2);
     for (stranger, why) in [
         (&mut plain, "does not speak TLS"),
         (&mut foreign, "certificate"),
     ] {
-        stranger.start();
+        stranger.start().unwrap();
         until("the stranger listens", async || {
             tokio::net::TcpStream::connect(stranger.grpc).await.is_ok()
         })
@@ -410,7 +409,7 @@ async fn only_a_node_of_the_authority_joins() {
     }
 
     let mut fourth = office.node(dir.path(), 4);
-    fourth.start();
+    fourth.start().unwrap();
     until("it listens", async || {
         tokio::net::TcpStream::connect(fourth.grpc).await.is_ok()
     })
@@ -445,11 +444,11 @@ async fn certificates_of_ones_own_can_be_pasted() {
         &format!("--tls-key={}", file("node-1-key.pem")),
         &format!("--tls-ca={}", file("ca/ca.pem")),
     ];
-    let mut node = Node::prepare(dir.path(), "node", &flags);
+    let mut node = prepare(dir.path(), "node", &flags);
     let address = node.grpc.to_string();
     let issue = issue.replace("db-1.example", "127.0.0.1");
     paste(&issue, dir.path(), &address);
-    node.start();
+    node.start().unwrap();
     let alice = [
         ["--tls-ca", &file("ca/ca.pem")],
         ["--tls-cert", &file("alice.pem")],

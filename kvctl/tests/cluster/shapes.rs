@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use torc_client::{Client, ErrorKind, ScanOptions};
 use torc_testkit::redis::Redis;
 
-use crate::processes::{Cluster, Node, TIMEOUT, ready, until, until_or};
+use crate::processes::{Cluster, Kvd, TIMEOUT, until, until_or};
 
 const KEYS: u64 = 500;
 const BEYOND: u64 = 500;
@@ -78,7 +78,7 @@ fn build(cluster: &Cluster, name: &str, options: &[&str]) {
     std::fs::remove_dir_all(&out).unwrap();
 }
 
-async fn client_of(node: &Node) -> Client {
+async fn client_of(node: &Kvd) -> Client {
     let client = Client::builder().endpoints([node.endpoint()]);
     client.deadline(TIMEOUT).connect().await.unwrap()
 }
@@ -231,9 +231,9 @@ fn backups(cluster: &Cluster) {
 }
 
 /// The keyless slices in a node's files: where each starts, and its length.
-fn keyless_slices(node: &Node) -> Vec<(PathBuf, usize, usize)> {
+fn keyless_slices(node: &Kvd) -> Vec<(PathBuf, usize, usize)> {
     let mut found = Vec::new();
-    for path in files_below(node.data()) {
+    for path in files_below(&node.data) {
         let bytes = std::fs::read(&path).unwrap();
         for at in (0..bytes.len().saturating_sub(128)).step_by(64) {
             if bytes[at..at + 4] == *b"TSLK" {
@@ -260,7 +260,7 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
 
 /// Flips a bit of the last payload of every keyless slice with payloads, or of the last fingerprint
 /// if it has none.
-fn flip(node: &Node) -> usize {
+fn flip(node: &Kvd) -> usize {
     let slices = keyless_slices(node);
     for (path, at, len) in &slices {
         let mut bytes = std::fs::read(path).unwrap();
@@ -302,8 +302,8 @@ async fn every_shape_is_served_by_every_door_and_moves_and_is_repaired() {
     cluster.nodes[spare].kill_9();
     let flipped = flip(&cluster.nodes[spare]);
     assert!(flipped > 50);
-    cluster.nodes[spare].start();
-    ready(&cluster.nodes[spare]).await;
+    cluster.nodes[spare].start().unwrap();
+    cluster.nodes[spare].ready().await.unwrap();
     let all_dropped = async || {
         // The node reads its own slices, finds the damage, and asks another replica.
         // Some in its files are not in force: their partitions moved away again before they were there.
@@ -325,13 +325,13 @@ async fn every_shape_is_served_by_every_door_and_moves_and_is_repaired() {
 }
 
 /// How often a node has fetched slices of a generation, by its log.
-fn fetched(node: &Node) -> usize {
+fn fetched(node: &Kvd) -> usize {
     let log = node.log();
     log.matches("fetched slices of a generation").count()
 }
 
 /// The slices of generations that a node has dropped, by its log.
-fn dropped(node: &Node) -> usize {
+fn dropped(node: &Kvd) -> usize {
     let log = node.log();
     let lines = log
         .lines()
@@ -345,7 +345,7 @@ fn dropped(node: &Node) -> usize {
 }
 
 /// Reads every key through one node, as a Redis client.
-async fn redis(node: &Node) {
+async fn redis(node: &Kvd) {
     let mut redis = Redis::connect(node.resp).await;
     redis.call("SELECT 1").await;
     for number in 0..KEYS {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use torc_client::{Client, ErrorKind};
 
-use crate::processes::{Cluster, kvctl, ready};
+use crate::processes::{Cluster, Kvd, kvctl};
 
 /// For operations that cannot succeed.
 const BRIEF: Duration = Duration::from_secs(2);
@@ -17,22 +17,20 @@ async fn cluster_at(endpoint: String) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_founded_anew_at_the_same_addresses_never_answers_for_the_old_one() {
-    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let mut cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
     for key in &keys {
         client.put(key.clone(), "value").await.unwrap();
     }
 
-    let second = format!("--found-with={}", cluster.nodes[1].grpc);
-    cluster.nodes[1].wipe(&["--replicas=2"]);
-    cluster.nodes[0].wipe(&["--replicas=2", "--bootstrap", &second]);
-    for node in [1, 0] {
-        cluster.nodes[node].start();
+    for node in &mut cluster.nodes[..2] {
+        node.wipe().unwrap();
+        node.set_flags(&["--replicas=2"]);
     }
-    for node in &cluster.nodes[..2] {
-        ready(node).await;
-    }
+    let second = cluster.nodes[1].grpc;
+    cluster.nodes[0].found_with([second]);
+    Kvd::serve(&mut cluster.nodes[..2]).await.unwrap();
 
     let survivor = [cluster.nodes[2].endpoint()];
     let brief = client.with_deadline(BRIEF);

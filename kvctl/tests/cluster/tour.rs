@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::processes::{Node, Playground, kvctl_path, until};
+use crate::processes::{Playground, kvctl_path, prepare};
 
 /// Instead of a million.
 const RECORDS: &str = "20000";
@@ -82,7 +82,7 @@ async fn the_tour_can_be_pasted_from_top_to_bottom() {
     let shown = paste(&records, dir.path(), &endpoint);
     assert!(shown.ends_with("the same\n"), "{shown}");
 
-    let mut spare = Node::prepare(dir.path(), "node-4", &[]);
+    let mut spare = prepare(dir.path(), "node-4", &[]);
     for told in [
         "kvd -- serve ",
         " --grpc-addr 127.0.0.1:7404 ",
@@ -90,11 +90,8 @@ async fn the_tour_can_be_pasted_from_top_to_bottom() {
     ] {
         assert!(serve.contains(told), "{serve}");
     }
-    spare.start();
-    until("the fourth node listens", async || {
-        tokio::net::TcpStream::connect(spare.grpc).await.is_ok()
-    })
-    .await;
+    spare.start().unwrap();
+    spare.listens().await.unwrap();
     let join = join.replace("127.0.0.1:7404", &spare.grpc.to_string());
     paste(&join, dir.path(), &endpoint);
 }

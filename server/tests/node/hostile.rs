@@ -7,10 +7,8 @@
 )]
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -28,86 +26,47 @@ use torc_proto::v1::{
     SketchKeysRequest, SketchedNamespace, get_result,
 };
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
-use torc_testkit::free_address;
+use torc_testkit::Kvd;
 use tower_service::Service as _;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A cluster of one node, as a process.
-struct Kvd {
-    child: Child,
-    grpc: SocketAddr,
-    http: SocketAddr,
+/// A cluster of one node, as a process with this change, and a connection to it.
+async fn founded(dir: &Path, change: impl FnOnce(&mut Kvd)) -> (Kvd, Channel) {
+    let program = Path::new(env!("CARGO_BIN_EXE_kvd"));
+    let mut kvd = Kvd::prepare(program, dir.to_owned(), &["--partitions=64"]).unwrap();
+    kvd.found_with([]);
+    change(&mut kvd);
+    kvd.start().unwrap();
+    kvd.ready().await.unwrap();
+    let channel = connection(&kvd);
+    put(&channel, "k", Bytes::from_static(b"v")).await.unwrap();
+    (kvd, channel)
 }
 
-impl Drop for Kvd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A cluster of one node with this limit on bytes in flight.
+async fn with_in_flight(dir: &Path, mib: u64) -> (Kvd, Channel) {
+    let change = |kvd: &mut Kvd| kvd.variable("TORC_IN_FLIGHT_MIB", &mib.to_string());
+    founded(dir, change).await
 }
 
-impl Kvd {
-    async fn start(dir: &Path) -> (Self, Channel) {
-        Self::start_by(dir, Command::new(env!("CARGO_BIN_EXE_kvd"))).await
-    }
+/// A separate connection.
+fn connection(kvd: &Kvd) -> Channel {
+    let channel = Channel::from_shared(kvd.endpoint()).unwrap();
+    channel.connect_lazy()
+}
 
-    /// A process with this limit on bytes in flight.
-    async fn with_in_flight(dir: &Path, mib: u64) -> (Self, Channel) {
-        let mut kvd = Command::new(env!("CARGO_BIN_EXE_kvd"));
-        kvd.env("TORC_IN_FLIGHT_MIB", mib.to_string());
-        Self::start_by(dir, kvd).await
-    }
-
-    /// A separate connection.
-    fn connection(&self) -> Channel {
-        let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap();
-        channel.connect_lazy()
-    }
-
-    /// A process with a low limit on open files.
-    async fn with_descriptors(dir: &Path, most: u32) -> (Self, Channel) {
-        let mut shell = Command::new("sh");
-        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &script, env!("CARGO_BIN_EXE_kvd")]);
-        Self::start_by(dir, shell).await
-    }
-
-    async fn start_by(dir: &Path, mut kvd: Command) -> (Self, Channel) {
-        let (grpc, http) = (free_address().unwrap(), free_address().unwrap());
-        let child = kvd
-            .args(["serve", "--bootstrap", "--partitions", "64", "--data-dir"])
-            .arg(dir)
-            .args(["--grpc-addr", &grpc.to_string()])
-            .args(["--peer-addr", "127.0.0.1:0"])
-            .args(["--http-addr", &http.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let kvd = Self { child, grpc, http };
-        let channel = kvd.connection();
-        let deadline = Instant::now() + TIMEOUT;
-        while let Err(status) = put(&channel, "k", Bytes::from_static(b"v")).await {
-            assert!(Instant::now() < deadline, "not ready: {status}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        (kvd, channel)
-    }
-
-    /// The peak of its memory.
-    fn peak_mib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib: u64 = peak
-            .unwrap()
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .unwrap();
-        kib >> 10
-    }
+/// The peak of its memory.
+fn peak_mib(kvd: &Kvd) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", kvd.pid().unwrap())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib >> 10
 }
 
 fn client(channel: &Channel) -> KvClient<Channel> {
@@ -174,8 +133,8 @@ async fn send_raw(channel: &Channel, path: &'static str, message: Bytes) -> Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn millions_of_empty_items_are_refused_before_they_take_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::start(dir.path()).await;
-    let before = kvd.peak_mib();
+    let (kvd, channel) = founded(dir.path(), |_| {}).await;
+    let before = peak_mib(&kvd);
     // A tag and a length of zero, repeatedly.
     let of = |tag: u8| Bytes::from([tag, 0].repeat(MAX_MESSAGE_LEN / 2 - 8));
     for (path, tag) in [
@@ -188,7 +147,7 @@ async fn millions_of_empty_items_are_refused_before_they_take_memory() {
         assert_eq!(Fault::from_status(&refused).reason, Reason::Invalid);
     }
     // The 16 MiB of the message a few times over, and not the gigabytes that it would decode to.
-    let grown = kvd.peak_mib() - before;
+    let grown = peak_mib(&kvd) - before;
     assert!(grown < 200, "{grown} MiB");
     put(&channel, "k", Bytes::from_static(b"w")).await.unwrap();
 }
@@ -196,11 +155,11 @@ async fn millions_of_empty_items_are_refused_before_they_take_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_long_values_is_read_until_its_answer_is_full() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::start(dir.path()).await;
+    let (kvd, channel) = founded(dir.path(), |_| {}).await;
     put(&channel, "long", vec![7; 1 << 20].into())
         .await
         .unwrap();
-    let before = kvd.peak_mib();
+    let before = peak_mib(&kvd);
     let get = GetRequest {
         key: Bytes::from_static(b"long"),
         ..GetRequest::default()
@@ -227,14 +186,14 @@ async fn a_batch_of_long_values_is_read_until_its_answer_is_full() {
     };
     let left = answer.results.iter().filter(|it| is_full(it)).count();
     assert_eq!(left, 992, "8 MiB are an answer");
-    let grown = kvd.peak_mib() - before;
+    let grown = peak_mib(&kvd) - before;
     assert!(grown < 400, "{grown} MiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::with_descriptors(dir.path(), 256).await;
+    let (kvd, channel) = founded(dir.path(), |kvd| kvd.limit_files(256)).await;
     let mut silent = Vec::new();
     for _ in 0..200 {
         for address in [kvd.grpc, kvd.http] {
@@ -246,8 +205,7 @@ async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
         put(&channel, &format!("k{number}"), value).await.unwrap();
     }
     // Only the node has closed connections.
-    let newcomer = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
-    let newcomer = newcomer.connect_lazy();
+    let newcomer = connection(&kvd);
     let deadline = Instant::now() + TIMEOUT;
     while let Err(status) = put(&newcomer, "k", Bytes::from_static(b"v")).await {
         assert!(Instant::now() < deadline, "no place: {status}");
@@ -259,9 +217,9 @@ async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::start(dir.path()).await;
+    let (kvd, channel) = founded(dir.path(), |_| {}).await;
     // Unread data fills the window of its own connection, which has 256 streams.
-    let hoarder = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
+    let hoarder = Channel::from_shared(kvd.endpoint()).unwrap();
     let hoarders: Vec<Channel> = (0..5).map(|_| hoarder.connect_lazy()).collect();
     for number in 0..40 {
         let value = vec![7; 1 << 20].into();
@@ -295,16 +253,15 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
 
 /// A connection that lets the node send nothing on a stream.
 fn without_window(kvd: &Kvd) -> Channel {
-    let endpoint = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
+    let endpoint = Channel::from_shared(kvd.endpoint()).unwrap();
     endpoint.initial_stream_window_size(0).connect_lazy()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_nobody_reads_end_and_give_back_their_places() {
     let dir = tempfile::tempdir().unwrap();
-    let mut process = Command::new(env!("CARGO_BIN_EXE_kvd"));
-    process.env("TORC_TEST_IDLE_TIME_MS", "3000");
-    let (kvd, channel) = Kvd::start_by(dir.path(), process).await;
+    let brief = |kvd: &mut Kvd| kvd.variable("TORC_TEST_IDLE_TIME_MS", "3000");
+    let (kvd, channel) = founded(dir.path(), brief).await;
     for number in 0..300 {
         let key = format!("k{number}");
         put(&channel, &key, Bytes::from_static(b"v")).await.unwrap();
@@ -429,7 +386,7 @@ fn whole(message: &impl prost::Message) -> tonic::body::Body {
 async fn greeted(kvd: &Kvd) -> Channel {
     let until = Instant::now() + TIMEOUT;
     loop {
-        let channel = kvd.connection();
+        let channel = connection(kvd);
         match put(&channel, "greeting", Bytes::new()).await {
             Ok(()) => return channel,
             Err(error) => assert!(Instant::now() < until, "{error}"),
@@ -458,7 +415,7 @@ async fn honest(kvd: &Kvd, time: Duration) {
 }
 
 fn check_memory(kvd: &Kvd, before: u64) {
-    let grown = kvd.peak_mib() - before;
+    let grown = peak_mib(kvd) - before;
     assert!(grown < IN_FLIGHT_MIB + MARGIN_MIB, "{grown} MiB");
 }
 
@@ -486,11 +443,11 @@ fn long(number: usize) -> GetRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_requests_hold_no_more_than_the_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, _) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
-    let before = kvd.peak_mib();
+    let (kvd, _) = with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    let before = peak_mib(&kvd);
     let mut hoarders = Vec::new();
     for _ in 0..CONNECTIONS {
-        let connection = kvd.connection();
+        let connection = connection(&kvd);
         for path in [
             "/torc.v1.Kv/Put",
             "/torc.v1.Kv/BatchPut",
@@ -511,12 +468,12 @@ async fn unfinished_requests_hold_no_more_than_the_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_nobody_reads_hold_no_more_than_the_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    let (kvd, channel) = with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
     put_long_values(&channel).await;
-    let before = kvd.peak_mib();
+    let before = peak_mib(&kvd);
     let mut hoarders = Vec::new();
     for _ in 0..CONNECTIONS {
-        let connection = kvd.connection();
+        let connection = connection(&kvd);
         let batch = BatchGetRequest {
             items: (0..8).map(long).collect(),
         };
@@ -538,12 +495,12 @@ async fn answers_that_nobody_reads_hold_no_more_than_the_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mix_of_unread_sessions_and_unfinished_requests_holds_no_more_than_the_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (kvd, channel) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    let (kvd, channel) = with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
     put_long_values(&channel).await;
-    let before = kvd.peak_mib();
+    let before = peak_mib(&kvd);
     let mut hoarders = Vec::new();
     for _ in 0..CONNECTIONS / 2 {
-        let connection = kvd.connection();
+        let connection = connection(&kvd);
         let asked = (0..200).map(|number| SessionRequest {
             id: number as u64,
             operation: Some(Operation::Get(long(number))),

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -19,8 +19,7 @@ use torc_proto::v1::{
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
 use torc_server::config::RawSettings;
-
-const TIMEOUT: Duration = Duration::from_secs(60);
+use torc_testkit::until;
 
 fn settings(dir: &Path) -> RawSettings {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -35,20 +34,9 @@ fn settings(dir: &Path) -> RawSettings {
     }
 }
 
-/// Starts a node that founds a cluster with these others, and waits until all are ready.
-async fn found(settings: RawSettings, others: Vec<Node>) -> Vec<Node> {
-    let addresses = others.iter().map(|node| node.grpc_addr().to_string());
-    let founder = RawSettings {
-        bootstrap: Some(true),
-        found_with: Some(addresses.collect()),
-        ..settings
-    };
-    let mut nodes = vec![Node::start(founder.check().unwrap()).await.unwrap()];
-    nodes.extend(others);
-    until("the cluster forms", async || {
-        nodes.iter().all(|node| node.ready().is_ok())
-    })
-    .await;
+/// Nodes that found a cluster, once all of them count.
+async fn found(settings: impl IntoIterator<Item = RawSettings>) -> Vec<Node> {
+    let nodes = crate::common::found(settings).await;
     for node in &nodes {
         until("the node counts", async || {
             let (status, _) = http(node, "/hot-keys").await;
@@ -60,20 +48,7 @@ async fn found(settings: RawSettings, others: Vec<Node>) -> Vec<Node> {
 }
 
 async fn three(dir: &Path) -> Vec<Node> {
-    let mut others = Vec::new();
-    for name in ["b", "c"] {
-        let settings = settings(&dir.join(name)).check().unwrap();
-        others.push(Node::start(settings).await.unwrap());
-    }
-    found(settings(&dir.join("a")), others).await
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    found(["a", "b", "c"].map(|name| settings(&dir.join(name)))).await
 }
 
 async fn channel(node: &Node) -> Channel {
@@ -105,19 +80,10 @@ async fn counted(node: &Node, accesses: u64) -> HotKeysResponse {
     answer
 }
 
-/// A plain HTTP GET; returns status and body.
 async fn http(node: &Node, path: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(node.http_addr())
+    torc_testkit::http_get(node.http_addr(), path)
         .await
-        .unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    (status, body.to_owned())
+        .unwrap()
 }
 
 async fn metric(node: &Node, name: &str) -> u64 {
@@ -241,15 +207,13 @@ async fn the_hottest_keys_of_three_nodes_come_in_order_and_within_the_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_namespace_shows_its_own_hot_keys_and_their_course() {
     let dir = tempfile::tempdir().unwrap();
-    let fine = |dir: &Path| RawSettings {
+    let fine = |name| RawSettings {
         hot_keys_k: Some(10),
         hot_keys_epsilon: Some(0.001),
         hot_keys_delta: Some(0.01),
-        ..settings(dir)
+        ..settings(&dir.path().join(name))
     };
-    let other = fine(&dir.path().join("b")).check().unwrap();
-    let other = Node::start(other).await.unwrap();
-    let nodes = found(fine(&dir.path().join("a")), vec![other]).await;
+    let nodes = found(["a", "b"].map(fine)).await;
     let mut cluster = ClusterClient::new(channel(&nodes[0]).await);
     let quiet = CreateNamespaceRequest {
         name: "quiet".to_owned(),
@@ -302,7 +266,7 @@ async fn a_quiet_namespace_shows_its_own_hot_keys_and_their_course() {
 #[tokio::test(flavor = "multi_thread")]
 async fn history_outlives_a_restart_and_damage_costs_history_only() {
     let dir = tempfile::tempdir().unwrap();
-    let nodes = found(settings(dir.path()), vec![]).await;
+    let nodes = found([settings(dir.path())]).await;
     let mut kv = kv(&nodes[0]).await;
     kv.put(put("key", "value")).await.unwrap();
     get_all(&nodes, vec![get("key"); 40]).await;
@@ -312,7 +276,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
         node.stop().await.unwrap();
     }
 
-    let nodes = found(settings(dir.path()), vec![]).await;
+    let nodes = found([settings(dir.path())]).await;
     let answer = counted(&nodes[0], 41).await;
     assert_eq!(answer.keys[0].key, "key", "a put is an access as well");
     let majority = answer.majority.unwrap();
@@ -328,7 +292,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
             std::fs::write(&path, vec![0xa5; len]).unwrap();
         }
     }
-    let nodes = found(settings(dir.path()), vec![]).await;
+    let nodes = found([settings(dir.path())]).await;
     let mut kv = self::kv(&nodes[0]).await;
     assert!(kv.get(get("key")).await.unwrap().into_inner().found);
     until("the loss is counted", async || {
@@ -364,7 +328,7 @@ async fn redacted_keys_are_told_nowhere() {
             hot_keys_redact: Some(redact),
             ..settings(dir.path())
         };
-        let nodes = found(settings, vec![]).await;
+        let nodes = found([settings]).await;
         get_all(&nodes, vec![get("a-secret-key"); 30]).await;
         let answer = counted(&nodes[0], 30).await;
         assert_eq!(answer.keys[0].key.is_empty(), redact);
@@ -498,7 +462,7 @@ async fn a_scan_finds_exactly_the_values_that_contain_a_pattern() {
 async fn a_scan_that_is_dropped_searches_no_further() {
     const VALUES: usize = 48;
     let dir = tempfile::tempdir().unwrap();
-    let nodes = found(settings(dir.path()), vec![]).await;
+    let nodes = found([settings(dir.path())]).await;
     let mut kv = kv(&nodes[0]).await;
     for number in 0..VALUES {
         let value = vec![b'.'; 1 << 20];
@@ -559,7 +523,7 @@ async fn get_often(node: &Node) {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_call_a_hot_key_hot_and_count_that_unless_accesses_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let nodes = found(settings(&dir.path().join("a")), Vec::new()).await;
+    let nodes = found([settings(&dir.path().join("a"))]).await;
     let node = &nodes[0];
     assert_eq!(hints(node).await, ([false; 3], false));
     until("all answers call it hot", async || {

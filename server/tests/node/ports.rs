@@ -16,7 +16,7 @@ use torc_server::config::RawSettings;
 use torc_testkit::free_address;
 
 use crate::common::office::{Door, Office, calls, channel_to, connects_as};
-use crate::common::{Servers, settings, until, value_of};
+use crate::common::{Servers, found, settings, until, value_of};
 
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 /// The beginning of an HTTP/2 client's connection.
@@ -294,20 +294,12 @@ async fn a_member_that_advertises_a_name_has_connections_of_its_own_and_not_with
         advertise_peer_addr: Some(format!("localhost:{}", peer.port())),
         ..settings(dir.path().join("2"))
     };
-    let named = Node::start(named.check().unwrap()).await.unwrap();
-    let first = dir.path().join("1");
     let founder = RawSettings {
-        bootstrap: Some(true),
-        found_with: Some(vec![named.grpc_addr().to_string()]),
         max_connections: Some(32),
-        ..settings(first)
+        ..settings(dir.path().join("1"))
     };
-    let founder = Node::start(founder.check().unwrap()).await.unwrap();
-    let servers = Servers {
-        nodes: vec![founder, named],
-        dir,
-    };
-    servers.formed().await;
+    let nodes = found([founder, named]).await;
+    let servers = Servers { nodes, dir };
     let to = servers.nodes[0].peer_addr();
     let mut strangers = Vec::new();
     let mut members = Vec::new();

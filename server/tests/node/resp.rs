@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Servers, settings, timed, until};
@@ -16,8 +16,8 @@ use torc_proto::v1::{
 };
 use torc_server::Node;
 use torc_server::config::RawSettings;
-use torc_testkit::free_address;
 use torc_testkit::redis::{Redis, Value, encode};
+use torc_testkit::{Process, free_address};
 
 impl Servers {
     fn resp(&self, index: usize) -> SocketAddr {
@@ -251,16 +251,9 @@ async fn the_third_version_has_its_own_forms_from_hello_on() {
 
 /// A server to compare with.
 struct RedisServer {
-    child: Child,
+    _process: Process,
     address: SocketAddr,
     _dir: tempfile::TempDir,
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl RedisServer {
@@ -281,9 +274,8 @@ impl RedisServer {
             .arg(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let child = server.spawn().ok()?;
         let started = Self {
-            child,
+            _process: Process::start(&mut server).ok()?,
             address,
             _dir: dir,
         };

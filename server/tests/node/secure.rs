@@ -26,7 +26,7 @@ use torc_tls::NodeTls;
 use crate::common::office::{
     Door, Office, browser, calls, channel, connects_as, http_lines, http_status,
 };
-use crate::common::{TIMEOUT, until};
+use crate::common::until;
 use crate::ports::PREFACE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -411,7 +411,7 @@ async fn a_certificate_that_has_ended_counts_no_longer_on_open_connections() {
     let refused = kv.put(put()).await.unwrap_err();
     assert!(Fault::from_status(&refused).wants_connection(), "{refused}");
     let mut rest = Vec::new();
-    let ended = tokio::time::timeout(TIMEOUT, events.read_to_end(&mut rest)).await;
+    let ended = tokio::time::timeout(torc_testkit::TIMEOUT, events.read_to_end(&mut rest)).await;
     // Without a farewell of TLS.
     let _ = ended.expect("the console's stream ends");
     let tls = Office::connector(&files);
@@ -523,7 +523,9 @@ async fn who_does_not_authenticate_before_long_is_disconnected() {
         let _ = silent.read_to_end(&mut heard).await;
         assert!(!heard.is_empty(), "it was greeted");
     };
-    tokio::time::timeout(TIMEOUT, ended).await.unwrap();
+    tokio::time::timeout(torc_testkit::TIMEOUT, ended)
+        .await
+        .unwrap();
     assert_eq!(known.told("PING").await, "+PONG");
     node.stop().await.unwrap();
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use tonic::Code;
@@ -21,7 +21,7 @@ use torc_proto::{Fault, Reason};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+use crate::common::{found, until};
 
 struct Servers {
     nodes: Vec<Node>,
@@ -42,28 +42,8 @@ fn settings(dir: &std::path::Path) -> RawSettings {
 /// A cluster of this many nodes in this process.
 async fn servers(count: usize) -> Servers {
     let dir = tempfile::tempdir().unwrap();
-    let mut nodes = Vec::new();
-    for number in 1..count {
-        let settings = settings(&dir.path().join(number.to_string()))
-            .check()
-            .unwrap();
-        nodes.push(Node::start(settings).await.unwrap());
-    }
-    let others = nodes
-        .iter()
-        .map(|node| node.grpc_addr().to_string())
-        .collect();
-    let founder = RawSettings {
-        bootstrap: Some(true),
-        found_with: Some(others),
-        ..settings(&dir.path().join("0"))
-    };
-    nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-    let deadline = Instant::now() + TIMEOUT;
-    while nodes.iter().any(|node| node.ready().is_err()) {
-        assert!(Instant::now() < deadline, "the cluster does not form");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let settings = |number: usize| settings(&dir.path().join(number.to_string()));
+    let nodes = found((0..count).map(settings)).await;
     Servers { nodes, _dir: dir }
 }
 
@@ -431,19 +411,14 @@ async fn sessions_whose_answers_nobody_reads_do_not_hold_up_other_clients() {
         unread.push(answers.unwrap().into_inner());
     }
     let mut honest = servers.kv(0).await;
-    let deadline = Instant::now() + TIMEOUT;
     for key in ["0 999", "1 999"] {
-        let is_there = async || {
+        until("the last keys are put", async || {
             let mut request = tonic::Request::new(get(key));
             request.set_timeout(Duration::from_secs(10));
             let got = honest.get(request).await;
             got.expect("other clients are served").into_inner().found
-        };
-        let mut is_there = is_there;
-        while !is_there().await {
-            assert!(Instant::now() < deadline, "{key} is not put");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        })
+        .await;
     }
     drop(unread);
 }
@@ -574,21 +549,14 @@ async fn the_standard_health_service_says_serving() {
     use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
     let servers = servers(1).await;
     let mut health = HealthClient::new(servers.channel(0).await);
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
+    until("it is healthy", async || {
         let request = HealthCheckRequest {
             service: "torc.v1.Kv".into(),
         };
-        let status = health
-            .check(request)
-            .await
-            .map(|ok| ok.into_inner().status());
-        if matches!(status, Ok(ServingStatus::Serving)) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "never healthy");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        let status = health.check(request).await;
+        status.is_ok_and(|it| it.into_inner().status() == ServingStatus::Serving)
+    })
+    .await;
 }
 
 #[tokio::test]

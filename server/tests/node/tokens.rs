@@ -28,34 +28,16 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::common::office::{Office, browser, channel, http_lines, with_token};
-use crate::common::{Servers, until};
+use crate::common::{Servers, found, until};
 
 /// Three nodes, one of which votes from the start; namespaces `sessions` and `urls`.
 async fn cluster(office: &Office) -> (Vec<Node>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let settings = |number: u32| RawSettings {
+    let settings = |number: &str| RawSettings {
         resp_db: Some(vec!["1=sessions".into(), "2=urls".into()]),
-        ..office.settings(dir.path().join(number.to_string()))
+        ..office.settings(dir.path().join(number))
     };
-    let mut nodes = Vec::new();
-    for number in [2, 3] {
-        nodes.push(
-            Node::start(settings(number).check().unwrap())
-                .await
-                .unwrap(),
-        );
-    }
-    let others = nodes.iter().map(|node| node.grpc_addr().to_string());
-    let founder = RawSettings {
-        bootstrap: Some(true),
-        found_with: Some(others.collect()),
-        ..settings(1)
-    };
-    nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-    until("the cluster forms", async || {
-        nodes.iter().all(|node| node.ready().is_ok())
-    })
-    .await;
+    let nodes = found(["1", "2", "3"].map(settings)).await;
     let mut admin = ClusterClient::new(channel(&nodes[0], &office.client("admin")).await);
     for name in ["sessions", "urls"] {
         let request = CreateNamespaceRequest {
@@ -389,7 +371,7 @@ async fn a_revocation_ends_what_is_open_on_every_node() {
         let again = kv.get(with_token(get("", "k"), &token)).await.unwrap_err();
         assert_eq!(again.code(), Code::Unauthenticated);
         let mut rest = Vec::new();
-        let ends = tokio::time::timeout(crate::common::TIMEOUT, events.read_to_end(&mut rest));
+        let ends = tokio::time::timeout(torc_testkit::TIMEOUT, events.read_to_end(&mut rest));
         ends.await
             .expect("the console's stream ends")
             .unwrap_or_default();

@@ -184,7 +184,7 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
         let Some(id) = process.id else {
             continue;
         };
-        let uri = format!("http://{}", process.peer);
+        let uri = format!("http://{}", process.kvd.peer);
         let channel = Endpoint::from_shared(uri).map_err(|error| error.to_string())?;
         let names = Names::of_node(table.cluster, id);
         let mut replica = ReplicaClient::with_interceptor(channel.connect_lazy(), names);

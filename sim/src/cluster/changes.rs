@@ -138,11 +138,9 @@ impl Changes {
             return Ok(());
         };
         let told = |error: Error| error.to_string();
-        process.kill_9();
         process.lose_data().map_err(told)?;
-        process.forget_founding();
         process.start().map_err(told)?;
-        let address = process.grpc;
+        let address = process.kvd.grpc;
         self.client = client(group).map_err(told)?;
         if let Some(known) = identity_of_wiped(&address.to_string()).await? {
             return Err(format!(
@@ -150,7 +148,7 @@ impl Changes {
             ));
         }
         if let Some(process) = group.process(number) {
-            process.kill_9();
+            process.kvd.kill_9();
         }
         group.see_off(number);
         let newcomer = group.spare().map_err(told)?;
@@ -200,7 +198,7 @@ impl Changes {
             force: false,
             dead: running.is_dead,
         };
-        let address = |number| Some(group.process(number)?.grpc.to_string());
+        let address = |number| Some(group.process(number)?.kvd.grpc.to_string());
         let newcomer = running.newcomer.and_then(address);
         match (newcomer, running.goes) {
             (Some(address), None) => self.client.join(address, options.parallel).await.map(drop),
@@ -244,7 +242,7 @@ fn is_there(running: &Running, group: &mut Group, status: &ClusterStatus) -> boo
 
 /// The id of a process that has become a member with positions on the ring.
 fn active_id(number: u32, group: &mut Group, status: &ClusterStatus) -> Option<NodeId> {
-    let address = group.process(number)?.grpc.to_string();
+    let address = group.process(number)?.kvd.grpc.to_string();
     let mut members = status.nodes.iter().map(|node| &node.member);
     let member = members.find(|member| member.address == address)?;
     (member.state == MemberState::Active).then_some(member.id)

@@ -31,7 +31,7 @@ impl Contact {
     const fn of(process: &Process) -> Self {
         Self {
             number: process.number,
-            address: process.grpc,
+            address: process.kvd.grpc,
         }
     }
 }
@@ -102,10 +102,10 @@ impl Group {
             let process = group.prepare()?;
             group.processes.push(process);
         }
-        let others = group.processes[1..].iter().map(|p| p.grpc.to_string());
-        let others = others.collect::<Vec<_>>().join(",");
-        group.processes[0].also("--bootstrap".to_owned());
-        group.processes[0].also(format!("--found-with={others}"));
+        if let Some((founder, others)) = group.processes.split_first_mut() {
+            let others = others.iter().map(|process| process.kvd.grpc);
+            founder.kvd.found_with(others);
+        }
         for process in &mut group.processes {
             process.start()?;
         }
@@ -123,10 +123,13 @@ impl Group {
 
     fn prepare(&mut self) -> Result<Process, Error> {
         self.started += 1;
+        let flags = [
+            format!("--partitions={}", self.partitions),
+            format!("--replicas={}", self.replicas),
+        ];
         let network = self.network.as_ref();
-        let mut process = Process::prepare(&self.program, self.started, &self.within, network)?;
-        process.also(format!("--partitions={}", self.partitions));
-        process.also(format!("--replicas={}", self.replicas));
+        let mut process =
+            Process::prepare(&self.program, self.started, &self.within, network, &flags)?;
         if self.no_small_disks.is_none() && self.started % SMALL_DISK_EVERY == 2 {
             self.no_small_disks = process.use_small_disk().err();
         }
@@ -166,7 +169,6 @@ impl Group {
     /// A process is no longer a member: kills it and deletes its data; keeps its log.
     pub(super) fn forget(&mut self, number: u32) {
         if let Some(process) = self.process(number) {
-            process.kill_9();
             // Leftovers are removed with the run's directory.
             let _ = process.lose_data();
         }
@@ -215,7 +217,7 @@ impl Group {
         let endpoints = self
             .processes
             .iter()
-            .map(|process| process.grpc.to_string());
+            .map(|process| process.kvd.grpc.to_string());
         let mut builder = Client::builder().endpoints(endpoints).channels_per_node(1);
         if let Some((name, _)) = &self.namespace {
             builder = builder.namespace(name);
@@ -229,6 +231,12 @@ impl Group {
         self.dir.take().map(TempDir::keep)
     }
 
+    /// The nodes that have exited without being told to, and how.
+    pub(super) fn ended(&mut self) -> Vec<String> {
+        let processes = self.processes.iter_mut();
+        processes.filter_map(Process::has_ended).collect()
+    }
+
     async fn wait_until_served(&mut self) -> Result<(), Error> {
         let client = self.client()?;
         let until = Instant::now() + STARTING;
@@ -238,7 +246,7 @@ impl Group {
                 continue;
             };
             let id = |process: &Process| {
-                let address = process.grpc.to_string();
+                let address = process.kvd.grpc.to_string();
                 let is_it = |node: &&torc_client::NodeStatus| node.member.address == address;
                 let found = status.nodes.iter().find(is_it)?;
                 found.ready.then_some((process.number, found.member.id))
@@ -251,11 +259,6 @@ impl Group {
                 return Ok(());
             }
         }
-        let ended = |process: &mut Process| {
-            let ended = process.has_ended()?;
-            Some(format!("node {} ended: {ended}", process.number))
-        };
-        let ended: Vec<_> = self.processes.iter_mut().filter_map(ended).collect();
-        Err(Error::NotFounded(STARTING, ended.join(", ")))
+        Err(Error::NotFounded(STARTING, self.ended().join(", ")))
     }
 }

@@ -144,7 +144,9 @@ impl Options {
         let name = self.mutant.as_ref().map_or("kvd", |_| "kvd-mutant");
         let kvd = match &self.kvd {
             Some(path) => path.clone(),
-            None => process::beside_this_program(name)?,
+            None => torc_testkit::programs_dir()
+                .map_err(Error::io("finding this program"))?
+                .join(name),
         };
         match (kvd.exists(), &self.mutant) {
             (true, mutant) => Ok(Program {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use torc_sim::Rng;
+use torc_testkit::Signal;
 
 use super::changes::Changes;
 use super::fault::Fault;
@@ -147,7 +148,7 @@ impl Nemesis {
             report.note_kills(1);
             return self.changes.wipe(group).await;
         }
-        let runs = |index: &usize| group.processes[*index].is_started();
+        let runs = |index: &usize| group.processes[*index].kvd.pid().is_ok();
         let running: Vec<_> = (0..group.processes.len()).filter(runs).collect();
         let Some(node) = self.rng.pick(&running) else {
             return Ok(());
@@ -156,12 +157,12 @@ impl Nemesis {
             Fault::Kill => self.kill(&[node], group, report).await,
             Fault::KillAll => self.kill(&running, group, report).await,
             Fault::Stop => {
-                group.processes[node].stop();
+                group.processes[node].signal(Signal::STOP);
                 match self.pause {
                     Some(pause) => tokio::time::sleep(pause).await,
                     None => self.wait(200, 5_000).await,
                 }
-                group.processes[node].go_on();
+                group.processes[node].signal(Signal::CONT);
                 Ok(())
             }
             Fault::Clock => self.set_clock(node, group).await,
@@ -190,7 +191,7 @@ impl Nemesis {
         report: &mut Report,
     ) -> Result<(), Error> {
         for node in nodes {
-            group.processes[*node].kill_9();
+            group.processes[*node].kvd.kill_9();
         }
         report.note_kills(nodes.len());
         let most_ms = if self.wanted_kills.is_some() || nodes.len() > 1 {
@@ -243,7 +244,7 @@ impl Nemesis {
         process.hurt_disk(&faults).map_err(told)?;
         // Until something is written, which the clients do.
         process.ends_by_itself("although a sync failed").await?;
-        process.kill_9();
+        process.kvd.kill_9();
         report.note_kills(1);
         process.hurt_disk(&json!({})).map_err(told)?;
         process.start().map_err(told)
@@ -278,16 +279,16 @@ impl Nemesis {
         };
         let told = |error: Error| error.to_string();
         let process = &mut group.processes[node];
-        process.kill_9();
+        process.kvd.kill_9();
         process.copy_data().map_err(told)?;
         process.start().map_err(told)?;
         serves_again(group).await?;
         self.wait(100, 2_000).await;
         let process = &mut group.processes[node];
-        process.kill_9();
+        process.kvd.kill_9();
         process.exchange_data().map_err(told)?;
         let refused = process.refuse_older_copy().await;
-        process.kill_9();
+        process.kvd.kill_9();
         report.note_kills(3);
         refused?;
         process.exchange_data().map_err(told)?;
@@ -309,15 +310,13 @@ impl Nemesis {
             return Ok(());
         };
         for node in [one, other] {
-            group.processes[node].kill_9();
+            group.processes[node].kvd.kill_9();
         }
         report.note_kills(2);
-        let address = group.processes[one].grpc;
-        group.processes[one].grpc = group.processes[other].grpc;
-        group.processes[other].grpc = address;
-        let address = group.processes[one].peer;
-        group.processes[one].peer = group.processes[other].peer;
-        group.processes[other].peer = address;
+        if let Ok([one, other]) = group.processes.get_disjoint_mut([one, other]) {
+            std::mem::swap(&mut one.kvd.grpc, &mut other.kvd.grpc);
+            std::mem::swap(&mut one.kvd.peer, &mut other.kvd.peer);
+        }
         group.tell_clients();
         for node in [one, other] {
             group.processes[node].start()?;

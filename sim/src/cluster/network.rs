@@ -114,11 +114,10 @@ impl Namespace {
         self.hub.address(self.number)
     }
 
-    /// A command that runs in it, with its own process id.
-    pub(super) fn command(&self) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name()]);
-        command
+    /// The words that, before a command, run it in the namespace, with its own process id.
+    pub(super) fn entering(&self) -> [String; 4] {
+        let words = ["ip", "netns", "exec", &self.name()];
+        words.map(str::to_owned)
     }
 
     /// Drops all packets to and from these addresses, and passes all others.
@@ -137,9 +136,12 @@ impl Namespace {
             rules("daddr", to),
             rules("saddr", from)
         );
-        let mut filter = self.command();
-        filter.args(["nft", "-f", "-"]).stdin(Stdio::piped());
-        filter.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut filter = Command::new("ip");
+        filter.args(["netns", "exec", &self.name(), "nft", "-f", "-"]);
+        filter
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = filter.spawn().map_err(|error| error.to_string())?;
         if let Some(mut stdin) = child.stdin.take() {
             let written = stdin.write_all(script.as_bytes());

@@ -38,11 +38,11 @@ impl PlainCluster {
         let node = |process: &Process| {
             Some(PlainNode {
                 id: process.id?,
-                grpc: process.grpc,
-                peer: process.peer,
-                http: process.http,
-                resp: process.resp,
-                pid: process.pid()?,
+                grpc: process.kvd.grpc,
+                peer: process.kvd.peer,
+                http: process.kvd.http,
+                resp: process.kvd.resp,
+                pid: process.kvd.pid().ok()?,
             })
         };
         self.0.processes.iter().filter_map(node).collect()
@@ -55,11 +55,7 @@ impl PlainCluster {
 
     /// The nodes that have exited without being told to, and how.
     pub(crate) fn ended(&mut self) -> Vec<String> {
-        let ended = |process: &mut Process| {
-            let ended = process.has_ended()?;
-            Some(format!("node {} ended: {ended}", process.number))
-        };
-        self.0.processes.iter_mut().filter_map(ended).collect()
+        self.0.ended()
     }
 
     /// Stops the nodes, and keeps their logs and data; returns where.

@@ -43,12 +43,11 @@ pub(super) async fn serves_again(group: &mut Group) -> Result<Duration, String> 
 
 /// Checks that no process has exited without being killed.
 fn check_running(group: &mut Group) -> Result<(), String> {
-    for process in &mut group.processes {
-        if let Some(ended) = process.has_ended() {
-            return Err(format!("node {} ended by itself: {ended}", process.number));
-        }
+    let ended = group.ended();
+    if ended.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(ended.join(", "))
 }
 
 /// Whether this node, or else any node that the library finds, writes the key.

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
 use torc_client::NodeId;
 use torc_sim::Rng;
-use torc_testkit::free_address;
+use torc_testkit::{Kvd, SMALL_DATA, Signal};
 
 use super::Error;
 use super::disk::SmallDisk;
@@ -27,12 +26,6 @@ const SECTOR: u64 = 4_096;
 const REFUSAL: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A program built beside this one.
-pub(super) fn beside_this_program(name: &str) -> Result<PathBuf, Error> {
-    let own = std::env::current_exe().map_err(Error::io("finding this program"))?;
-    Ok(own.with_file_name(name))
-}
-
 /// The program that nodes run.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
@@ -41,19 +34,6 @@ pub(super) struct Program {
     pub(super) mutant: Option<String>,
     /// Limit on its open files; by default that of this program.
     pub(super) descriptors: Option<u32>,
-}
-
-impl Program {
-    /// Its command line.
-    fn command(&self) -> Command {
-        let Some(most) = self.descriptors else {
-            return Command::new(&self.kvd);
-        };
-        let mut shell = Command::new("sh");
-        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &script]).arg(&self.kvd);
-        shell
-    }
 }
 
 /// Links of one node that are cut or slow.
@@ -80,18 +60,11 @@ pub(super) struct Process {
     /// Whether its wall clock was once ahead. Its ballots then stay ahead of what others follow
     /// (R10) until time has caught up, so it is not required to coordinate writes any more.
     pub(super) was_ahead: bool,
-    pub(super) grpc: SocketAddr,
-    pub(super) peer: SocketAddr,
-    /// The disk of its data, if that can be filled.
+    pub(super) kvd: Kvd,
+    /// The disk of its data, if that can be filled. Unmounted after the process has been killed.
     pub(super) disk: Option<SmallDisk>,
-    pub(super) http: SocketAddr,
-    pub(super) resp: SocketAddr,
     /// The network namespace that it runs in, if it has its own.
     network: Option<Namespace>,
-    program: Program,
-    dir: PathBuf,
-    extra: Vec<String>,
-    child: Option<Child>,
 }
 
 impl Process {
@@ -101,131 +74,64 @@ impl Process {
         number: u32,
         within: &Path,
         network: Option<&Network>,
+        flags: &[String],
     ) -> Result<Self, Error> {
+        let dir = within.join(format!("node-{number}"));
+        let kvd = Kvd::prepare(&program.kvd, dir, flags);
+        let mut kvd = kvd.map_err(Error::io("preparing a node"))?;
         let network = network.map(|network| network.join(number).map_err(Error::NoNetwork));
         let network = network.transpose()?;
-        // Binding an address that others can reach requires an explicit flag.
-        let flags = network.iter().map(|_| "--insecure".to_owned()).collect();
-        let address = |port: u16| {
-            let own = network.as_ref().map(|space| (space.address(), port).into());
-            own.map_or_else(|| free_address().map_err(Error::io("finding a port")), Ok)
-        };
-        let dir = within.join(format!("node-{number}"));
-        std::fs::create_dir_all(&dir).map_err(Error::io("making a node's directory"))?;
+        if let Some(network) = &network {
+            let at = |port| (network.address(), port).into();
+            [kvd.grpc, kvd.peer, kvd.http, kvd.resp] = [7400, 7500, 7480, 7463].map(at);
+            // Binding an address that others can reach requires an explicit flag.
+            kvd.flags.push("--insecure".to_owned());
+            kvd.run_by(network.entering());
+        }
+        if let Some(most) = program.descriptors {
+            kvd.limit_files(most);
+        }
+        for (name, value) in SMALL_DATA {
+            kvd.variable(name, value);
+        }
+        kvd.variable("TORC_MEMTABLE_LIMIT_MIB", "64");
+        kvd.variable("TORC_LOG_SEGMENT_MIB", "8");
+        kvd.variable("RUST_LOG", "info,openraft=error");
+        for (name, file) in [
+            ("TORC_TEST_LINK_FAULTS", "faults.json"),
+            ("TORC_TEST_CLOCK_SHIFT", "clock.txt"),
+            ("TORC_TEST_DISK_FAULTS", "disk.json"),
+        ] {
+            let file = kvd.dir.join(file);
+            kvd.variable(name, &file.to_string_lossy());
+        }
+        if let Some(mutant) = &program.mutant {
+            kvd.variable("TORC_TEST_MUTANT", mutant);
+        }
         Ok(Self {
             number,
             id: None,
             is_going: false,
             was_ahead: false,
-            grpc: address(7400)?,
-            peer: address(7500)?,
+            kvd,
             disk: None,
-            http: address(7480)?,
-            resp: address(7463)?,
             network,
-            program: program.clone(),
-            dir,
-            extra: flags,
-            child: None,
         })
     }
 
-    pub(super) fn also(&mut self, flag: String) {
-        self.extra.push(flag);
-    }
-
-    /// Removes the flags for founding, which later starts do not need.
-    pub(super) fn forget_founding(&mut self) {
-        let is_of_founding =
-            |flag: &String| flag == "--bootstrap" || flag.starts_with("--found-with");
-        self.extra.retain(|flag| !is_of_founding(flag));
-    }
-
-    pub(super) fn data(&self) -> PathBuf {
-        self.dir.join("data")
-    }
-
     pub(super) fn start(&mut self) -> Result<(), Error> {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("log.txt"))
-            .map_err(Error::io("opening a node's log"))?;
-        let mut command = match &self.network {
-            None => self.program.command(),
-            Some(network) => {
-                let mut command = network.command();
-                command.arg(&self.program.kvd);
-                command
-            }
-        };
-        if let Some(mutant) = &self.program.mutant {
-            command.env("TORC_TEST_MUTANT", mutant);
-        }
-        let child = command
-            .args(["serve", "--grpc-addr", &self.grpc.to_string()])
-            .args(["--peer-addr", &self.peer.to_string()])
-            .args(["--http-addr", &self.http.to_string()])
-            .args(["--resp-addr", &self.resp.to_string(), "--data-dir"])
-            .arg(self.data())
-            .args(&self.extra)
-            .env("TORC_TEST_LINK_FAULTS", self.dir.join("faults.json"))
-            .env("TORC_TEST_CLOCK_SHIFT", self.dir.join("clock.txt"))
-            .env("TORC_TEST_DISK_FAULTS", self.dir.join("disk.json"))
-            // Makes nodes flush and compact despite the small amount of data in a test.
-            .env("TORC_FLUSH_LOG_MIB", "1")
-            .env("TORC_MEMTABLE_LIMIT_MIB", "64")
-            .env("TORC_LOG_SEGMENT_MIB", "8")
-            .env("TORC_COMPACT_WHEN_IDLE_S", "1")
-            .env("RUST_LOG", "info,openraft=error")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::from(log))
-            .spawn()
-            .map_err(Error::io("starting kvd"))?;
-        self.child = Some(child);
-        Ok(())
+        self.kvd.start().map_err(Error::io("starting kvd"))
     }
 
-    /// SIGKILL, like a crash.
-    pub(super) fn kill_9(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // Fails if it has exited already, which `has_ended` reports.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// The process id, if it was started and not killed since.
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
-    /// Whether it was started and not killed since.
-    pub(super) const fn is_started(&self) -> bool {
-        self.child.is_some()
+    pub(super) fn signal(&self, signal: Signal) {
+        // Fails if the process has exited.
+        let _ = self.kvd.signal(signal);
     }
 
     /// How it exited, if it did so without being killed.
     pub(super) fn has_ended(&mut self) -> Option<String> {
-        let ended = self.child.as_mut()?.try_wait().ok()??;
-        Some(ended.to_string())
-    }
-
-    pub(super) fn stop(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    pub(super) fn go_on(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.child.as_ref().map(Child::id);
-        if let Some(pid) = id.and_then(|id| Pid::from_raw(id.cast_signed())) {
-            // Fails if the process has exited.
-            let _ = kill_process(pid, signal);
-        }
+        let ended = self.kvd.has_ended()?;
+        Some(format!("node {} ended: {ended}", self.number))
     }
 
     /// Applies these faults: to the node's packets if `members` have their own addresses, otherwise
@@ -280,7 +186,7 @@ impl Process {
     /// Waits until it has exited, for this reason.
     pub(super) async fn ends_by_itself(&mut self, because: &str) -> Result<(), String> {
         let until = Instant::now() + REFUSAL;
-        while self.has_ended().is_none() {
+        while self.kvd.has_ended().is_none() {
             if Instant::now() > until {
                 return Err(format!("node {} goes on, {because}", self.number));
             }
@@ -290,14 +196,14 @@ impl Process {
     }
 
     fn replace_file(&self, name: &str, text: &str) -> std::io::Result<()> {
-        let beside = self.dir.join("new");
+        let beside = self.kvd.dir.join("new");
         File::create(&beside)?.write_all(text.as_bytes())?;
-        std::fs::rename(&beside, self.dir.join(name))
+        std::fs::rename(&beside, self.kvd.dir.join(name))
     }
 
     /// Gives the node a disk that can be filled. Call it before the first start.
     pub(super) fn use_small_disk(&mut self) -> Result<(), String> {
-        self.disk = Some(SmallDisk::mount(&self.data())?);
+        self.disk = Some(SmallDisk::mount(&self.kvd.data)?);
         Ok(())
     }
 
@@ -310,7 +216,7 @@ impl Process {
         rng: &mut Rng,
     ) -> std::io::Result<u64> {
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(self.data().join("store"))? {
+        for entry in std::fs::read_dir(self.kvd.data.join("store"))? {
             let entry = entry?;
             let is_segment = entry.file_name().to_string_lossy().starts_with("segment-");
             if is_segment && entry.metadata()?.len() > 2 * SECTOR {
@@ -341,18 +247,18 @@ impl Process {
         Ok(hit)
     }
 
-    /// Deletes all data of the node, which must not be running.
+    /// Kills the node and deletes all its data.
     pub(super) fn lose_data(&mut self) -> Result<(), Error> {
+        self.kvd.kill_9();
         self.disk = None;
-        let removed = std::fs::remove_dir_all(self.data());
-        removed.map_err(Error::io("wiping a disk"))
+        self.kvd.wipe().map_err(Error::io("wiping a disk"))
     }
 
     /// Copies its data. It must not be running.
     pub(super) fn copy_data(&self) -> Result<(), Error> {
         let copied = Command::new("cp")
             .arg("-a")
-            .args([self.data(), self.copy()])
+            .args([&self.kvd.data, &self.copy()])
             .status();
         let copied = copied.and_then(|status| {
             let failed = || std::io::Error::other(format!("cp: {status}"));
@@ -363,9 +269,9 @@ impl Process {
 
     /// Exchanges its data and the copy. It must not be running.
     pub(super) fn exchange_data(&self) -> Result<(), Error> {
-        let (data, copy, aside) = (self.data(), self.copy(), self.dir.join("aside"));
-        let exchanged = std::fs::rename(&data, &aside)
-            .and_then(|()| std::fs::rename(&copy, &data))
+        let (data, copy, aside) = (&self.kvd.data, self.copy(), self.kvd.dir.join("aside"));
+        let exchanged = std::fs::rename(data, &aside)
+            .and_then(|()| std::fs::rename(&copy, data))
             .and_then(|()| std::fs::rename(&aside, &copy));
         exchanged.map_err(Error::io("exchanging data directories"))
     }
@@ -376,20 +282,18 @@ impl Process {
     }
 
     fn copy(&self) -> PathBuf {
-        self.dir.join("copy")
+        self.kvd.dir.join("copy")
     }
 
     /// Starts it with an older copy of its data directory, and waits until it has exited and
     /// reported that.
     pub(super) async fn refuse_older_copy(&mut self) -> Result<(), String> {
-        let before = std::fs::read_to_string(self.dir.join("log.txt"));
-        let before = before.map_err(|error| error.to_string())?;
+        let before = self.kvd.log().len();
         self.start().map_err(|error| error.to_string())?;
         self.ends_by_itself("with an older copy of its data directory")
             .await?;
-        let log = std::fs::read_to_string(self.dir.join("log.txt"));
-        let log = log.map_err(|error| error.to_string())?;
-        let said = log.get(before.len()..).unwrap_or_default();
+        let log = self.kvd.log();
+        let said = log.get(before..).unwrap_or_default();
         if said.contains("copy") && said.contains("kvctl replace-node") {
             return Ok(());
         }
@@ -401,22 +305,16 @@ impl Process {
 
     /// Stops it, and copies the contents of an in-memory disk to the kept directory.
     pub(super) fn rescue(&mut self) {
-        self.kill_9();
+        self.kvd.kill_9();
         if self.disk.is_some() {
-            let copied = self.dir.join("data-of-small-disk");
+            let copied = self.kvd.dir.join("data-of-small-disk");
             // Logs and histories are kept in any case.
             let _ = Command::new("cp")
                 .arg("-r")
-                .arg(self.data())
+                .arg(&self.kvd.data)
                 .arg(copied)
                 .output();
             self.disk = None;
         }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill_9();
     }
 }

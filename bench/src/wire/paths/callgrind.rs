@@ -11,7 +11,6 @@ use anyhow::{Context as _, Result, ensure};
 use super::Build;
 use super::generator::{Case, Generator};
 use crate::kvd;
-use crate::process::Process;
 
 /// Keys to store: few, because clients give up on servers that take seconds.
 const KEYS: u64 = 1_000;
@@ -33,24 +32,20 @@ pub(super) async fn count<'a>(
     cases: &[&'a Case],
 ) -> Result<Vec<(&'a str, f64)>> {
     let counts = dir.join("callgrind.out");
-    let [mut node] = <[_; 1]>::try_from(kvd::prepare(&build.kvd, dir, 1, extra)?)
-        .ok()
-        .context("a cluster of one has one node")?;
-    node.run_by(
-        valgrind,
-        &[
-            "--tool=callgrind".to_owned(),
-            // A spinning thread must not block the others.
-            "--fair-sched=try".to_owned(),
-            "--quiet".to_owned(),
-            format!("--callgrind-out-file={}", counts.display()),
-        ],
-    );
+    let mut node = kvd::alone(&build.kvd, dir, extra)?;
+    node.run_by([
+        valgrind.as_os_str(),
+        "--tool=callgrind".as_ref(),
+        // A spinning thread must not block the others.
+        "--fair-sched=try".as_ref(),
+        "--quiet".as_ref(),
+        format!("--callgrind-out-file={}", counts.display()).as_ref(),
+    ]);
     node.start()?;
     node.ready().await?;
     let generator = Generator::new(&build.kvctl, &[node.endpoint()], KEYS, VALUE_BYTES);
     generator.store_all()?;
-    let process = node.id()?;
+    let process = node.pid()?;
     let mut counted = Vec::new();
     for (number, case) in (1..).zip(cases) {
         let requests = if case.batch > 1 { BATCHES } else { REQUESTS };
@@ -76,7 +71,7 @@ fn control(what: &str, process: u32) -> Result<()> {
     command.args([what, &process.to_string()]);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = Process::start(&mut command)?.output()?;
+    let output = command.output()?;
     ensure!(
         output.status.success(),
         "callgrind_control {what} failed: {}",

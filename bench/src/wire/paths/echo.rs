@@ -20,14 +20,13 @@ use tonic::server::{NamedService, UnaryService};
 use tonic::transport::{Endpoint, Server};
 use tonic_prost::ProstCodec;
 use torc_proto::v1::{GetRequest, GetResponse, Version};
+use torc_testkit::{Kvd, free_address};
 
 use crate::cleanup;
-use crate::kvd::Node;
 use crate::report::{Metric, Report, TORC};
 use crate::wire::server;
 use crate::wire::unary::{CHANNELS, GET, Gets};
 use crate::wire::{RATE, SERVER};
-use torc_testkit::free_address;
 
 pub(super) const CASE: &str = "one node: unary get, 64 in flight";
 pub(super) const RATIO: &str = "cpu_to_tonic";
@@ -103,7 +102,7 @@ impl UnaryService<GetRequest> for Echo {
 
 /// A node, and the requests to it; their keys must be stored.
 pub(super) struct Comparison<'a> {
-    pub(super) node: &'a Node,
+    pub(super) node: &'a Kvd,
     pub(super) keys: u64,
     pub(super) value_bytes: u32,
     pub(super) is_quick: bool,
@@ -119,7 +118,7 @@ impl Comparison<'_> {
         let mut command = cleanup::bound(&std::env::current_exe()?)?;
         command.args(["echo", &address.to_string(), &self.value_bytes.to_string()]);
         let echo = server::start(&mut command, address).await?;
-        let (node, grpc) = (self.node.id()?, self.node.grpc);
+        let (node, grpc) = (self.node.pid()?, self.node.grpc);
         let ours = self.one(report, TORC, node, grpc, GET).await?;
         let theirs = self.one(report, TONIC, echo.id(), address, ECHO).await?;
         let ratio = Metric::new(RATIO, "ratio");

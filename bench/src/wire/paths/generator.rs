@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use crate::cleanup;
-use crate::process::Process;
 
 /// A kind of request, and the number of requests per round.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +144,7 @@ impl<'a> Generator<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let output = Process::start(&mut command)?.output()?;
+        let output = command.output()?;
         ensure!(
             output.status.success(),
             "{} failed: {}",

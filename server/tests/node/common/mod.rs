@@ -1,9 +1,9 @@
-//! A cluster of three real nodes in this process, whose partitions have three replicas.
+//! A cluster of three real nodes in this process, with the default of three replicas.
 pub(crate) mod office;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use tonic::Request;
@@ -13,8 +13,8 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, Plan, ScanRequest, StatusRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
-
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+use torc_testkit::http_get;
+pub(crate) use torc_testkit::until;
 
 pub(crate) struct Servers {
     pub(crate) nodes: Vec<Node>,
@@ -31,17 +31,35 @@ pub(crate) fn settings(dir: PathBuf) -> RawSettings {
         http_addr: Some(any),
         resp_addr: Some(any),
         partitions: Some(64),
-        replicas: Some(3),
         ..RawSettings::default()
     }
 }
 
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+/// Starts nodes that found a cluster together, and waits until all are ready. The first one is the
+/// founder.
+pub(crate) async fn found(settings: impl IntoIterator<Item = RawSettings>) -> Vec<Node> {
+    let mut settings = settings.into_iter();
+    let founder = settings.next().unwrap();
+    let mut nodes = Vec::new();
+    for settings in settings {
+        nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
     }
+    let others = nodes.iter().map(|node| node.grpc_addr().to_string());
+    let founder = RawSettings {
+        bootstrap: Some(true),
+        found_with: Some(others.collect()),
+        ..founder
+    };
+    nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
+    formed(&nodes).await;
+    nodes
+}
+
+async fn formed(nodes: &[Node]) {
+    until("the cluster forms", async || {
+        nodes.iter().all(|node| node.ready().is_ok())
+    })
+    .await;
 }
 
 impl Servers {
@@ -63,29 +81,13 @@ impl Servers {
         dir: tempfile::TempDir,
         change: impl Fn(RawSettings) -> RawSettings,
     ) -> Self {
-        let settings = |number: u32| change(settings(dir.path().join(number.to_string())));
-        let mut nodes = Vec::new();
-        for number in [2, 3] {
-            let settings = settings(number);
-            nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
-        }
-        let others = nodes.iter().map(|node| node.grpc_addr().to_string());
-        let founder = RawSettings {
-            bootstrap: Some(true),
-            found_with: Some(others.collect()),
-            ..settings(1)
-        };
-        nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-        let servers = Self { nodes, dir };
-        servers.formed().await;
-        servers
+        let settings = |number: &str| change(settings(dir.path().join(number)));
+        let nodes = found(["1", "2", "3"].map(settings)).await;
+        Self { nodes, dir }
     }
 
     pub(crate) async fn formed(&self) {
-        until("the cluster forms", async || {
-            self.nodes.iter().all(|node| node.ready().is_ok())
-        })
-        .await;
+        formed(&self.nodes).await;
     }
 
     /// Joins another node; returns the plan once the join has ended and all nodes know.
@@ -135,14 +137,8 @@ impl Servers {
 
     /// The metrics of a node, as text.
     pub(crate) async fn metrics(&self, index: usize) -> String {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let address = self.nodes[index].http_addr();
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let metrics = http_get(self.nodes[index].http_addr(), "/metrics");
+        metrics.await.unwrap().1
     }
 
     /// The first of a node's metrics whose line begins like this.
