@@ -90,8 +90,9 @@ async fn a_voter_that_lost_a_part_of_its_data_directory_does_not_start() {
         assert!(said.contains(part), "{part}: {said}");
         assert_eq!(contents(&dir), before, "{part}: nothing was changed");
     }
+    let is_ready = |node: &torc_server::Node| node.ready().is_ok();
+    assert!(servers.nodes.iter().all(is_ready));
     for node in servers.nodes {
-        assert!(node.ready().is_ok());
         node.stop().await.unwrap();
     }
 }
