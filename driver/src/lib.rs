@@ -422,8 +422,8 @@ impl Registers {
         }
     }
 
-    /// Leaves the other nodes before this one stops: answers all that they have sent, and lets them know,
-    /// so that they send no more. Takes a few seconds at most.
+    /// Leaves the other nodes before this one stops: tells them, so that they send no more, and answers all
+    /// that they have sent. Takes a few seconds at most.
     pub async fn leave(&self) {
         let answered = async {
             while self.owes_answers() {

@@ -207,7 +207,7 @@ impl Links {
     }
 
     /// The peers that are unreachable or whose answers are overdue, by duration. A peer that has
-    /// announced its stop is lost at once: whoever knows that sends it nothing whose answer matters.
+    /// announced its stop counts as lost at once, so coordinators send it nothing whose answer they need.
     /// O(peers).
     #[must_use]
     pub fn out_of_reach(&self) -> OutOfReach {
@@ -225,7 +225,7 @@ impl Links {
         }
     }
 
-    /// Those who send messages know that these peers are out of reach.
+    /// The coordinators know that these peers are out of reach.
     pub fn noticed(&self, out: &OutOfReach) {
         let queues = self.inner.queues.read();
         for queue in out.lost.iter().filter_map(|node| queues.get(node)) {
@@ -233,9 +233,10 @@ impl Links {
         }
     }
 
-    /// Leaves the peers before this node stops, so that no message is lost: they learn of it, send what
-    /// they have queued, and end their streams. Once all that has come is `settled`, this node sends
-    /// what it has queued and ends its own streams. Takes a few seconds at most if peers do not answer.
+    /// Leaves the peers before this node stops, so that no message is lost. The peers learn of the stop,
+    /// send what they have queued, and end their streams. When `settled` resolves, this node has answered
+    /// all of it; then it sends what it has queued and ends its own streams. Takes a few seconds at most
+    /// if peers do not answer.
     pub async fn leave(&self, settled: impl Future<Output = ()>) {
         let inner = &self.inner;
         inner.leaving.cancel();

@@ -44,7 +44,7 @@ enum Leaving {
     #[default]
     No,
     Announced,
-    /// Whoever sends messages knows.
+    /// The coordinators know.
     Noticed,
 }
 
@@ -121,8 +121,8 @@ impl Queue {
         since.is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// The peer stops. Waits until whoever sends messages knows, so that none is queued any more whose
-    /// answer matters.
+    /// The peer stops. Waits until the coordinators know, so that they queue nothing more whose answer
+    /// they need.
     pub(crate) async fn leave(&self) {
         self.state.lock().leaving = Leaving::Announced;
         while self.state.lock().leaving == Leaving::Announced {
@@ -130,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// Whoever sends messages knows that the peer stops.
+    /// The coordinators know that the peer stops.
     pub(crate) fn notice(&self) {
         let mut state = self.state.lock();
         if state.leaving == Leaving::Announced {

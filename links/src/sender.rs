@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How often to check whether the peer has moved.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time for those who send messages to notice that a peer stops.
+/// Time for the coordinators to notice that a peer stops.
 const NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs until the peer is no longer a member or the links end; then closes the queue.

@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(facts.first(BATCH), [LATER]);
     }
 
-    /// A node once handled each repeat by itself. Repeats came faster, so its reports were up to a minute
-    /// old, and the join waited for them.
+    /// A node once handled each repeat on its own. Repeats came faster than it handled them, so its reports
+    /// were up to a minute old, and the join waited for them.
     #[test]
     fn repeats_of_a_busy_time_do_not_pile_up() {
         let (queue, mut reached) = mpsc::unbounded_channel();

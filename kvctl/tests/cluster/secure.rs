@@ -215,6 +215,12 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     }
     let bob = office.client(&nodes, "bob");
     all_ready(&bob, 3).await;
+    // A node with the next authority's certificate would be cut off from one that does not trust it yet.
+    until("every node trusts both", async || {
+        let trusts = |node: &Kvd| node.log().contains("use the replaced certificate files");
+        nodes.iter().all(trusts)
+    })
+    .await;
     // Then the nodes get its certificates, without an interruption.
     let traffic = Traffic::start(&admin, "t", 200);
     some_traffic(&traffic).await;

@@ -207,7 +207,7 @@ impl Node {
         self.received.lock().len()
     }
 
-    /// Leaves the others; `settled` is over once the node has answered them.
+    /// Leaves the other nodes. `settled` resolves once this node has answered them.
     pub(crate) fn leave(&self, settled: impl Future<Output = ()>) {
         let runtime = self.runtime.as_ref().unwrap();
         runtime.block_on(self.links.leave(settled));

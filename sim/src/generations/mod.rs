@@ -46,7 +46,7 @@ const MAX_LATE: usize = 8;
 pub enum Broken {
     /// A node reports a key as absent although it lacks the slice.
     AbsentWhereNotHeld,
-    /// A node reports an epoch as adopted of which it has only heard.
+    /// A node reports as adopted an epoch that it has only heard of.
     TellsBeforeItAdopts,
     /// A promotion returns as soon as it is committed.
     ReturnsAtOnce,
