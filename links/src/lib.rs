@@ -1,9 +1,9 @@
 //! Messages between replicas, over one long-lived stream per peer and direction.
 //!
 //! * [`Links`]: [`Links::send_all`] never waits. Each peer has a bounded queue and a
-//!   task that opens the stream at the first message, and again when it breaks. All
-//!   waiting messages go as one batch, without a timer: the busier the link, the larger
-//!   the batches.
+//!   task that opens the stream, and opens it again when it breaks. All waiting messages
+//!   go as one batch, without a timer: the busier the link, the larger the batches.
+//!   [`Links::leave`] ends all streams before this node stops, without losing a message.
 //! * [`LinkService`]: the receiving end, behind `Replica.Link`. It authenticates the
 //!   sender and passes batches to the [`Inbox`]; while that is busy, the stream waits
 //!   (HTTP/2 flow control), so a slow node fills its peers' queues, not its own memory.
