@@ -50,7 +50,21 @@ impl Client {
     /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) if no node of a cluster
     /// answered within the deadline.
     pub async fn status(&self) -> Result<ClusterStatus, Error> {
-        self.status_with_load(Duration::ZERO).await
+        self.status_as(v1::StatusRequest::default()).await
+    }
+
+    /// As [`status`](Self::status), but not older than this call: the answering node first asks the
+    /// leader of the topology group what is committed, one more round trip.
+    ///
+    /// # Errors
+    /// As `status`; also if the topology group has no majority, or the answering node is no member
+    /// any more.
+    pub async fn current_status(&self) -> Result<ClusterStatus, Error> {
+        let message = v1::StatusRequest {
+            current: true,
+            ..v1::StatusRequest::default()
+        };
+        self.status_as(message).await
     }
 
     /// As [`status`](Self::status), with the operations of each node in the last `load`, at most
@@ -59,11 +73,14 @@ impl Client {
     /// # Errors
     /// As `status`.
     pub async fn status_with_load(&self, load: Duration) -> Result<ClusterStatus, Error> {
-        let load_ms = to_millis(load);
         let message = v1::StatusRequest {
-            local: false,
-            load_ms,
+            load_ms: to_millis(load),
+            ..v1::StatusRequest::default()
         };
+        self.status_as(message).await
+    }
+
+    async fn status_as(&self, message: v1::StatusRequest) -> Result<ClusterStatus, Error> {
         let answer = self
             .ask(Nature::Read, message, ClusterClient::status)
             .await?;

@@ -45,6 +45,7 @@ impl Cluster for Members {
             let request = StatusRequest {
                 local: false,
                 load_ms,
+                current: false,
             };
             status::gather(&self.0, &request).await
         })

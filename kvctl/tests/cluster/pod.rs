@@ -236,6 +236,30 @@ impl Pods {
         }
     }
 
+    /// Waits until the fourth pod, which was node `former`, is a member under another id. Kubernetes
+    /// restarts a container that has exited.
+    async fn joins_again(&mut self, former: u64) {
+        let (mut joined, begun) = (Vec::new(), Instant::now());
+        let mut is_told = false;
+        until("it is a member again, under another id", async || {
+            if begun.elapsed() > TIMEOUT / 2 && !std::mem::replace(&mut is_told, true) {
+                let status = self.status().await;
+                eprintln!("slow: {status:?}\n{}", self.log(3));
+            }
+            let ended = match self.running[3].as_mut() {
+                Some(child) => child.try_wait().unwrap().is_some(),
+                None => true,
+            };
+            if ended {
+                self.run(3);
+            }
+            joined = self.members().await;
+            joined.len() == 4 && joined[3].0 != former
+        })
+        .await;
+        assert_eq!(joined[3].1, self.address(3));
+    }
+
     /// A client with the founders as endpoints, like the first pod.
     fn client(&self) -> Result<Client, String> {
         let own = (
@@ -401,26 +425,33 @@ async fn a_pod_that_is_killed_while_it_leaves_goes_on_and_then_joins_as_a_new_no
     // The grace period has ended or the machine is lost; then the StatefulSet is scaled up again.
     pods.kill_9(3);
     pods.kubernetes.scale(4);
-    let (mut joined, begun) = (Vec::new(), Instant::now());
-    let mut is_told = false;
-    until("it is a member again, under another id", async || {
-        if begun.elapsed() > TIMEOUT / 2 && !std::mem::replace(&mut is_told, true) {
-            let status = pods.status().await;
-            eprintln!("slow: {status:?}\n{}", pods.log(3));
-        }
-        let ended = match pods.running[3].as_mut() {
-            Some(child) => child.try_wait().unwrap().is_some(),
-            None => true,
-        };
-        if ended {
-            // Kubernetes restarts a container that has exited.
-            pods.run(3);
-        }
-        joined = pods.members().await;
-        joined.len() == 4 && joined[3].0 != grown[3].0
+    pods.joins_again(grown[3].0).await;
+}
+
+/// What its own disk says of its membership is older than what the cluster has decided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_was_leaving_and_has_not_heard_the_end_joins_as_a_new_node() {
+    let mut pods = Pods::start().await;
+    pods.kubernetes.scale(4);
+    pods.run(3);
+    let grown = pods.settle_at(4).await;
+    pods.kill_9(3);
+    fs::write(pods.data(3).join("leaving-the-cluster"), "").unwrap();
+    let dead = torc_client::GoOptions {
+        dead: true,
+        ..torc_client::GoOptions::default()
+    };
+    let client = pods.client().unwrap();
+    client
+        .leave_with(torc_client::NodeId(grown[3].0), dead)
+        .await
+        .unwrap();
+    until("the others have removed it", async || {
+        pods.members().await.len() == 3
     })
     .await;
-    assert_eq!(joined[3].1, pods.address(3));
+    pods.run(3);
+    pods.joins_again(grown[3].0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -229,7 +229,12 @@ impl Cluster for ClusterService {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let answer = status::gather(&self.shared, request.get_ref()).await;
+        let deadline = deadline_of(&request);
+        let request = request.get_ref();
+        if request.current {
+            status::catch_up(&self.shared, deadline).await?;
+        }
+        let answer = status::gather(&self.shared, request).await;
         Ok(Response::new(answer?))
     }
 

@@ -7,9 +7,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::join_all;
+use tokio::time::timeout_at;
+use torc_group::GroupError;
 use torc_member::peers::within;
 use torc_proto::v1::{NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, generation_to_wire, member_to_wire, transition_to_wire};
@@ -24,12 +26,23 @@ use crate::shared::Shared;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Waits until this node has adopted all that the topology group committed before the call.
+pub(super) async fn catch_up(shared: &Shared, deadline: Instant) -> Result<(), Fault> {
+    let committed = shared.group.read_current(deadline).await?.epoch();
+    let mut adopted = shared.member.adopted.subscribe();
+    let reached = adopted.wait_for(|epoch| *epoch >= committed);
+    match timeout_at(deadline.into(), reached).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(GroupError::Lagging.into()),
+    }
+}
+
 /// Asks every member (unless `local`) and combines the answers.
 pub(crate) async fn gather(
     shared: &Arc<Shared>,
     request: &StatusRequest,
 ) -> Result<StatusResponse, Fault> {
-    let StatusRequest { local, load_ms } = *request;
+    let StatusRequest { local, load_ms, .. } = *request;
     let table = shared.member.routing()?;
     let me = shared.member.node()?;
     let nodes = if local {
@@ -138,6 +151,7 @@ async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<No
     let request = StatusRequest {
         local: true,
         load_ms,
+        current: false,
     };
     let answer = client.status(within(ASK_TIMEOUT, request)).await;
     let answer = answer
