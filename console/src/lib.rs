@@ -224,3 +224,79 @@ pub fn answer(result: Result<serde_json::Value, Fault>) -> Response {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes, to_bytes};
+    use axum::extract::Request;
+    use tower_service::Service as _;
+
+    use super::*;
+
+    struct NoCluster;
+
+    impl Cluster for NoCluster {
+        fn status(&self, _: u64) -> BoxFuture<'_, Result<StatusResponse, Fault>> {
+            unreachable!("files do not need the cluster")
+        }
+
+        fn explain(&self, _: ExplainRequest) -> BoxFuture<'_, Result<ExplainResponse, Fault>> {
+            unreachable!("files do not need the cluster")
+        }
+    }
+
+    /// A file of the page; checks its headers.
+    async fn file(path: &str) -> Bytes {
+        let mut router: Router = router(
+            Arc::default(),
+            Arc::new(NoCluster),
+            CancellationToken::new(),
+        );
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router.call(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str();
+        let policy = policy.unwrap();
+        assert!(policy.starts_with("default-src 'none';"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(
+            response.headers()[header::X_CONTENT_TYPE_OPTIONS],
+            "nosniff"
+        );
+        to_bytes(response.into_body(), usize::MAX).await.unwrap()
+    }
+
+    /// What a browser loads because the page names it: nothing from elsewhere, and nothing inline,
+    /// which the policy would refuse.
+    #[tokio::test]
+    async fn the_page_is_small_and_loads_nothing_from_elsewhere() {
+        let page = file("/").await;
+        let page = std::str::from_utf8(&page).unwrap();
+        assert!(
+            !page.contains("<style") && !page.contains("style="),
+            "inline style"
+        );
+        assert!(
+            !page.contains(" onclick") && !page.contains("<script>"),
+            "inline script"
+        );
+        let named = page.split(['"', '\'']);
+        let mut paths: Vec<&str> = named
+            .filter(|it| it.starts_with("/console/") && it.contains('.'))
+            .collect();
+        // The scripts import it.
+        paths.push("/console/draw.js");
+        paths.sort_unstable();
+        paths.dedup();
+        assert!(paths.len() >= 4, "{paths:?}");
+        let mut bytes = page.len();
+        for path in paths {
+            let text = file(path).await;
+            bytes += text.len();
+            let text = std::str::from_utf8(&text).unwrap();
+            let links = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!links.contains("://"), "{path}");
+        }
+        assert!(bytes < 150 << 10, "{bytes} bytes");
+    }
+}

@@ -2,35 +2,29 @@
 //! Contacts nodes only with `--into`.
 
 mod places;
+mod rows;
+mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use bytes::Bytes;
 use indicatif::ProgressBar;
-use serde::Serialize;
 use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
 
 use crate::args;
-use crate::cmd::generation::{self, bits_per_key, failure, hex};
+use crate::cmd::generation::{self, failure};
 use crate::failure::Failure;
-use crate::format::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError};
+use crate::format::{Chosen, ChosenValue, Naming};
 use crate::global::Global;
 use crate::input::{self, Source};
 use crate::out::{Out, note};
-use crate::text;
 use places::Places;
+use summary::Built;
 
-/// Most rows of a parsed batch, and their most bytes.
-const BATCH_ROWS: usize = 1 << 10;
-const BATCH_BYTES: usize = 1 << 20;
-/// Batches that are parsed ahead.
-const BATCHES_AHEAD: usize = 8;
 const GATE_RATE: f64 = 0.01;
 const FINGERPRINT_BITS: u8 = 16;
 /// The digest key of builds without a cluster: the same content makes the same files.
@@ -340,7 +334,7 @@ fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Buil
     let taken = build.rows_taken();
     if !build.has_all_rows() {
         let keeps_values = matches!(args.shape, Kept::Values | Kept::Keyless);
-        read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
+        rows::read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
     let bar = input::spinner();
@@ -414,237 +408,4 @@ async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Fai
         partitions,
         ..Target::offline(OFFLINE_KEY)
     })
-}
-
-/// Rows of one file, or why there are no more.
-struct Rows {
-    path: PathBuf,
-    rows: Result<Vec<Numbered>, ReadError>,
-}
-
-/// Passes all rows that the build does not have to it. A separate thread parses them.
-fn read(
-    build: &mut Build,
-    inputs: Vec<(PathBuf, Source)>,
-    len: Option<u64>,
-    naming: &Naming,
-    keeps_values: bool,
-) -> Result<(), Failure> {
-    let bar = input::bar(len);
-    let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
-    let skip = build.rows_taken();
-    let parsed_bar = bar.clone();
-    std::thread::scope(|scope| {
-        let parsing = scope.spawn(move || parse(inputs, naming, skip, &parsed_bar, &sender));
-        for Rows { path, rows } in receiver {
-            let rows = rows.map_err(|error| Failure::Input {
-                path: input::shown(&path),
-                error,
-            })?;
-            for Numbered { line, row } in rows {
-                if row.expires_at_ms.is_some() {
-                    return Err(expires(&path, line));
-                }
-                let value = if keeps_values {
-                    row.value
-                } else {
-                    Bytes::new()
-                };
-                let pushed = build.push(row.key, value);
-                pushed.map_err(|error| refused(error, &path, line))?;
-            }
-            bar.set_message(text::count(build.rows_taken()));
-        }
-        bar.finish_and_clear();
-        parsing.join().unwrap_or(Ok(()))
-    })
-}
-
-/// Sends the rows of all files after the first `skip`; stops early if the receiver is gone.
-fn parse(
-    inputs: Vec<(PathBuf, Source)>,
-    naming: &Naming,
-    mut skip: u64,
-    bar: &ProgressBar,
-    to: &SyncSender<Rows>,
-) -> Result<(), Failure> {
-    for (path, format) in inputs {
-        let mut rows = format.rows(&path, naming.clone(), bar)?;
-        loop {
-            let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
-            while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {
-                match rows.next() {
-                    None => break,
-                    Some(Ok(_)) if skip > 0 => skip -= 1,
-                    Some(Ok(row)) => {
-                        bytes += row.row.key.len() + row.row.value.len();
-                        batch.push(row);
-                    }
-                    Some(Err(error)) => bad = Some(error),
-                }
-            }
-            let is_end = batch.is_empty() && bad.is_none();
-            let send = |rows| {
-                let path = path.clone();
-                to.send(Rows { path, rows })
-            };
-            if is_end {
-                break;
-            }
-            // Sends the rows before the bad one first.
-            if send(Ok(batch)).is_err() {
-                return Ok(());
-            }
-            if let Some(error) = bad {
-                let _ = send(Err(error));
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
-}
-
-fn expires(path: &Path, line: u64) -> Failure {
-    let path = input::shown(path);
-    Failure::OutOfBounds(format!(
-        "{path}: line {line}: values of a static namespace cannot expire: remove `expires_at_ms`"
-    ))
-}
-
-/// Why a row was refused, with its line instead of its number.
-fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
-    let BuildError::BadRow { what, .. } = error else {
-        return failure(error);
-    };
-    let row = BadRow {
-        line,
-        last_line: line,
-        problem: Problem::OutOfBounds(what),
-        bytes: Bytes::new(),
-    };
-    Failure::Input {
-        path: input::shown(path),
-        error: ReadError::Bad(row),
-    }
-}
-
-/// What `--output json` prints.
-#[derive(Debug, Serialize)]
-struct Summary {
-    generation: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    records: u64,
-    payload_bytes: u64,
-    duplicates: u64,
-    files: u64,
-    file_bytes: u64,
-    index_bits_per_key: f64,
-    rows_resumed: u64,
-    seconds: f64,
-    records_per_s: f64,
-}
-
-struct Built {
-    manifest: Manifest,
-    index_bytes: u64,
-    /// Rows that an earlier, interrupted run has taken.
-    taken: u64,
-    read_for: Duration,
-    elapsed: Duration,
-    /// The URL that its manifest was sent to.
-    sent: Option<String>,
-}
-
-impl Built {
-    fn of(
-        dir: &Path,
-        manifest: Manifest,
-        taken: u64,
-        (read_for, elapsed): (Duration, Duration),
-    ) -> Result<Self, Failure> {
-        let generation = torc_build::Generation::open(dir).map_err(failure)?;
-        let index_bytes = generation.index_bytes();
-        Ok(Self {
-            manifest,
-            index_bytes,
-            taken,
-            read_for,
-            elapsed,
-            sent: None,
-        })
-    }
-
-    fn summary(&self) -> Summary {
-        let manifest = &self.manifest;
-        let seconds = self.elapsed.as_secs_f64().max(1e-6);
-        Summary {
-            generation: hex(&manifest.digest()),
-            url: self.sent.clone(),
-            records: manifest.records,
-            payload_bytes: manifest.payload_bytes,
-            duplicates: manifest.duplicates,
-            files: manifest.files.len() as u64,
-            file_bytes: manifest.file_bytes(),
-            index_bits_per_key: bits_per_key(self.index_bytes, manifest.records),
-            rows_resumed: self.taken,
-            seconds,
-            records_per_s: manifest.records.saturating_sub(self.taken) as f64 / seconds,
-        }
-    }
-
-    fn print(&self, dir: &Path, global: &Global, out: &mut Out) -> Result<(), Failure> {
-        let summary = self.summary();
-        if global.json() {
-            return out.json(&summary);
-        }
-        let resumed = if self.taken > 0 {
-            format!(" ({} from before)", text::count(self.taken))
-        } else {
-            String::new()
-        };
-        out.line(format!(
-            "built {} keys{resumed} ({}) in {}: {} to read, {} to sort and build; {} records/s",
-            text::count(summary.records),
-            text::bytes(summary.payload_bytes),
-            text::duration(self.elapsed),
-            text::duration(self.read_for),
-            text::duration(self.elapsed.saturating_sub(self.read_for)),
-            text::count(summary.records_per_s as u64),
-        ))?;
-        if summary.duplicates > 0 {
-            let rows = text::counted(summary.duplicates, "row");
-            out.line(format!("{rows} left out as duplicates"))?;
-        }
-        out.line(format!(
-            "{} in {} ({}); {:.2} bits of index per key; generation {}",
-            summary.url.unwrap_or_else(|| dir.display().to_string()),
-            text::counted(summary.files, "file"),
-            text::bytes(summary.file_bytes),
-            summary.index_bits_per_key,
-            &summary.generation[..16],
-        ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_json_is_documented() {
-        crate::out::assert_documented(&Summary {
-            generation: String::new(),
-            url: Some(String::new()),
-            records: 0,
-            payload_bytes: 0,
-            duplicates: 0,
-            files: 0,
-            file_bytes: 0,
-            index_bits_per_key: 0.0,
-            rows_resumed: 0,
-            seconds: 0.0,
-            records_per_s: 0.0,
-        });
-    }
 }

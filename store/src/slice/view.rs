@@ -131,8 +131,7 @@ const NUMBERED_VALUE: Damage = "a value in a slice of numbered keys";
 pub(super) const NO_ORDER: Damage = "the order of a slice is damaged";
 
 impl<'a> SliceView<'a> {
-    /// `heads` were read from the index, `parts` are [its parts](Self::parts), and `rest` follows
-    /// it.
+    /// `heads` and `parts` are from the index, and `rest` follows it.
     pub(crate) fn new(
         header: &'a SliceHeader,
         heads: Heads,

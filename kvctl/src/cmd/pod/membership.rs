@@ -12,6 +12,8 @@ use crate::global::Global;
 use crate::out::note;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Time limit for the pod's own node, which does not know its place until it is a member.
+const OWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most nodes to try. One answer is enough.
 const MOST_PEERS: u32 = 16;
 /// A refusal may concern a change that has just ended. After this many in a row, it is final.
@@ -60,7 +62,7 @@ impl<'a> Membership<'a> {
     pub(super) async fn join(&self, was_leaving: bool) -> Place {
         let mut said = Said::default();
         loop {
-            let own = self.ask(vec![self.own()]).await.ok();
+            let own = self.ask_own().await.ok();
             let own = own.as_ref().and_then(|status| self.own_entry(status));
             match own.map(|own| own.member.state) {
                 Some(MemberState::Active) => return Place::Member,
@@ -150,6 +152,11 @@ impl<'a> Membership<'a> {
         let others = 0..self.number.max(self.founders).min(MOST_PEERS);
         let others = others.filter(|it| *it != self.number);
         others.map(|it| self.address(it)).collect()
+    }
+
+    async fn ask_own(&self) -> Result<ClusterStatus, Failure> {
+        let client = self.client(vec![self.own()])?;
+        Ok(client.with_deadline(OWN_TIMEOUT).current_status().await?)
     }
 
     /// The status as the topology group has committed it: a node that has just started may not know
