@@ -62,13 +62,18 @@ impl<'a> Membership<'a> {
     pub(super) async fn join(&self, was_leaving: bool) -> Place {
         let mut said = Said::default();
         loop {
-            let own = self.ask_own().await.ok();
+            let own = self.ask_own(was_leaving).await.ok();
             let own = own.as_ref().and_then(|status| self.own_entry(status));
             match own.map(|own| own.member.state) {
                 Some(MemberState::Active) => return Place::Member,
                 Some(MemberState::Leaving) => return Place::Leaving,
                 Some(MemberState::Joining) => said.say("joining the cluster"),
-                None if was_leaving && self.is_gone().await => return Place::Leaving,
+                None if was_leaving => {
+                    if self.is_gone().await {
+                        return Place::Leaving;
+                    }
+                    said.say("not known yet whether the node has left the cluster");
+                }
                 // A founder becomes a member when the cluster is founded. Until then, there is no
                 // cluster to join.
                 None => match self.ask_to_join().await {
@@ -81,7 +86,10 @@ impl<'a> Membership<'a> {
     }
 
     async fn is_gone(&self) -> bool {
-        let status = self.ask(self.others()).await;
+        let Ok(client) = self.client(self.others()) else {
+            return false;
+        };
+        let status = client.current_status().await;
         status.is_ok_and(|status| self.own_entry(&status).is_none())
     }
 
@@ -154,15 +162,16 @@ impl<'a> Membership<'a> {
         others.map(|it| self.address(it)).collect()
     }
 
-    async fn ask_own(&self) -> Result<ClusterStatus, Failure> {
+    /// A node that has just started may not know yet that it leaves or has left, so one that
+    /// `was_leaving` must learn first what is committed.
+    async fn ask_own(&self, was_leaving: bool) -> Result<ClusterStatus, Failure> {
         let client = self.client(vec![self.own()])?;
-        Ok(client.with_deadline(OWN_TIMEOUT).current_status().await?)
-    }
-
-    /// The status as the topology group has committed it: a node that has just started may not know
-    /// yet that it leaves.
-    async fn ask(&self, endpoints: Vec<String>) -> Result<ClusterStatus, Failure> {
-        Ok(self.client(endpoints)?.current_status().await?)
+        let client = client.with_deadline(OWN_TIMEOUT);
+        Ok(if was_leaving {
+            client.current_status().await?
+        } else {
+            client.status().await?
+        })
     }
 
     /// A new client per request: its certificates exist only once the node has started.
