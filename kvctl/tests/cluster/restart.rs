@@ -1,6 +1,10 @@
 //! Nodes that are stopped with SIGTERM and restarted, under load.
 
-use crate::processes::{Cluster, Kvd, http_get, kvctl, until};
+use std::time::Duration;
+
+use torc_client::ErrorKind;
+
+use crate::processes::{Cluster, Kvd, TIMEOUT, http_get, kvctl, until};
 use crate::traffic::Traffic;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +88,19 @@ async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
         status.contains("node 1: no partition of this node has a quorum"),
         "{status}"
     );
+    // Any status is better than none; but nobody knows what is committed.
+    let alone = torc_client::Client::builder().endpoints([cluster.nodes[0].endpoint()]);
+    let alone = alone.deadline(Duration::from_secs(1));
+    let alone = alone.connect_lazy().unwrap();
+    assert_eq!(alone.status().await.unwrap().nodes.len(), 3);
+    let refused = alone.current_status().await.unwrap_err();
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Deadline];
+    assert!(kinds.contains(&refused.kind()), "{refused:?}");
+
     cluster.nodes[2].start().unwrap();
     cluster.nodes[0].ready().await.unwrap();
     cluster.nodes[2].ready().await.unwrap();
+    let epoch = alone.status().await.unwrap().epoch;
+    let current = alone.with_deadline(TIMEOUT).current_status().await.unwrap();
+    assert!(current.epoch >= epoch, "{} < {epoch}", current.epoch);
 }
