@@ -5,7 +5,9 @@
 //! * Each is atomic: after a crash it is there completely or not at all. After a crash, any prefix of
 //!   the batches not reported as durable may exist.
 //! * A record's ballot is above that of every readable version of its key, so it makes no difference
-//!   whether a store replaces the present version or keeps the one with the highest ballot. A record
+//!   whether a store replaces the present version or keeps the one with the highest ballot. There is
+//!   one exception: slices that are ingested while the batch is on its way may bring a later version
+//!   of the key. Then the store keeps that one. A record
 //!   over an unreadable version is found; whether it still is after its store has merged files depends
 //!   on the ballots that the damaged file may hold. Until it is known, the key is unreadable.
 //! * A purge never goes back: one with a lower ballot than before changes nothing. After a wipe, no

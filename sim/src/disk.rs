@@ -38,6 +38,8 @@ pub(crate) struct Disk {
     entries: Vec<(LogPosition, Entry)>,
     former: Vec<Former>,
     log: u64,
+    /// Where slices were put in force.
+    received: Vec<LogPosition>,
     pub(crate) meta: ReplicaFacts,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
@@ -108,8 +110,9 @@ impl Disk {
                     self.former.clear();
                 }
                 for record in std::mem::take(&mut batch.records) {
-                    self.check(&record);
-                    self.insert(Entry::Found(record));
+                    if self.keeps(&record) {
+                        self.insert(Entry::Found(record));
+                    }
                 }
                 if let Some(collected) = batch.purge {
                     self.purge(collected);
@@ -128,17 +131,26 @@ impl Disk {
             .binary_search_by(|(_, entry)| name(entry).cmp(&wanted))
     }
 
-    /// Panics if a store that keeps the version with the highest ballot would not keep this one.
-    fn check(&self, record: &Record) {
-        let held = self
-            .find(name_of(record))
-            .map(|index| &self.entries[index].1);
-        if let (true, Ok(Entry::Found(held))) = (self.is_checked, held) {
-            assert!(
-                record.ballot >= held.ballot,
-                "a batch has {record:?}, which is below {held:?}"
-            );
+    /// Whether a batch's record replaces the present version of its key. It does not if slices brought
+    /// a later one while the batch was on its way.
+    ///
+    /// Panics if the record is below another version: replicas never make such a batch.
+    fn keeps(&self, record: &Record) -> bool {
+        let held = self.find(name_of(record)).map(|index| &self.entries[index]);
+        let Ok((since, Entry::Found(held))) = held else {
+            return true;
+        };
+        if record.ballot >= held.ballot {
+            return true;
         }
+        if self.received.contains(since) {
+            return false;
+        }
+        assert!(
+            !self.is_checked,
+            "a batch has {record:?}, which is below {held:?}"
+        );
+        true
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -213,6 +225,7 @@ impl Disk {
     /// Puts slices of another disk in force, at once and durably.
     pub(crate) fn receive(&mut self, slices: Vec<Record>) {
         self.log += 1;
+        self.received.push(LogPosition(self.log));
         for record in slices {
             let held = self.find(name_of(&record)).ok();
             let is_newer = match held.map(|index| &self.entries[index].1) {
