@@ -88,7 +88,7 @@ async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
         status.contains("node 1: no partition of this node has a quorum"),
         "{status}"
     );
-    // Any status is better than none; but nobody knows what is committed.
+    // A node without a majority still answers a plain status, but not one that must be current.
     let alone = torc_client::Client::builder().endpoints([cluster.nodes[0].endpoint()]);
     let alone = alone.deadline(Duration::from_secs(1));
     let alone = alone.connect_lazy().unwrap();
