@@ -202,6 +202,32 @@ impl Core {
         }
     }
 
+    /// The targets that can carry out an operation at the same cost, if it is one of many. Writes
+    /// go to their lead alone: writes of one key through two nodes refuse each other.
+    pub(crate) fn able(
+        &self,
+        view: &View,
+        state: &PartitionState,
+        nature: Nature,
+        tries: (usize, usize),
+    ) -> Vec<Target> {
+        let mut able = vec![self.first_target(view, state, nature, tries)];
+        if nature == Nature::Read && tries == (0, 0) && state.next.is_none() {
+            let peers = state.nodes.iter().filter_map(|node| view.peer(*node));
+            let is_other = |peer: &&Arc<Peer>| !Arc::ptr_eq(peer, &able[0].peer);
+            let can = |peer: &&Arc<Peer>| peer.is_usable(nature) && peer.has_room();
+            let others = peers.filter(is_other).filter(can);
+            let others: Vec<_> = others.map(|peer| Target::new(peer, true)).collect();
+            able.extend(others);
+        }
+        able
+    }
+
+    /// A number that changes from call to call.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The target of a get whose lead has no place for it: the replica with the fewest waiting
     /// operations. Otherwise a slightly slower node would collect nearly all requests of an
     /// overloaded client and slow all of them down.

@@ -1,13 +1,15 @@
 //! Many keys in few requests.
 //!
-//! A batch is cut by node and by size ([`plan`]) into concurrent requests. Items that
+//! A batch of gets goes to few nodes ([`gather`]), one of puts to the leads. It is cut by node and
+//! by size ([`plan`]) into concurrent requests. Items that
 //! may be retried are cut again, with the newest topology, and resent until the
 //! deadline. Every item has its own outcome: a batch is not a transaction.
 
+mod gather;
 mod kind;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ use crate::retry::{Failure, Nature, Stop, blame};
 use crate::view::View;
 use crate::{Client, Error, PutOptions, Value, Version};
 
+use gather::{Destinations, gather};
 use kind::{Gets, Kind, Outcome, Puts, Record};
 use plan::{Chunk, Indices, Limits, chunks, waves};
 
@@ -41,10 +44,11 @@ const IN_FLIGHT: usize = 16;
 impl Client {
     /// Gets the values of any number of keys, in the order of the keys.
     ///
-    /// Costs a round trip per 1,000 keys of a node, up to 16 at a time. A node's answer
-    /// is at most 16 MiB: for large values, the library halves requests until their
-    /// answers fit, and asks at once for what a node has left out. The deadline covers the whole call; extend it for large batches
-    /// with [`Client::with_deadline`].
+    /// Goes to as few nodes as hold all keys, and to more from 128 keys on. Costs a round trip per
+    /// 1,000 keys of a node, up to 16 at a time. A node's answer is at most 16 MiB: for large
+    /// values, the library halves requests until their answers fit, and asks at once for what a
+    /// node has left out. The deadline covers the whole call; extend it for large batches with
+    /// [`Client::with_deadline`].
     ///
     /// # Errors
     /// For each key, those of [`Client::get`]. For the call:
@@ -293,30 +297,34 @@ impl<K: Kind> Batch<K> {
         call: &Call<'_>,
         pending: &[usize],
     ) -> Result<(Vec<Target>, Vec<Chunk<usize>>), Error> {
+        let core = client.core();
         let mut targets: Vec<Target> = Vec::new();
-        let mut known_targets = HashMap::new();
-        let mut routed = Vec::with_capacity(pending.len());
+        let mut by_partition: HashMap<_, Destinations> = HashMap::new();
+        let mut able: BTreeMap<Destinations, Indices> = BTreeMap::new();
         for &index in pending {
             let Some(item) = &self.items[index] else {
                 continue;
             };
             let partition = self.partition_of(view, &item.digest);
             let state = view.state(partition)?;
-            if let Some(target) = self.turn(client, view, call, &item.digest) {
-                routed.push((
-                    index,
-                    add(&mut targets, target),
-                    self.kind.bytes(&item.what),
-                ));
-                continue;
-            }
-            let target = *known_targets.entry(partition).or_insert_with(|| {
-                let tries = (call.detours(), call.attempts());
-                let target = client.core().first_target(view, state, K::NATURE, tries);
-                add(&mut targets, target)
-            });
-            routed.push((index, target, self.kind.bytes(&item.what)));
+            let destinations = match self.turn(client, view, call, &item.digest) {
+                Some(target) => vec![add(&mut targets, target)],
+                None => by_partition
+                    .entry(partition)
+                    .or_insert_with(|| {
+                        let tries = (call.detours(), call.attempts());
+                        let able = core.able(view, state, K::NATURE, tries).into_iter();
+                        able.map(|target| add(&mut targets, target)).collect()
+                    })
+                    .clone(),
+            };
+            able.entry(destinations).or_default().push(index);
         }
+        let routed = gather(able, targets.len(), core.next_turn()).into_iter();
+        let routed = routed.filter_map(|(index, target)| {
+            let item = self.items[index].as_ref()?;
+            Some((index, target, self.kind.bytes(&item.what)))
+        });
         Ok((targets, chunks(routed, self.limits)))
     }
 

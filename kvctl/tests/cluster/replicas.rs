@@ -100,6 +100,29 @@ async fn metric(node: &Kvd, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_batch_of_gets_is_one_request_to_the_nodes_in_turn_and_goes_on_without_one() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, 100).await;
+    let keys: Vec<usize> = (0..100).collect();
+    let batches = "torc_operation_seconds_count{operation=\"batch_get\"} ";
+    let mut before = Vec::new();
+    for node in &cluster.nodes {
+        before.push(metric(node, batches).await);
+    }
+    for _ in 0..3 {
+        all_read(&client, &keys, true).await;
+    }
+    for (node, before) in cluster.nodes.iter().zip(before) {
+        assert_eq!(metric(node, batches).await, before + 1);
+    }
+    cluster.nodes[1].kill_9();
+    for _ in 0..3 {
+        all_read(&client, &keys, true).await;
+    }
+}
+
 /// Waits until most keys of these nodes are sealed.
 async fn sealed(nodes: &[&Kvd]) {
     for node in nodes {
