@@ -25,6 +25,8 @@ pub struct Classes {
     pub backups: Class,
     /// Requests that ask all members for their status.
     pub statuses: Class,
+    /// Requests that wait until this node knows what the topology group has committed.
+    pub current: Class,
     /// Explanations of a key, which ask all of its replicas.
     pub explanations: Class,
     /// What this node's replica stores for a key: reads every slice of its partition.
@@ -40,6 +42,7 @@ impl Default for Classes {
             sketches: Class::of("requests for sketches of keys", 8),
             backups: Class::of("backups", 1),
             statuses: Class::of("requests for the status of all nodes", 32),
+            current: Class::of("requests for a current status", 8),
             explanations: Class::of("explanations of keys", 16),
             stored: Class::of("requests for its replica of a key", 64),
             hot_keys: Class::of("requests for hot keys", 4),

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use tonic::transport::Endpoint;
 use torc_client::ErrorKind;
+use torc_proto::v1::StatusRequest;
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::{Fault, Reason};
 
-use crate::processes::{Cluster, Kvd, TIMEOUT, http_get, kvctl, until};
+use crate::processes::{Cluster, Kvd, Signal, TIMEOUT, http_get, kvctl, until};
 use crate::traffic::Traffic;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,4 +107,31 @@ async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
     let epoch = alone.status().await.unwrap().epoch;
     let current = alone.with_deadline(TIMEOUT).current_status().await.unwrap();
     assert!(current.epoch >= epoch, "{} < {epoch}", current.epoch);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_requests_wait_for_a_current_status_and_any_other_status_is_answered() {
+    let cluster = Cluster::start(3).await;
+    for node in &cluster.nodes[1..] {
+        node.signal(Signal::STOP).unwrap();
+    }
+    let channel = Endpoint::from_shared(cluster.nodes[0].endpoint()).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let ask = |current| {
+        let request = StatusRequest {
+            current,
+            ..StatusRequest::default()
+        };
+        let mut cluster = ClusterClient::new(channel.clone());
+        async move { cluster.status(request).await }
+    };
+    let waiting: Vec<_> = (0..64).map(|_| tokio::spawn(ask(true))).collect();
+    let status = ask(false).await.unwrap().into_inner();
+    assert_eq!(status.nodes.len(), 3);
+    let mut refused = 0;
+    for answer in waiting {
+        let fault = Fault::from_status(&answer.await.unwrap().unwrap_err());
+        refused += usize::from(fault.reason == Reason::Overloaded);
+    }
+    assert!(refused > 0, "64 requests waited");
 }

@@ -25,9 +25,15 @@ use torc_record::to_millis;
 use crate::shared::Shared;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait for what the topology group has committed. The group answers within milliseconds,
+/// or has no leader.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits until this node has adopted all that the topology group committed before the call.
+/// Waits until this node has adopted all that the topology group committed before the call. Few
+/// requests may wait; they take no permits of statuses, which need no majority.
 pub(super) async fn catch_up(shared: &Shared, deadline: Instant) -> Result<(), Fault> {
+    let _place = shared.limits.classes.current.enter()?;
+    let deadline = deadline.min(Instant::now() + CATCH_UP_TIMEOUT);
     let committed = shared.group.read_current(deadline).await?.epoch();
     let mut adopted = shared.member.adopted.subscribe();
     let reached = adopted.wait_for(|epoch| *epoch >= committed);
