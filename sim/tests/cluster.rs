@@ -69,6 +69,21 @@ fn every_key_is_linearizable_while_packets_of_nodes_are_lost() {
 }
 
 #[test]
+fn no_get_is_answered_from_an_older_generation_while_nodes_are_killed_stopped_and_cut_off() {
+    let faults = ["--only", "kill,stop,halves,group-halves", "--generations"];
+    let (is_good, report, told) = run(
+        "kvd",
+        &[&["--seed", "31", "--minutes", "0.25"], &faults[..]].concat(),
+    );
+    assert!(is_good, "{told}");
+    assert!(report["generations"].as_u64() > Some(1), "{told}");
+    assert!(
+        report["generation_answers"].as_u64() > Some(1_000),
+        "{told}"
+    );
+}
+
+#[test]
 fn nodes_that_join_leave_and_are_replaced_lose_nothing() {
     let (is_good, report, told) = run("kvd", &["--changes", "2", "--seed", "3", "--clients", "4"]);
     assert!(is_good, "{told}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -214,15 +214,26 @@ impl Group {
 
     /// A client of the library; it knows all nodes.
     pub(super) fn client(&self) -> Result<Client, Error> {
+        let name = self.namespace.as_ref().map(|(name, _)| name.as_str());
+        self.client_of(name.unwrap_or_default())
+    }
+
+    /// A client of a namespace; the default one has no name.
+    pub(super) fn client_of(&self, namespace: &str) -> Result<Client, Error> {
         let endpoints = self
             .processes
             .iter()
             .map(|process| process.kvd.grpc.to_string());
         let mut builder = Client::builder().endpoints(endpoints).channels_per_node(1);
-        if let Some((name, _)) = &self.namespace {
-            builder = builder.namespace(name);
+        if !namespace.is_empty() {
+            builder = builder.namespace(namespace);
         }
         Ok(builder.deadline(self.deadline).connect_lazy()?)
+    }
+
+    /// The directory of the run.
+    pub(super) fn within(&self) -> &Path {
+        &self.within
     }
 
     /// Keeps the processes' directories; returns their location.

@@ -11,6 +11,7 @@
 //! * `nemesis`: one fault at a time, from the seed; `probes`: check that every node serves again.
 //! * `changes`: nodes that join, leave and are replaced meanwhile.
 //! * `eventual`: the checks of `eventual` keys.
+//! * `generations`: a static namespace whose generations change meanwhile.
 //! * `aftermath`: the healed cluster: last reads, a scan, equal replicas.
 //! * `report`: the results; the files of a failed run.
 //!
@@ -24,6 +25,7 @@ mod clients;
 mod disk;
 mod eventual;
 mod fault;
+mod generations;
 mod group;
 mod nemesis;
 mod network;
@@ -42,6 +44,7 @@ use std::time::Duration;
 use clap::Args;
 
 use fault::Fault;
+use generations::Generations;
 use group::Group;
 pub(crate) use plain::{PlainCluster, PlainNode};
 use process::Program;
@@ -83,6 +86,10 @@ pub(crate) struct Options {
     /// How the replicas of a key agree.
     #[arg(long, value_enum, default_value_t = Mode::Linearizable)]
     mode: Mode,
+    /// Also promote generations of a static namespace, one after the other, and check all reads of
+    /// it.
+    #[arg(long)]
+    generations: bool,
     /// Seed of faults and requests.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -222,11 +229,19 @@ async fn under_faults(options: &Options) -> Result<Report, Error> {
     let recorder = Arc::new(Recorder::default());
     let over = Arc::new(AtomicBool::new(false));
     let clients = clients::spawn(options, &group, &recorder, &over).await?;
+    let generations = if options.generations {
+        Some(Generations::start(options, &group, &over).await?)
+    } else {
+        None
+    };
     let mut report = Report::new(options, &group);
     nemesis::torment(options, &mut group, &mut report).await;
     over.store(true, Ordering::Relaxed);
     futures::future::join_all(clients).await;
     report.note_end(&recorder);
+    if let Some(generations) = generations {
+        generations.end(&group, &mut report).await;
+    }
     aftermath::inspect(&group, &recorder, &mut report).await;
     report.judge(recorder.finish(), options.mode).await;
     if !report.is_good() {

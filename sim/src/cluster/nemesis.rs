@@ -350,11 +350,10 @@ impl Nemesis {
     }
 
     async fn fill_disk(&mut self, group: &Group) -> Result<(), Error> {
-        let disks: Vec<_> = group
-            .processes
-            .iter()
-            .filter_map(|p| p.disk.as_ref())
-            .collect();
+        // A node that starts for the first time needs space, and ends without it.
+        let members = group.members().into_iter();
+        let disks = members.filter_map(|index| group.processes[index].disk.as_ref());
+        let disks: Vec<_> = disks.collect();
         let Some(disk) = self.rng.pick(&disks) else {
             return Ok(());
         };

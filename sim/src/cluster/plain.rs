@@ -72,6 +72,7 @@ const fn options(kvd: Option<PathBuf>) -> Options {
         pause_seconds: None,
         deadline_seconds: Some(10),
         by_library: true,
+        generations: false,
         mutant: None,
         nodes: 3,
         replicas: 3,

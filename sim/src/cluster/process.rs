@@ -216,10 +216,14 @@ impl Process {
         rng: &mut Rng,
     ) -> std::io::Result<u64> {
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(self.kvd.data.join("store"))? {
+        // A node that starts for the first time has no store yet.
+        let entries = std::fs::read_dir(self.kvd.data.join("store"));
+        for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let is_segment = entry.file_name().to_string_lossy().starts_with("segment-");
-            if is_segment && entry.metadata()?.len() > 2 * SECTOR {
+            // The file may be gone already.
+            let is_long = entry.metadata().is_ok_and(|it| it.len() > 2 * SECTOR);
+            if is_segment && is_long {
                 files.push(entry.path());
             }
         }

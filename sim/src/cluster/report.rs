@@ -40,6 +40,8 @@ pub(super) struct Report {
     /// Nodes whose clocks were ahead, by number.
     were_ahead: BTreeSet<u32>,
     convergence: Option<Duration>,
+    /// With `--generations`: those promoted, and the answers of reads.
+    generations: Option<(u64, u64)>,
     kept: Option<PathBuf>,
 }
 
@@ -65,6 +67,7 @@ impl Report {
             slowest_recovery: Duration::ZERO,
             were_ahead: BTreeSet::new(),
             convergence: None,
+            generations: None,
             kept: None,
         }
     }
@@ -112,6 +115,11 @@ impl Report {
 
     pub(super) fn note_convergence(&mut self, took: Duration) {
         self.convergence = Some(took);
+    }
+
+    pub(super) fn note_generations(&mut self, promoted: u64, answers: u64, wrong: Vec<String>) {
+        self.generations = Some((promoted, answers));
+        self.troubles.extend(wrong);
     }
 
     pub(super) fn is_good(&self) -> bool {
@@ -192,6 +200,8 @@ impl Report {
             "deadline_ms": self.deadline.as_millis() as u64,
             "library_failed": self.tally.library_failed,
             "library_unknown": self.tally.library_unknown,
+            "generations": self.generations.map(|(promoted, _)| promoted),
+            "generation_answers": self.generations.map(|(_, answers)| answers),
             "kills": self.kills,
             "changes": self.changes,
             "slowest_change_ms": self.slowest_change.as_millis() as u64,
@@ -255,6 +265,11 @@ impl Report {
         }
         if let Some(took) = self.convergence {
             lines.push(format!("all replicas equal after {took:.1?}"));
+        }
+        if let Some((promoted, answers)) = self.generations {
+            lines.push(format!(
+                "{promoted} generations promoted, {answers} answers from them"
+            ));
         }
         let faults = self.faults.iter();
         lines.extend(faults.map(|(name, count)| format!("  {name:<12}{count:>8}")));
