@@ -4,10 +4,14 @@ use std::fs::File;
 use std::io::{IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
+use glob::MatchOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::format::{Format, Naming, Rows};
+
+/// The extensions that tell a format.
+const EXTENSIONS: &str = ".ndjson, .jsonl, .json, .csv, .tsv, .tab or .parquet";
 
 /// The format of a file of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -118,31 +122,67 @@ pub(crate) fn len(path: &Path) -> Result<Option<u64>, Failure> {
     Ok(metadata.is_file().then_some(metadata.len()))
 }
 
-/// The files to read: for a directory, its files with known extensions, sorted by name.
+/// The files to read: for a directory, its files with known extensions, sorted by name; for a pattern
+/// that names no file itself, the files that match it, sorted by path.
 pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() {
-            files.push(path.clone());
+        if path.is_dir() {
+            files.extend(files_in(path)?);
             continue;
         }
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(failed(path))? {
-            let entry = entry.map_err(failed(path))?.path();
-            if entry.is_file() && Source::of_path(&entry).is_some() {
-                found.push(entry);
-            }
+        let is_pattern = |text: &&str| text.contains(['*', '?', '[']) && !path.exists();
+        match path.to_str().filter(is_pattern) {
+            Some(pattern) => files.extend(matching(pattern)?),
+            None => files.push(path.clone()),
         }
-        if found.is_empty() {
-            let path = path.display();
-            let message =
-                format!("{path} has no .ndjson, .jsonl, .json, .csv, .tsv, .tab or .parquet file");
-            return Err(Failure::Usage(message));
-        }
-        found.sort();
-        files.extend(found);
     }
     Ok(files)
+}
+
+fn files_in(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed(dir))? {
+        let entry = entry.map_err(failed(dir))?.path();
+        if entry.is_file() && Source::of_path(&entry).is_some() {
+            found.push(entry);
+        }
+    }
+    if found.is_empty() {
+        let dir = dir.display();
+        return Err(Failure::Usage(format!("{dir} has no {EXTENSIONS} file")));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn matching(pattern: &str) -> Result<Vec<PathBuf>, Failure> {
+    let options = MatchOptions {
+        require_literal_separator: true,
+        // As in a shell: other tools keep checksums and unfinished files under such names.
+        require_literal_leading_dot: true,
+        ..MatchOptions::new()
+    };
+    let paths = glob::glob_with(pattern, options).map_err(|error| {
+        Failure::Usage(format!(
+            "no file `{pattern}`, and it is no pattern: {error}"
+        ))
+    })?;
+    let mut found = Vec::new();
+    for path in paths {
+        let path = path.map_err(|error| {
+            let path = error.path().to_owned();
+            Failure::file("read", &path, error.into())
+        })?;
+        if path.is_file() {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        return Err(Failure::Usage(format!("no file matches `{pattern}`")));
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// The name of a file in messages.
@@ -223,5 +263,42 @@ mod tests {
         let found = files(&[path("z"), dir.path().to_owned()]).unwrap();
         let wanted = ["z", "a.ndjson", "b.csv", "d.PARQUET"].map(path);
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_pattern_stands_for_the_files_that_match_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["p/b", "p/a/deep", "p/.hidden"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        for name in [
+            "p/b/2.csv",
+            "p/b/1.csv",
+            "p/b/3.tsv",
+            "p/a/deep/4.csv",
+            "p/.hidden/5.csv",
+            "p/b/.6.csv",
+        ] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        std::fs::create_dir(path("p/b/dir.csv")).unwrap();
+        for (pattern, wanted) in [
+            ("p/b/*.csv", &["p/b/1.csv", "p/b/2.csv"][..]),
+            ("p/**/*.csv", &["p/a/deep/4.csv", "p/b/1.csv", "p/b/2.csv"]),
+            ("p/?/[23].?sv", &["p/b/2.csv", "p/b/3.tsv"]),
+        ] {
+            let wanted: Vec<_> = wanted.iter().map(|name| path(name)).collect();
+            assert_eq!(files(&[path(pattern)]).unwrap(), wanted, "{pattern}");
+        }
+        for pattern in ["p/b/*.json", "p/b/[", "none/*"] {
+            let refused = files(&[path(pattern)]).unwrap_err();
+            assert_eq!(refused.code(), crate::failure::Code::Usage);
+            assert!(refused.line().contains(pattern), "{refused}");
+        }
+        // A file of such a name is that file.
+        std::fs::write(path("[1].csv"), "").unwrap();
+        std::fs::write(path("1.csv"), "").unwrap();
+        assert_eq!(files(&[path("[1].csv")]).unwrap(), [path("[1].csv")]);
     }
 }

@@ -545,6 +545,29 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
 }
 
 #[test]
+fn a_build_reads_the_files_that_match_a_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(path("crawl/new")).unwrap();
+    std::fs::write(path("crawl/part-1.csv"), "key,value\na,1\n").unwrap();
+    std::fs::write(path("crawl/new/part-2.csv"), "key,value\nb,2\n").unwrap();
+    std::fs::write(path("crawl/other.csv"), "not read").unwrap();
+    let build = |from: &str| run(&["build", "--from", &path(from), "--out", &path("built")]);
+    let refused = build("crawl/*.json");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let line = one_line(&refused.stderr);
+    assert!(line.contains("no file matches `"), "{line}");
+    assert!(line.contains("crawl/*.json`"), "{line}");
+    assert!(!Path::new(&path("built")).exists(), "nothing was begun");
+    let built = build("crawl/**/part-[0-9].csv");
+    assert!(built.status.success(), "{built:?}");
+    for (key, value) in [("a", "1"), ("b", "2")] {
+        let got = run(&["generation", "get", &path("built"), key]);
+        assert_eq!(got.stdout, value.as_bytes(), "{got:?}");
+    }
+}
+
+#[test]
 fn a_build_is_copied_to_a_directory_of_any_name_and_read_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -47,8 +47,9 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// File to read, or `-` for standard input. Of a directory, all .ndjson, .jsonl, .json, .csv,
-    /// .tsv, .tab and .parquet files are read. Repeat the option for several.
-    #[arg(long, value_name = "PATH", required = true)]
+    /// .tsv, .tab and .parquet files are read. A pattern such as 'crawl/**/part-*.csv', in quotes,
+    /// stands for all files that match it. Repeat the option for several.
+    #[arg(long, value_name = "FILE|DIR|GLOB", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.
     #[arg(long, value_enum, value_name = "FORMAT")]
