@@ -158,10 +158,11 @@ impl Failure {
             | Self::NoBackup(_)
             | Self::NothingRuns
             | Self::NotDeclaredDead { .. } => Code::Refused,
-            Self::Input { error, .. } => match error {
-                ReadError::Bad(row) if row.problem.is_of_limits() => Code::Refused,
-                ReadError::Bad(_) | ReadError::Io(_) | ReadError::Aside { .. } => Code::Usage,
-                ReadError::Backup(error) => code_of_backup(error),
+            Self::Input { error, .. } => match (error, error.of_object()) {
+                (_, Some(error)) => code_of_objects(error),
+                (ReadError::Bad(row), _) if row.problem.is_of_limits() => Code::Refused,
+                (ReadError::Backup(error), _) => code_of_backup(error),
+                _ => Code::Usage,
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Backup(error) => code_of_backup(error),

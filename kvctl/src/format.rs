@@ -32,6 +32,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use torc_objects::ObjectError;
 
 pub(crate) use naming::{Chosen, ChosenValue, Naming};
 pub(crate) use ndjson::JsonRow;
@@ -97,6 +98,16 @@ pub(crate) enum ReadError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl ReadError {
+    /// The failure of the object store behind it.
+    pub(crate) fn of_object(&self) -> Option<&ObjectError> {
+        match self {
+            Self::Io(error) => error.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// A row that cannot be stored.

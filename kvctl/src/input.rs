@@ -1,17 +1,74 @@
-//! Input files of records: which files, their formats, and the progress of reading.
+//! Input of records: which files and objects, their formats, and the progress of reading.
+
+mod object;
 
 use std::fs::File;
 use std::io::{IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use glob::MatchOptions;
 use indicatif::{ProgressBar, ProgressStyle};
+use torc_objects::{Location, Object};
 
 use crate::failure::Failure;
 use crate::format::{Format, Naming, Rows};
 
 /// The extensions that tell a format.
 const EXTENSIONS: &str = ".ndjson, .jsonl, .json, .csv, .tsv, .tab or .parquet";
+
+/// What rows are read from.
+#[derive(Debug, Clone)]
+pub(crate) enum Input {
+    /// A file, or `-` for standard input.
+    File(PathBuf),
+    /// An object, with its URL.
+    Object(Arc<Object>, String),
+}
+
+impl Input {
+    /// Whose extension tells the format.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::Object(_, url) => Path::new(url),
+        }
+    }
+
+    /// Its name in messages.
+    pub(crate) fn shown(&self) -> String {
+        shown(self.path())
+    }
+
+    /// Its length; `None` for standard input and pipes.
+    pub(crate) fn len(&self) -> Result<Option<u64>, Failure> {
+        match self {
+            Self::File(path) => len(path),
+            Self::Object(object, _) => Ok(Some(object.size())),
+        }
+    }
+
+    /// Describes its content as it is now: other content has another description.
+    pub(crate) fn version(&self) -> String {
+        let path = match self {
+            Self::Object(object, _) => return object.version(),
+            Self::File(path) => path,
+        };
+        let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        let modified = modified
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        format!("{modified:?}")
+    }
+
+    fn open(&self) -> Result<Box<dyn Read + Send>, Failure> {
+        match self {
+            Self::File(path) => open(path),
+            Self::Object(object, _) => Ok(Box::new(object::Stream::new(Arc::clone(object)))),
+        }
+    }
+}
 
 /// The format of a file of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -54,7 +111,7 @@ impl Source {
     /// The rows of a file; `bar` follows them.
     pub(crate) fn rows(
         self,
-        path: &Path,
+        input: &Input,
         naming: Naming,
         bar: &ProgressBar,
     ) -> Result<Rows, Failure> {
@@ -62,29 +119,36 @@ impl Source {
             Self::Ndjson => Format::Ndjson,
             Self::Csv => Format::Csv,
             Self::Tsv => Format::Tsv,
-            Self::Parquet => return parquet(path, &naming, bar),
+            Self::Parquet => return parquet(input, &naming, bar),
         };
-        Ok(format.read(bar.wrap_read(open(path)?), naming))
+        Ok(format.read(bar.wrap_read(input.open()?), naming))
     }
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(path: &Path, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Failure> {
-    let file = File::open(path).map_err(failed(path))?;
-    let len = file.metadata().map_err(failed(path))?.len();
-    let rows = crate::format::parquet::rows(file, naming).map_err(|error| Failure::Input {
-        path: shown(path),
+fn parquet(input: &Input, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Failure> {
+    let rows = match input {
+        Input::File(path) => {
+            crate::format::parquet::rows(File::open(path).map_err(failed(path))?, naming)
+        }
+        Input::Object(object, _) => {
+            let blocks = object::blocks::Blocks::new(Arc::clone(object));
+            crate::format::parquet::rows(blocks, naming)
+        }
+    };
+    let rows = rows.map_err(|error| Failure::Input {
+        path: input.shown(),
         error,
     })?;
     // The length of a row is unknown, so the bar counts whole files.
-    let bar = bar.clone();
+    let (bar, len) = (bar.clone(), input.len()?.unwrap_or_default());
     let end = std::iter::once_with(move || bar.inc(len)).filter_map(|()| None);
     Ok(Box::new(rows.chain(end)))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(path: &Path, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
-    let path = shown(path);
+fn parquet(input: &Input, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
+    let path = input.shown();
     Err(Failure::Usage(format!(
         "{path}: this build of kvctl cannot read Parquet: install it with `cargo install --path kvctl --features parquet`"
     )))
@@ -123,21 +187,51 @@ pub(crate) fn len(path: &Path) -> Result<Option<u64>, Failure> {
 }
 
 /// The files to read: for a directory, its files with known extensions, sorted by name; for a pattern
-/// that names no file itself, the files that match it, sorted by path.
-pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+/// that names no file itself, the files that match it, sorted by path; for a URL, its object, or else
+/// those below it with known extensions, sorted by name.
+pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     let mut files = Vec::new();
     for path in paths {
+        if let Some(url) = path.to_str().filter(|text| text.contains("://")) {
+            files.extend(objects(url)?);
+            continue;
+        }
         if path.is_dir() {
-            files.extend(files_in(path)?);
+            files.extend(files_in(path)?.into_iter().map(Input::File));
             continue;
         }
         let is_pattern = |text: &&str| text.contains(['*', '?', '[']) && !path.exists();
         match path.to_str().filter(is_pattern) {
-            Some(pattern) => files.extend(matching(pattern)?),
-            None => files.push(path.clone()),
+            Some(pattern) => files.extend(matching(pattern)?.into_iter().map(Input::File)),
+            None => files.push(Input::File(path.clone())),
         }
     }
     Ok(files)
+}
+
+fn objects(url: &str) -> Result<Vec<Input>, Failure> {
+    let listed = object::objects(Location::open(url)?);
+    let listed = listed.map_err(|error| match error.downcast() {
+        Ok(error) => Failure::Objects(error),
+        Err(error) => Failure::Runtime(error),
+    })?;
+    let below = url.trim_end_matches('/');
+    let input = |object: Object| {
+        let url = match object.name() {
+            "" => url.to_owned(),
+            name => format!("{below}/{name}"),
+        };
+        // As for a directory: there may be others.
+        let is_meant = object.name().is_empty() || Source::of_path(Path::new(&url)).is_some();
+        is_meant.then(|| Input::Object(Arc::new(object), url))
+    };
+    let found: Vec<_> = listed.into_iter().filter_map(input).collect();
+    if found.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{url} is no object, and no {EXTENSIONS} object is below it"
+        )));
+    }
+    Ok(found)
 }
 
 fn files_in(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
@@ -251,6 +345,91 @@ mod tests {
         assert_eq!(format("a.tsv", None).unwrap(), Format::Tsv);
     }
 
+    fn found(paths: &[PathBuf]) -> Vec<PathBuf> {
+        let found = files(paths).unwrap();
+        found.iter().map(|it| it.path().to_owned()).collect()
+    }
+
+    fn url(path: &Path) -> PathBuf {
+        torc_objects::url_of(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_url_stands_for_its_object_or_for_all_below_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert!(files(&[url(dir.path())]).is_err(), "nothing is there");
+        std::fs::create_dir_all(path("b/deep")).unwrap();
+        for name in ["c.csv", "b/deep/a.ndjson", "b/notes.txt", "d"] {
+            std::fs::write(path(name), "12").unwrap();
+        }
+        let wanted = ["b/deep/a.ndjson", "c.csv"].map(|name| url(&path(name)));
+        assert_eq!(found(&[url(dir.path())]), wanted);
+        assert_eq!(found(&[url(&path("b/"))]), wanted[..1]);
+        let one = files(&[url(&path("d"))]).unwrap();
+        assert_eq!(one[0].len().unwrap(), Some(2));
+        let refused = files(&["ftp://host/rows.csv".into()]).unwrap_err();
+        assert_eq!(refused.code(), crate::failure::Code::Usage);
+    }
+
+    fn object(path: &Path) -> Input {
+        files(&[url(path)]).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_stream_has_every_byte_of_an_object_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.csv");
+        for len in [0_u32, 1, 16 << 10, 3 << 20] {
+            let content: Vec<u8> = (0..len).flat_map(u32::to_le_bytes).collect();
+            std::fs::write(&path, &content).unwrap();
+            let mut read = Vec::new();
+            let mut input = object(&path).open().unwrap();
+            input.read_to_end(&mut read).unwrap();
+            assert!(read == content, "{len}");
+        }
+        let mut input = object(&path).open().unwrap();
+        let mut first = [0; 1 << 16];
+        input.read_exact(&mut first).unwrap();
+        std::fs::write(&path, "shorter").unwrap();
+        let changed = input.read_to_end(&mut Vec::new()).unwrap_err();
+        assert!(changed.to_string().contains("it has changed"), "{changed}");
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn parquet_is_read_from_an_object() {
+        use crate::format::{Chosen, ChosenValue};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.parquet");
+        let urls: Vec<String> = (0..100_000)
+            .map(|number: u32| {
+                let tail = number.wrapping_mul(0x9e37_79b9);
+                format!("https://example.org/{tail:08x}/{number}")
+            })
+            .collect();
+        let rows: Vec<_> = urls.iter().map(|url| (url.as_str(), Some(7))).collect();
+        let mut written = crate::format::parquet::tests::file(&rows);
+        std::io::Seek::rewind(&mut written).unwrap();
+        std::io::copy(&mut written, &mut File::create(&path).unwrap()).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() > 2 << 20, "blocks");
+        let naming = Naming::Chosen(Arc::new(Chosen {
+            key: "url".to_owned(),
+            value: ChosenValue::Empty,
+        }));
+        let bar = ProgressBar::hidden();
+        let rows = Source::Parquet.rows(&object(&path), naming.clone(), &bar);
+        let keys = rows.unwrap().map(|row| row.unwrap().row.key);
+        assert!(keys.eq(urls.iter().map(String::as_bytes)));
+        // A failure of the store is not taken for damage of the file.
+        let lost = object(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("rows.parquet", &path).unwrap();
+        let failure = Source::Parquet.rows(&lost, naming, &bar).err().unwrap();
+        let code = failure.code();
+        assert_eq!(code, crate::failure::Code::Unavailable, "{failure}");
+    }
+
     #[test]
     fn a_directory_stands_for_the_files_in_it_in_the_order_of_their_names() {
         let dir = tempfile::tempdir().unwrap();
@@ -260,9 +439,8 @@ mod tests {
             std::fs::write(path(name), "").unwrap();
         }
         std::fs::create_dir(path("c.csv")).unwrap();
-        let found = files(&[path("z"), dir.path().to_owned()]).unwrap();
         let wanted = ["z", "a.ndjson", "b.csv", "d.PARQUET"].map(path);
-        assert_eq!(found, wanted);
+        assert_eq!(found(&[path("z"), dir.path().to_owned()]), wanted);
     }
 
     #[test]
@@ -289,7 +467,7 @@ mod tests {
             ("p/?/[23].?sv", &["p/b/2.csv", "p/b/3.tsv"]),
         ] {
             let wanted: Vec<_> = wanted.iter().map(|name| path(name)).collect();
-            assert_eq!(files(&[path(pattern)]).unwrap(), wanted, "{pattern}");
+            assert_eq!(found(&[path(pattern)]), wanted, "{pattern}");
         }
         for pattern in ["p/b/*.json", "p/b/[", "none/*"] {
             let refused = files(&[path(pattern)]).unwrap_err();
@@ -299,6 +477,6 @@ mod tests {
         // A file of such a name is that file.
         std::fs::write(path("[1].csv"), "").unwrap();
         std::fs::write(path("1.csv"), "").unwrap();
-        assert_eq!(files(&[path("[1].csv")]).unwrap(), [path("[1].csv")]);
+        assert_eq!(found(&[path("[1].csv")]), [path("[1].csv")]);
     }
 }

@@ -568,6 +568,48 @@ fn a_build_reads_the_files_that_match_a_pattern() {
 }
 
 #[test]
+fn a_build_reads_the_objects_of_a_url_and_continues_with_the_same_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(path("crawl/new")).unwrap();
+    std::fs::write(path("crawl/1.csv"), "key,value\na,1\n").unwrap();
+    std::fs::write(path("crawl/new/2.tsv"), "key\tvalue\nb\t2\n").unwrap();
+    std::fs::write(path("crawl/new/3.ndjson"), r#"{"key":"c","value":"3"}"#).unwrap();
+    std::fs::write(path("crawl/new/_SUCCESS"), "").unwrap();
+    let url = format!("file://{}", path("crawl"));
+    let build = |from: &str, to: &str| run(&["build", "--from", from, "--out", &path(to)]);
+    let built = build(&url, "built");
+    assert!(built.status.success(), "{built:?}");
+    for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        let got = run(&["generation", "get", &path("built"), key]);
+        assert_eq!(got.stdout, value.as_bytes(), "{got:?}");
+    }
+    let again = build(&url, "built");
+    assert!(again.status.success(), "{again:?}");
+    // Of the same length, and another file.
+    std::fs::write(path("1.csv"), "key,value\na,9\n").unwrap();
+    std::fs::rename(path("1.csv"), path("crawl/1.csv")).unwrap();
+    let other = build(&url, "built");
+    assert_eq!(other.status.code(), Some(2), "{other:?}");
+    let line = one_line(&other.stderr);
+    assert!(line.contains("a build with another source"), "{line}");
+
+    let one = build(&format!("{url}/new/2.tsv"), "one");
+    assert!(one.status.success(), "{one:?}");
+    for (from, says) in [
+        (&*format!("{url}/none"), "no object"),
+        ("gs://bucket/crawl", "without the feature `gcs`"),
+        ("https://bucket.s3.amazonaws.com/a.csv", "is not supported"),
+    ] {
+        let refused = build(from, "none");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let line = one_line(&refused.stderr);
+        assert!(line.contains(says), "{line}");
+        assert!(!Path::new(&path("none")).exists(), "nothing was begun");
+    }
+}
+
+#[test]
 fn a_build_is_copied_to_a_directory_of_any_name_and_read_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -7,7 +7,7 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use torc_build::{
@@ -20,7 +20,7 @@ use crate::cmd::generation::{self, failure};
 use crate::failure::Failure;
 use crate::format::{Chosen, ChosenValue, Naming};
 use crate::global::Global;
-use crate::input::{self, Source};
+use crate::input::{self, Input, Source};
 use crate::out::{Out, note};
 use places::Places;
 use summary::Built;
@@ -48,8 +48,10 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 pub(crate) struct Args {
     /// File to read, or `-` for standard input. Of a directory, all .ndjson, .jsonl, .json, .csv,
     /// .tsv, .tab and .parquet files are read. A pattern such as 'crawl/**/part-*.csv', in quotes,
-    /// stands for all files that match it. Repeat the option for several.
-    #[arg(long, value_name = "FILE|DIR|GLOB", required = true)]
+    /// stands for all files that match it. A URL, s3://BUCKET/NAME, gs://BUCKET/NAME,
+    /// az://CONTAINER/NAME or file:///NAME, stands for the object, or else for all such files below
+    /// it, at all depths; they are read without a copy on this machine. Repeat the option for several.
+    #[arg(long, value_name = "FILE|DIR|GLOB|URL", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -225,7 +227,7 @@ fn check(args: &Args, is_sent: bool) -> Result<(), Failure> {
 
 /// The files to read.
 struct Inputs {
-    files: Vec<(PathBuf, Source)>,
+    files: Vec<(Input, Source)>,
     /// `None` for standard input and pipes.
     lens: Vec<Option<u64>>,
 }
@@ -235,20 +237,21 @@ impl Inputs {
     /// then.
     fn of(args: &Args) -> Result<Self, Failure> {
         let (mut files, mut lens) = (Vec::new(), Vec::new());
-        for path in input::files(&args.from)? {
-            let len = input::len(&path)?;
-            let format = Source::of(&path, args.format)?;
+        for file in input::files(&args.from)? {
+            let len = file.len()?;
+            let format = Source::of(file.path(), args.format)?;
             if len.is_some() {
-                let mut rows = format.rows(&path, naming(args), &ProgressBar::hidden())?;
+                let mut rows = format.rows(&file, naming(args), &ProgressBar::hidden())?;
                 if let Some(Err(error)) = rows.next() {
-                    let path = input::shown(&path);
+                    let path = file.shown();
                     return Err(Failure::Input { path, error });
                 }
             }
-            files.push((path, format));
+            files.push((file, format));
             lens.push(len);
         }
-        let has_header = |(_, format): &(_, Source)| matches!(format, Source::Csv | Source::Tsv);
+        let has_header =
+            |(_, format): &(Input, Source)| matches!(format, Source::Csv | Source::Tsv);
         if args.no_header && !files.iter().any(has_header) {
             let message = "--no-header needs a CSV or TSV file";
             return Err(Failure::Usage(message.to_owned()));
@@ -268,13 +271,9 @@ impl Inputs {
 
     /// Describes the files as they are now: a build continues only with the same files.
     fn describe(&self, args: &Args) -> String {
-        let one = |((path, _), len): (&(PathBuf, Source), &Option<u64>)| {
-            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-            let modified = modified
-                .ok()
-                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            let path = input::shown(path);
-            format!("{path} of {len:?} bytes, changed at {modified:?}")
+        let one = |((file, _), len): (&(Input, Source), &Option<u64>)| {
+            let (file, version) = (file.shown(), file.version());
+            format!("{file} of {len:?} bytes, changed at {version}")
         };
         let files: Vec<String> = self.files.iter().zip(&self.lens).map(one).collect();
         let (format, naming) = (args.format, naming(args));

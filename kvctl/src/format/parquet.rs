@@ -6,13 +6,13 @@
 //! The library panics on some damaged files; we turn the panic into an error of the file.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Once};
 
 use bytes::Bytes;
-use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader as _, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
@@ -29,7 +29,7 @@ const UNREAD: [&str; 3] = ["key_base64", "value_base64", "expires_at_ms"];
 ///
 /// # Errors
 /// The file is not Parquet, has a column of [`UNREAD`] without a choice of columns, or lacks the chosen columns.
-pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
+pub(crate) fn rows(file: impl ChunkReader + 'static, naming: &Naming) -> Result<Rows, ReadError> {
     let (chosen, refused) = match naming {
         Naming::Chosen(chosen) => (Arc::clone(chosen), &[][..]),
         Naming::Ours | Naming::None => {
@@ -54,7 +54,7 @@ pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
 }
 
 fn open(
-    file: File,
+    file: impl ChunkReader + 'static,
     chosen: &Chosen,
     refused: &[&'static str],
 ) -> Result<RowIter<'static>, ReadError> {
@@ -186,8 +186,16 @@ fn number(column: &str, value: f64) -> Result<Value, Problem> {
     Err(Problem::NotFinite(column.to_owned()))
 }
 
-fn failed(error: parquet::errors::ParquetError) -> ReadError {
-    ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, error))
+fn failed(error: ParquetError) -> ReadError {
+    let invalid = |error| ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, error));
+    match error {
+        // Not the content, but reading it.
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => ReadError::Io(*error),
+            Err(error) => invalid(ParquetError::External(error)),
+        },
+        error => invalid(error),
+    }
 }
 
 fn bad(line: u64, problem: Problem) -> ReadError {
@@ -200,7 +208,8 @@ fn bad(line: u64, problem: Problem) -> ReadError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::fs::File;
     use std::io::{Seek as _, Write as _};
 
     use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
@@ -210,7 +219,7 @@ mod tests {
     use super::*;
 
     /// Two row groups of URLs with a size, null if the size is `None`.
-    fn file(rows: &[(&str, Option<i64>)]) -> File {
+    pub(crate) fn file(rows: &[(&str, Option<i64>)]) -> File {
         let schema = "message urls { required binary url (UTF8); optional int64 size; required binary raw; }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let file = tempfile::tempfile().unwrap();
