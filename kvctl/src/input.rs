@@ -16,7 +16,8 @@ use crate::failure::Failure;
 use crate::format::{Format, Naming, Rows};
 
 /// The extensions that tell a format.
-const EXTENSIONS: &str = ".ndjson, .jsonl, .json, .csv, .tsv, .tab or .parquet";
+const EXTENSIONS: &str =
+    ".ndjson, .jsonl, .json, .csv, .tsv, .tab, .parquet, .arrow, .arrows or .feather";
 
 /// What rows are read from.
 #[derive(Debug, Clone)]
@@ -81,6 +82,8 @@ pub(crate) enum Source {
     Tsv,
     /// Parquet; `kvctl` reads it if it was built with `--features parquet`.
     Parquet,
+    /// Arrow IPC, a file or a stream; `kvctl` reads it if it was built with `--features arrow`.
+    Arrow,
 }
 
 impl Source {
@@ -89,17 +92,21 @@ impl Source {
         said.or_else(|| Self::of_path(path)).ok_or_else(|| {
             let path = path.display();
             Failure::Usage(format!(
-                "cannot tell the format of `{path}`: add --format ndjson, csv, tsv or parquet"
+                "cannot tell the format of `{path}`: add --format ndjson, csv, tsv, parquet or arrow"
             ))
         })
     }
 
     fn of_path(path: &Path) -> Option<Self> {
-        if path
-            .extension()
-            .is_some_and(|it| it.eq_ignore_ascii_case("parquet"))
-        {
+        let is = |name: &&str| {
+            let extension = path.extension();
+            extension.is_some_and(|it| it.eq_ignore_ascii_case(name))
+        };
+        if is(&"parquet") {
             return Some(Self::Parquet);
+        }
+        if ["arrow", "arrows", "feather"].iter().any(is) {
+            return Some(Self::Arrow);
         }
         Format::of_path(path).map(|format| match format {
             Format::Ndjson => Self::Ndjson,
@@ -120,6 +127,7 @@ impl Source {
             Self::Csv => Format::Csv,
             Self::Tsv => Format::Tsv,
             Self::Parquet => return parquet(input, &naming, bar),
+            Self::Arrow => return arrow(input, &naming, bar),
         };
         Ok(format.read(bar.wrap_read(input.open()?), naming))
     }
@@ -148,10 +156,29 @@ fn parquet(input: &Input, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Fa
 
 #[cfg(not(feature = "parquet"))]
 fn parquet(input: &Input, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
+    Err(without(input, "Parquet", "parquet"))
+}
+
+#[cfg(feature = "arrow")]
+fn arrow(input: &Input, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Failure> {
+    let rows = crate::format::arrow::rows(bar.wrap_read(input.open()?), naming);
+    rows.map_err(|error| Failure::Input {
+        path: input.shown(),
+        error,
+    })
+}
+
+#[cfg(not(feature = "arrow"))]
+fn arrow(input: &Input, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
+    Err(without(input, "Arrow", "arrow"))
+}
+
+#[cfg(not(all(feature = "parquet", feature = "arrow")))]
+fn without(input: &Input, format: &str, feature: &str) -> Failure {
     let path = input.shown();
-    Err(Failure::Usage(format!(
-        "{path}: this build of kvctl cannot read Parquet: install it with `cargo install --path kvctl --features parquet`"
-    )))
+    Failure::Usage(format!(
+        "{path}: this build of kvctl cannot read {format}: install it with `cargo install --path kvctl --features {feature}`"
+    ))
 }
 
 /// The chosen format, or the one of the file's extension.
@@ -435,11 +462,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         assert!(files(&[dir.path().to_owned()]).is_err(), "nothing is there");
-        for name in ["b.csv", "a.ndjson", "d.PARQUET", "notes.txt"] {
+        for name in ["b.csv", "a.ndjson", "d.PARQUET", "e.feather", "notes.txt"] {
             std::fs::write(path(name), "").unwrap();
         }
         std::fs::create_dir(path("c.csv")).unwrap();
-        let wanted = ["z", "a.ndjson", "b.csv", "d.PARQUET"].map(path);
+        let wanted = ["z", "a.ndjson", "b.csv", "d.PARQUET", "e.feather"].map(path);
         assert_eq!(found(&[path("z"), dir.path().to_owned()]), wanted);
     }
 

@@ -5,10 +5,8 @@
 //!
 //! The library panics on some damaged files; we turn the panic into an error of the file.
 
-use std::cell::Cell;
 use std::io;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
@@ -17,29 +15,17 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
 use serde_json::Value;
-use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 
+use super::columnar::{bad, calmly, chosen, invalid, number, short_number};
 use super::json::object;
-use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
-
-/// Columns of other formats that are not read here.
-const UNREAD: [&str; 3] = ["key_base64", "value_base64", "expires_at_ms"];
+use super::{Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
 
 /// Reads the rows of a file.
 ///
 /// # Errors
-/// The file is not Parquet, has a column of [`UNREAD`] without a choice of columns, or lacks the chosen columns.
+/// The file is not Parquet, has a column of other formats without a choice of columns, or lacks the chosen columns.
 pub(crate) fn rows(file: impl ChunkReader + 'static, naming: &Naming) -> Result<Rows, ReadError> {
-    let (chosen, refused) = match naming {
-        Naming::Chosen(chosen) => (Arc::clone(chosen), &[][..]),
-        Naming::Ours | Naming::None => {
-            let chosen = Arc::new(Chosen {
-                key: "key".to_owned(),
-                value: ChosenValue::Column("value".to_owned()),
-            });
-            (chosen, &UNREAD[..])
-        }
-    };
+    let (chosen, refused) = chosen(naming);
     let mut rows = calmly(|| open(file, &chosen, refused))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
@@ -67,31 +53,6 @@ fn open(
     let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
     let rows = RowIter::from_file_into(Box::new(reader));
     rows.project(Some(columns)).map_err(failed)
-}
-
-thread_local! {
-    /// Whether this thread catches panics, so they print nothing.
-    static IS_CALM: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Calls the library; turns a panic into an error.
-fn calmly<T>(call: impl FnOnce() -> T) -> Result<T, ReadError> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !IS_CALM.get() {
-                usual(panic);
-            }
-        }));
-    });
-    IS_CALM.set(true);
-    let called = std::panic::catch_unwind(AssertUnwindSafe(call));
-    IS_CALM.set(false);
-    called.map_err(|_| {
-        let what = "the Parquet file is malformed";
-        ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, what))
-    })
 }
 
 /// The chosen columns of a schema.
@@ -131,16 +92,7 @@ fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
             object(&fields.collect::<Result<Vec<_>, Problem>>()?)?
         }
     };
-    let limits = |error: &dyn std::fmt::Display| Problem::OutOfBounds(error.to_string());
-    Key::new(key.clone()).map_err(|error| limits(&error))?;
-    if value.len() > MAX_VALUE_LEN {
-        return Err(limits(&RecordError::ValueTooLong { len: value.len() }));
-    }
-    Ok(Row {
-        key,
-        value,
-        expires_at_ms: None,
-    })
+    super::columnar::row(key, value)
 }
 
 /// A field as the bytes of a key or value.
@@ -169,25 +121,26 @@ fn json(column: &str, field: &Field) -> Result<Value, Problem> {
         Field::UShort(value) => Value::from(*value),
         Field::UInt(value) => Value::from(*value),
         Field::ULong(value) => Value::from(*value),
-        // The shortest digits that stand for it, not those of the nearest double.
-        Field::Float(value) => number(column, value.to_string().parse().unwrap_or(f64::NAN))?,
+        Field::Float(value) => short_number(column, *value)?,
         Field::Double(value) => number(column, *value)?,
         Field::Str(text) => Value::from(text.as_str()),
         Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
-        _ => return Err(Problem::ColumnType(column.to_owned())),
+        other => {
+            let found = match other {
+                Field::Decimal(_) => "decimal",
+                Field::Float16(_) => "16-bit float",
+                Field::Group(_) => "group",
+                Field::ListInternal(_) => "list",
+                Field::MapInternal(_) => "map",
+                _ => "another one",
+            };
+            let (column, found) = (column.to_owned(), found.to_owned());
+            return Err(Problem::ColumnType { column, found });
+        }
     })
 }
 
-/// A number; JSON has no infinity.
-fn number(column: &str, value: f64) -> Result<Value, Problem> {
-    if value.is_finite() {
-        return Ok(Value::from(value));
-    }
-    Err(Problem::NotFinite(column.to_owned()))
-}
-
 fn failed(error: ParquetError) -> ReadError {
-    let invalid = |error| ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, error));
     match error {
         // Not the content, but reading it.
         ParquetError::External(error) => match error.downcast::<io::Error>() {
@@ -196,15 +149,6 @@ fn failed(error: ParquetError) -> ReadError {
         },
         error => invalid(error),
     }
-}
-
-fn bad(line: u64, problem: Problem) -> ReadError {
-    ReadError::Bad(BadRow {
-        line,
-        last_line: line,
-        problem,
-        bytes: Bytes::new(),
-    })
 }
 
 #[cfg(test)]
