@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use glob::MatchOptions;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use torc_objects::{Location, Object};
 
 use crate::failure::Failure;
@@ -144,14 +144,20 @@ fn parquet(input: &Input, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Fa
             crate::format::parquet::rows(blocks, naming)
         }
     };
-    let rows = rows.map_err(|error| Failure::Input {
+    let (rows, count) = rows.map_err(|error| Failure::Input {
         path: input.shown(),
         error,
     })?;
-    // The length of a row is unknown, so the bar counts whole files.
-    let (bar, len) = (bar.clone(), input.len()?.unwrap_or_default());
-    let end = std::iter::once_with(move || bar.inc(len)).filter_map(|()| None);
-    Ok(Box::new(rows.chain(end)))
+    // The length of a row is unknown: each counts as the same part of the file.
+    let (bar, len) = (bar.clone(), u128::from(input.len()?.unwrap_or_default()));
+    let mut shown = 0;
+    Ok(Box::new((1..).zip(rows).map(move |(number, row)| {
+        let at = len * number / u128::from(count.max(1));
+        let at = u64::try_from(at.min(len)).unwrap_or(u64::MAX);
+        bar.inc(at - shown);
+        shown = at;
+        row
+    })))
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -338,9 +344,10 @@ pub(crate) fn spinner() -> ProgressBar {
     styled(None, "{spinner} {msg}")
 }
 
-fn styled(len: Option<u64>, template: &str) -> ProgressBar {
+/// A progress bar of this form; hidden without a terminal.
+pub(crate) fn styled(len: Option<u64>, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+        return ProgressBar::with_draw_target(len, ProgressDrawTarget::hidden());
     }
     let bar = len.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     let style = ProgressStyle::with_template(template);
@@ -445,9 +452,15 @@ mod tests {
             value: ChosenValue::Empty,
         }));
         let bar = ProgressBar::hidden();
-        let rows = Source::Parquet.rows(&object(&path), naming.clone(), &bar);
-        let keys = rows.unwrap().map(|row| row.unwrap().row.key);
-        assert!(keys.eq(urls.iter().map(String::as_bytes)));
+        let mut rows = Source::Parquet
+            .rows(&object(&path), naming.clone(), &bar)
+            .unwrap();
+        let len = std::fs::metadata(&path).unwrap().len();
+        for (number, url) in (1..).zip(&urls) {
+            assert_eq!(rows.next().unwrap().unwrap().row.key, url);
+            assert_eq!(bar.position(), len * number / 100_000, "a part per row");
+        }
+        assert!(rows.next().is_none());
         // A failure of the store is not taken for damage of the file.
         let lost = object(&path);
         std::fs::remove_file(&path).unwrap();

@@ -2,6 +2,7 @@
 //! Contacts nodes only with `--into`.
 
 mod places;
+mod progress;
 mod rows;
 mod summary;
 
@@ -23,6 +24,7 @@ use crate::global::Global;
 use crate::input::{self, Input, Source};
 use crate::out::{Out, note};
 use places::Places;
+use progress::Pass;
 use summary::Built;
 
 const GATE_RATE: f64 = 0.01;
@@ -40,6 +42,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
 /// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
 /// it.
+///
+/// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
 /// 2 or 6): correct the file and build into another directory.
@@ -337,14 +341,17 @@ fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Buil
         rows::read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
-    let bar = input::spinner();
+    let (records, mut pass) = (build.rows_taken(), None);
     let manifest = build.finish(|progress| {
         if let Progress::Gathered { done, of } = progress {
-            bar.set_message(format!("{done} of {of} buckets built"));
-            bar.tick();
+            let pass = pass.get_or_insert_with(|| Pass::begin("building", Some(of.into())));
+            pass.bar().set_position(done.into());
+            let built = u128::from(records) * u128::from(done) / u128::from(of.max(1));
+            let built = u64::try_from(built).unwrap_or(records);
+            pass.show(&format!("{done} of {of} buckets"), built);
         }
     });
-    bar.finish_and_clear();
+    pass.map(Pass::end);
     let manifest = manifest.map_err(failure)?;
     Built::of(dir, manifest, taken, (read_for, started.elapsed()))
 }

@@ -20,30 +20,34 @@ use super::columnar::{bad, calmly, chosen, invalid, number, short_number};
 use super::json::object;
 use super::{Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
 
-/// Reads the rows of a file.
+/// Reads the rows of a file. Returns also how many it says it has.
 ///
 /// # Errors
 /// The file is not Parquet, has a column of other formats without a choice of columns, or lacks the chosen columns.
-pub(crate) fn rows(file: impl ChunkReader + 'static, naming: &Naming) -> Result<Rows, ReadError> {
+pub(crate) fn rows(
+    file: impl ChunkReader + 'static,
+    naming: &Naming,
+) -> Result<(Rows, u64), ReadError> {
     let (chosen, refused) = chosen(naming);
-    let mut rows = calmly(|| open(file, &chosen, refused))??;
+    let (mut rows, count) = calmly(|| open(file, &chosen, refused))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
         // The rest of the file is not trusted.
         Err(panicked) => Some(Err(panicked)),
     });
-    Ok(Box::new((1..).zip(rows).map(move |(line, row)| {
+    let rows = (1..).zip(rows).map(move |(line, row)| {
         let row = row?;
         let row = row_of(&row, &chosen).map_err(|problem| bad(line, problem))?;
         Ok(Numbered { line, row })
-    })))
+    });
+    Ok((Box::new(rows), count))
 }
 
 fn open(
     file: impl ChunkReader + 'static,
     chosen: &Chosen,
     refused: &[&'static str],
-) -> Result<RowIter<'static>, ReadError> {
+) -> Result<(RowIter<'static>, u64), ReadError> {
     let reader = SerializedFileReader::new(file).map_err(failed)?;
     let metadata = reader.metadata().file_metadata();
     let mut fields = metadata.schema().get_fields().iter();
@@ -51,8 +55,10 @@ fn open(
         return Err(bad(1, Problem::UnreadColumn(name)));
     }
     let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
+    let count = u64::try_from(metadata.num_rows()).unwrap_or(0);
     let rows = RowIter::from_file_into(Box::new(reader));
-    rows.project(Some(columns)).map_err(failed)
+    let rows = rows.project(Some(columns)).map_err(failed)?;
+    Ok((rows, count))
 }
 
 /// The chosen columns of a schema.
@@ -205,7 +211,7 @@ pub(crate) mod tests {
     fn read(file: File, value: ChosenValue) -> Result<Vec<(Bytes, Bytes)>, String> {
         let key = "url".to_owned();
         let naming = Naming::Chosen(Arc::new(Chosen { key, value }));
-        let rows = rows(file, &naming).map_err(|error| error.to_string())?;
+        let (rows, _) = rows(file, &naming).map_err(|error| error.to_string())?;
         let row = |row: Result<Numbered, ReadError>| {
             let row = row.map_err(|error| error.to_string())?.row;
             Ok((row.key, row.value))
@@ -275,7 +281,7 @@ pub(crate) mod tests {
                 key: "url".to_owned(),
                 value: ChosenValue::Empty,
             }));
-            if let Ok(rows) = rows(bad, &naming) {
+            if let Ok((rows, _)) = rows(bad, &naming) {
                 rows.take(10).for_each(drop);
             }
         }

@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use torc_build::{Build, BuildError};
 use torc_objects::ObjectError;
 
+use super::progress::Pass;
 use crate::cmd::generation::failure;
 use crate::failure::Failure;
 use crate::format::{BadRow, Naming, Numbered, Problem, ReadError};
@@ -57,12 +58,12 @@ fn read_all(
     naming: &Naming,
     keeps_values: bool,
 ) -> Result<(), Failure> {
-    let bar = input::bar(len);
+    let mut pass = Pass::begin("reading", len);
     let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
     let skip = build.rows_taken();
-    let parsed_bar = bar.clone();
+    let bar = pass.bar().clone();
     std::thread::scope(|scope| {
-        let parsing = scope.spawn(move || parse(inputs, naming, skip, &parsed_bar, &sender));
+        let parsing = scope.spawn(move || parse(inputs, naming, skip, &bar, &sender));
         for Rows { input, rows } in receiver {
             let rows = rows.map_err(|error| Failure::Input {
                 path: input.shown(),
@@ -80,9 +81,16 @@ fn read_all(
                 let pushed = build.push(row.key, value);
                 pushed.map_err(|error| refused(error, &input, line))?;
             }
-            bar.set_message(text::count(build.rows_taken()));
+            let records = build.rows_taken();
+            let read = text::bytes(pass.bar().position());
+            let read = len.map_or_else(
+                || read.clone(),
+                |len| format!("{read} of {}", text::bytes(len)),
+            );
+            let done = format!("{}, {read}", text::counted(records, "record"));
+            pass.show(&done, records);
         }
-        bar.finish_and_clear();
+        pass.end();
         parsing.join().unwrap_or(Ok(()))
     })
 }
