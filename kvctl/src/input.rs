@@ -1,5 +1,7 @@
 //! Input of records: which files and objects, their formats, and the progress of reading.
 
+#[cfg(feature = "parquet")]
+mod blocks;
 mod object;
 
 use std::fs::File;
@@ -140,7 +142,7 @@ fn parquet(input: &Input, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Fa
             crate::format::parquet::rows(File::open(path).map_err(failed(path))?, naming)
         }
         Input::Object(object, _) => {
-            let blocks = object::blocks::Blocks::new(Arc::clone(object));
+            let blocks = blocks::Blocks::new(Arc::clone(object));
             crate::format::parquet::rows(blocks, naming)
         }
     };
@@ -423,7 +425,7 @@ mod tests {
             assert!(read == content, "{len}");
         }
         let mut input = object(&path).open().unwrap();
-        let mut first = [0; 1 << 16];
+        let mut first = vec![0; 1 << 16];
         input.read_exact(&mut first).unwrap();
         std::fs::write(&path, "shorter").unwrap();
         let changed = input.read_to_end(&mut Vec::new()).unwrap_err();

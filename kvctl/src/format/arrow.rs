@@ -226,6 +226,9 @@ fn too_long(bytes: u64) -> ReadError {
     ))
 }
 
+/// The description of a message, and its body.
+type Parts = (Vec<u8>, Vec<u8>);
+
 /// The messages of a stream, or of a file.
 struct Messages<R> {
     input: Chain<Cursor<Vec<u8>>, R>,
@@ -255,7 +258,7 @@ impl<R: Read> Messages<R> {
     }
 
     /// The next message and its body; `None` at the end.
-    fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, ReadError> {
+    fn next(&mut self) -> Result<Option<Parts>, ReadError> {
         let mut first = Vec::new();
         (&mut self.input).take(4).read_to_end(&mut first)?;
         if first.is_empty() && !self.is_file {
@@ -311,10 +314,10 @@ impl<R: Read> Messages<R> {
                 break;
             }
         }
-        match self.is_file && last != MARK {
-            true => Err(cut_off()),
-            false => Ok(()),
+        if self.is_file && last != MARK {
+            return Err(cut_off());
         }
+        Ok(())
     }
 }
 
