@@ -466,10 +466,13 @@ fn a_build_refuses_what_would_have_no_effect_before_it_begins() {
     let (good, bad, out) = (path("good.csv"), path("bad.csv"), path("built"));
     std::fs::write(&good, "key,value\na,1\n").unwrap();
     std::fs::write(&bad, "url,value\nb,1\n").unwrap();
+    let no_row = path("no-row.csv");
+    std::fs::write(&no_row, "url,value\n").unwrap();
     let json = path("rows.ndjson");
     std::fs::write(&json, "{\"key\":\"a\",\"value\":\"1\"}\n").unwrap();
     for (args, says) in [
         (&["--from", &good, "--from", &bad][..], "bad.csv"),
+        (&["--from", &good, "--from", &no_row], "no-row.csv"),
         (&["--from", &json, "--no-header"], "--no-header"),
         (
             &["--from", &good, "--fingerprint-bits", "8"],
@@ -494,6 +497,33 @@ fn a_build_refuses_what_would_have_no_effect_before_it_begins() {
         assert!(line.contains(says), "{args:?}: {line}");
         assert!(!Path::new(&out).exists(), "{args:?}: nothing was begun");
     }
+}
+
+#[test]
+fn a_build_that_the_disk_has_no_room_for_is_refused_before_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (rows, out) = (path("rows.csv"), path("new/built"));
+    let mut text = "url,value\n".to_owned();
+    for number in 0..20_000 {
+        writeln!(text, "https://example.org/{number},{number}").unwrap();
+    }
+    // The rest is a hole. No disk has room for what a build of this length needs.
+    std::fs::write(&rows, text).unwrap();
+    let file = std::fs::File::options().write(true).open(&rows).unwrap();
+    file.set_len(1 << 43).unwrap();
+    let refused = run(&["build", "--from", &rows, "--key", "url", "--out", &out]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let line = one_line(&refused.stderr);
+    let shown = dir.path().display();
+    assert!(line.contains(&format!("{shown} has ")), "{line}");
+    assert!(
+        line.contains(" of free disk space, and the build needs about "),
+        "{line}"
+    );
+    assert!(line.contains("nothing was begun"), "{line}");
+    assert!(line.contains("--work"), "{line}");
+    assert!(!Path::new(&path("new")).exists(), "nothing was begun");
 }
 
 #[test]

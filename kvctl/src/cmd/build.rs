@@ -4,6 +4,7 @@
 mod places;
 mod progress;
 mod rows;
+mod space;
 mod summary;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use crate::input::{self, Input, Source};
 use crate::out::{Out, note};
 use places::Places;
 use progress::Pass;
+use space::Sample;
 use summary::Built;
 
 const GATE_RATE: f64 = 0.01;
@@ -44,6 +46,9 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// it.
 ///
 /// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
+///
+/// Before it begins, it checks the columns of all files, and that the disk has room for what their first
+/// rows say the build needs: each record is there twice until it ends.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
 /// 2 or 6): correct the file and build into another directory.
@@ -171,8 +176,15 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     check(args, url.is_some())?;
     let inputs = Inputs::of(args)?;
     let is_known = inputs.is_known();
+    let options = options(args, &inputs);
+    let needed = inputs
+        .len()
+        .map(|len| inputs.sample.disk_bytes(len, &options));
+    if let Some(needed) = needed.flatten() {
+        space::check(&work, needed)?;
+    }
     let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, inputs, target)?;
+    let mut built = build(args, &work, inputs, (target, options))?;
     // The build had it until now.
     let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
@@ -234,21 +246,27 @@ struct Inputs {
     files: Vec<(Input, Source)>,
     /// `None` for standard input and pipes.
     lens: Vec<Option<u64>>,
+    sample: Sample,
 }
 
 impl Inputs {
-    /// Fails if a file cannot be opened, or begins with a bad header or row: nothing has been built
-    /// then.
+    /// Fails if a file cannot be opened, lacks a column, or begins with a bad header or row: nothing has
+    /// been built then.
     fn of(args: &Args) -> Result<Self, Failure> {
-        let (mut files, mut lens) = (Vec::new(), Vec::new());
+        let (mut files, mut lens, mut sample) = (Vec::new(), Vec::new(), Sample::default());
         for file in input::files(&args.from)? {
             let len = file.len()?;
             let format = Source::of(file.path(), args.format)?;
             if len.is_some() {
-                let mut rows = format.rows(&file, naming(args), &ProgressBar::hidden())?;
-                if let Some(Err(error)) = rows.next() {
-                    let path = file.shown();
-                    return Err(Failure::Input { path, error });
+                let bar = ProgressBar::hidden();
+                let mut rows = format.rows(&file, naming(args), &bar)?;
+                match rows.next() {
+                    None => {}
+                    Some(Ok(first)) => sample.add(first, rows, &bar),
+                    Some(Err(error)) => {
+                        let path = file.shown();
+                        return Err(Failure::Input { path, error });
+                    }
                 }
             }
             files.push((file, format));
@@ -260,7 +278,11 @@ impl Inputs {
             let message = "--no-header needs a CSV or TSV file";
             return Err(Failure::Usage(message.to_owned()));
         }
-        Ok(Self { files, lens })
+        Ok(Self {
+            files,
+            lens,
+            sample,
+        })
     }
 
     /// Whether a repeated command reads the same rows. Standard input and pipes may have others.
@@ -307,25 +329,14 @@ async fn send(work: &Path, url: &str, is_known: bool) -> Result<String, Failure>
 
 /// Builds in a directory, or takes the generation that was built there from the same files, if their
 /// content is known.
-fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Built, Failure> {
+fn build(
+    args: &Args,
+    dir: &Path,
+    inputs: Inputs,
+    (target, options): (Target, BuildOptions),
+) -> Result<Built, Failure> {
     let is_known = inputs.is_known();
     let len = inputs.len();
-    let options = BuildOptions {
-        source: inputs.describe(args),
-        resume: is_known,
-        shape: shape(args),
-        duplicates: match args.duplicates {
-            Rule::Error => Duplicates::Error,
-            Rule::First => Duplicates::First,
-            Rule::Last => Duplicates::Last,
-        },
-        gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
-        memory: args.memory,
-        workers: usize::from(args.workers),
-        // Each row takes 44 bytes besides its key and value.
-        expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
-        ..BuildOptions::default()
-    };
     let started = Instant::now();
     let mut build = match Build::create(dir, target, options) {
         Err(BuildError::Complete { .. }) if is_known => {
@@ -351,9 +362,30 @@ fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Buil
             pass.show(&format!("{done} of {of} buckets"), built);
         }
     });
-    pass.map(Pass::end);
+    if let Some(pass) = pass {
+        pass.end();
+    }
     let manifest = manifest.map_err(failure)?;
     Built::of(dir, manifest, taken, (read_for, started.elapsed()))
+}
+
+fn options(args: &Args, inputs: &Inputs) -> BuildOptions {
+    BuildOptions {
+        source: inputs.describe(args),
+        resume: inputs.is_known(),
+        shape: shape(args),
+        duplicates: match args.duplicates {
+            Rule::Error => Duplicates::Error,
+            Rule::First => Duplicates::First,
+            Rule::Last => Duplicates::Last,
+        },
+        gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
+        memory: args.memory,
+        workers: usize::from(args.workers),
+        // Each row takes 44 bytes besides its key and value.
+        expected_bytes: inputs.len().map(|len| len.saturating_mul(3) / 2),
+        ..BuildOptions::default()
+    }
 }
 
 fn naming(args: &Args) -> Naming {

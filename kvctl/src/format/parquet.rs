@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader as _, SerializedFileReader};
 use parquet::record::reader::RowIter;
@@ -64,20 +65,41 @@ fn open(
 /// The chosen columns of a schema.
 fn projection(schema: &Type, chosen: &Chosen) -> Result<Type, Problem> {
     let names = chosen.names();
-    let mut fields = Vec::new();
-    for field in schema.get_fields() {
-        if names.iter().any(|name| *name == field.name()) {
-            fields.push(Arc::clone(field));
+    for name in &names {
+        let mut found = schema.get_fields().iter().filter(|it| it.name() == **name);
+        let field = match (found.next(), found.next()) {
+            (Some(field), None) => field,
+            (Some(_), Some(_)) => return Err(Problem::ColumnTwice((*name).clone())),
+            (None, _) => return Err(Problem::NoColumn((*name).clone())),
+        };
+        if let Some(found) = unread(field) {
+            let (column, found) = ((*name).clone(), found.to_owned());
+            return Err(Problem::ColumnType { column, found });
         }
     }
-    let is_missing = |name: &&String| !fields.iter().any(|field| field.name() == **name);
-    if let Some(name) = names.into_iter().find(is_missing) {
-        return Err(Problem::NoColumn(name.clone()));
-    }
+    let fields = schema.get_fields().iter();
+    let fields = fields.filter(|field| names.iter().any(|name| *name == field.name()));
+    let fields = fields.map(Arc::clone).collect();
     let columns = Type::group_type_builder(schema.name()).with_fields(fields);
     columns
         .build()
         .map_err(|error| Problem::OutOfBounds(error.to_string()))
+}
+
+/// The name of a type that [`json`] does not read.
+fn unread(field: &Type) -> Option<&'static str> {
+    if field.is_group() {
+        return Some("list, map or group");
+    }
+    let info = field.get_basic_info();
+    if info.has_repetition() && info.repetition() == Repetition::REPEATED {
+        return Some("list");
+    }
+    match (info.converted_type(), info.logical_type_ref()) {
+        (ConvertedType::DECIMAL, _) | (_, Some(LogicalType::Decimal { .. })) => Some("decimal"),
+        (_, Some(LogicalType::Float16)) => Some("16-bit float"),
+        _ => None,
+    }
 }
 
 fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
@@ -131,16 +153,8 @@ fn json(column: &str, field: &Field) -> Result<Value, Problem> {
         Field::Double(value) => number(column, *value)?,
         Field::Str(text) => Value::from(text.as_str()),
         Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
-        other => {
-            let found = match other {
-                Field::Decimal(_) => "decimal",
-                Field::Float16(_) => "16-bit float",
-                Field::Group(_) => "group",
-                Field::ListInternal(_) => "list",
-                Field::MapInternal(_) => "map",
-                _ => "another one",
-            };
-            let (column, found) = (column.to_owned(), found.to_owned());
+        _ => {
+            let (column, found) = (column.to_owned(), "a nested one".to_owned());
             return Err(Problem::ColumnType { column, found });
         }
     })
@@ -264,6 +278,33 @@ pub(crate) mod tests {
         other.write_all(b"key,value\na,b\n").unwrap();
         other.rewind().unwrap();
         assert!(read(other, ChosenValue::Empty).is_err());
+    }
+
+    #[test]
+    fn columns_are_refused_by_the_schema_even_without_rows() {
+        let refused = |value| read(file(&[]), value).unwrap_err();
+        let missing = refused(column("title"));
+        assert!(missing.contains("no column `title`"), "{missing}");
+        assert_eq!(read(file(&[]), column("size")).unwrap(), []);
+        let schema = "message urls {
+            required binary url (UTF8);
+            optional group tags (LIST) { repeated group list { optional binary element (UTF8); } }
+            optional int64 price (DECIMAL(10, 2));
+            repeated int64 sizes;
+        }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        for (name, says) in [
+            ("tags", "`tags`, list, map or group,"),
+            ("price", "`price`, decimal,"),
+            ("sizes", "`sizes`, list,"),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            let to = file.try_clone().unwrap();
+            let writer = SerializedFileWriter::new(to, Arc::clone(&schema), Arc::default());
+            writer.unwrap().close().unwrap();
+            let error = read(file, column(name)).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]

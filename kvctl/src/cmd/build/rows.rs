@@ -11,7 +11,7 @@ use super::progress::Pass;
 use crate::cmd::generation::failure;
 use crate::failure::Failure;
 use crate::format::{BadRow, Naming, Numbered, Problem, ReadError};
-use crate::input::{self, Input, Source};
+use crate::input::{Input, Source};
 use crate::text;
 
 /// Most rows of a parsed batch, and their most bytes.
@@ -121,17 +121,17 @@ fn parse(
             let is_end = batch.is_empty() && bad.is_none();
             let send = |rows| {
                 let input = input.clone();
-                to.send(Rows { input, rows })
+                to.send(Rows { input, rows }).is_ok()
             };
             if is_end {
                 break;
             }
             // Sends the rows before the bad one first.
-            if send(Ok(batch)).is_err() {
+            if !send(Ok(batch)) {
                 return Ok(());
             }
             if let Some(error) = bad {
-                let _ = send(Err(error));
+                send(Err(error));
                 return Ok(());
             }
         }
@@ -171,6 +171,7 @@ mod tests {
 
     use super::*;
     use crate::failure::Code;
+    use crate::input;
 
     #[test]
     fn a_build_continues_after_the_object_store_failed() {
