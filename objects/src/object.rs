@@ -87,14 +87,20 @@ impl Object {
                 ..GetOptions::default()
             };
             Box::pin(async move {
-                match store.get_opts(path, options).await {
-                    Ok(got) if self.is(&got.meta) => got.bytes().await.map(Some),
-                    Ok(_) => Ok(None),
-                    // Stores do not say in one way that a range is not there.
+                let read = async {
+                    let got = store.get_opts(path, options).await?;
+                    if self.is(&got.meta) {
+                        return got.bytes().await.map(Some);
+                    }
+                    Ok(None)
+                };
+                match read.await {
+                    // Stores do not say in one way that a range is not there, or not any more.
                     Err(error) => match store.head(path).await {
                         Ok(now) if !self.is(&now) => Ok(None),
                         _ => Err(error),
                     },
+                    read => read,
                 }
             })
         });
