@@ -508,6 +508,8 @@ fn a_build_that_the_disk_has_no_room_for_is_refused_before_it_begins() {
     for number in 0..20_000 {
         writeln!(text, "https://example.org/{number},{number}").unwrap();
     }
+    // A build that begins all the same ends here.
+    text.push_str("\"a\"b,1\n");
     // The rest is a hole. No disk has room for what a build of this length needs.
     std::fs::write(&rows, text).unwrap();
     let file = std::fs::File::options().write(true).open(&rows).unwrap();
