@@ -58,6 +58,29 @@ impl BuildOptions {
         checked.map_err(|what| BuildError::BadShape { what })
     }
 
+    /// Bytes of disk that a row with a key and a value of these lengths takes at the peak of a build, at
+    /// least. Runs stay until all slices are written, so a row is there twice; but if duplicates are left
+    /// out, its slice may lack it. Indexes are left out.
+    #[must_use]
+    pub fn disk_bytes(&self, key: u64, value: u64) -> u64 {
+        let head = self.shape.head_len() as u64;
+        let (run, slice) = match self.shape {
+            Shape::Values => (head + key + value, head + key + value),
+            Shape::Ids => (head + key, head + key),
+            Shape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            } => (
+                head,
+                u64::from(payload_bytes) + u64::from(fingerprint_bits) / 8,
+            ),
+        };
+        match self.duplicates {
+            Duplicates::Error => run + slice,
+            Duplicates::First | Duplicates::Last => run,
+        }
+    }
+
     pub(crate) fn memory(&self) -> u64 {
         self.memory.max(Self::LEAST_MEMORY)
     }

@@ -14,7 +14,7 @@
 //! of the output closes it (`kvctl dump | head`), that is not a failure.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use torc_backup::BackupError;
 use torc_client::{BearerId, ErrorKind, NodeId};
@@ -22,6 +22,7 @@ use torc_objects::ObjectError;
 use torc_tls::IntroductionError;
 
 use crate::format::ReadError;
+use crate::text;
 
 /// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +133,17 @@ pub(crate) enum Failure {
     Kubernetes(String),
     #[error("the node exited: {0}; its log says why")]
     NodeEnded(std::process::ExitStatus),
+    #[error(
+        "{} has {} of free disk space, and the build needs about {}: nothing was begun; choose a directory on \
+         another disk with --work",
+        dir.display(), text::bytes(*free), text::bytes(*needed)
+    )]
+    NoSpace {
+        /// The directory of the build, or the one that it will be in.
+        dir: PathBuf,
+        free: u64,
+        needed: u64,
+    },
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -157,11 +169,13 @@ impl Failure {
             | Self::NotEmpty(_)
             | Self::NoBackup(_)
             | Self::NothingRuns
+            | Self::NoSpace { .. }
             | Self::NotDeclaredDead { .. } => Code::Refused,
-            Self::Input { error, .. } => match error {
-                ReadError::Bad(row) if row.problem.is_of_limits() => Code::Refused,
-                ReadError::Bad(_) | ReadError::Io(_) | ReadError::Aside { .. } => Code::Usage,
-                ReadError::Backup(error) => code_of_backup(error),
+            Self::Input { error, .. } => match (error, error.of_object()) {
+                (_, Some(error)) => code_of_objects(error),
+                (ReadError::Bad(row), _) if row.problem.is_of_limits() => Code::Refused,
+                (ReadError::Backup(error), _) => code_of_backup(error),
+                _ => Code::Usage,
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Backup(error) => code_of_backup(error),

@@ -10,6 +10,10 @@
 //! Absent on purpose: versions. A version has a meaning only in the cluster that
 //! assigned it.
 
+#[cfg(feature = "arrow")]
+pub(crate) mod arrow;
+#[cfg(any(feature = "parquet", feature = "arrow"))]
+mod columnar;
 mod csv;
 mod json;
 mod naming;
@@ -32,6 +36,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use torc_objects::ObjectError;
 
 pub(crate) use naming::{Chosen, ChosenValue, Naming};
 pub(crate) use ndjson::JsonRow;
@@ -99,6 +104,16 @@ pub(crate) enum ReadError {
     },
 }
 
+impl ReadError {
+    /// The failure of the object store behind it.
+    pub(crate) fn of_object(&self) -> Option<&ObjectError> {
+        match self {
+            Self::Io(error) => error.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// A row that cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
@@ -157,18 +172,22 @@ pub(crate) enum Problem {
          file has no header"
     )]
     NoHeader,
-    #[cfg(feature = "parquet")]
+    #[cfg(any(feature = "parquet", feature = "arrow"))]
     #[error("`{0}` is null: every row needs a value")]
     NullColumn(String),
-    #[cfg(feature = "parquet")]
+    #[cfg(any(feature = "parquet", feature = "arrow"))]
     #[error("`{0}` is infinite or not a number")]
     NotFinite(String),
-    #[cfg(feature = "parquet")]
-    #[error("the column `{0}` is not read from Parquet: choose the columns with --key and --value")]
+    #[cfg(any(feature = "parquet", feature = "arrow"))]
+    #[error(
+        "the column `{0}` is not read from Parquet and Arrow: choose the columns with --key and --value"
+    )]
     UnreadColumn(&'static str),
-    #[cfg(feature = "parquet")]
-    #[error("the type of `{0}` is not supported: use text, binary, a number, a boolean or a time")]
-    ColumnType(String),
+    #[cfg(any(feature = "parquet", feature = "arrow"))]
+    #[error(
+        "the type of `{column}`, {found}, is not supported: use text, binary, a number, a boolean or a time"
+    )]
+    ColumnType { column: String, found: String },
     #[error("no column `{0}`")]
     NoColumn(String),
     #[error("the header names `{0}` twice")]

@@ -1,4 +1,4 @@
-//! The progress of a transition, from the statuses polled while it runs.
+//! Rates, and the progress of a transition, from the statuses polled while it runs.
 //!
 //! Pure: the time of each status is an argument.
 
@@ -31,45 +31,61 @@ pub(crate) fn sight(status: &ClusterStatus, id: u64) -> Sight<'_> {
     }
 }
 
-/// The rate at which a transition moves bytes and partitions, over the last [`ProgressRate::WINDOW`].
+/// How fast a number grows, over the last [`Pace::WINDOW`].
 #[derive(Debug, Default)]
-pub(crate) struct ProgressRate {
-    looks: VecDeque<Look>,
+pub(crate) struct Pace {
+    looks: VecDeque<(Duration, u64)>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Look {
-    at: Duration,
-    bytes: u64,
-    partitions: u32,
-}
-
-impl ProgressRate {
+impl Pace {
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Records a status, at a time since an arbitrary start.
-    pub(crate) fn note(&mut self, at: Duration, transition: &Transition) {
-        let is_old = |look: &Look| look.at + Self::WINDOW <= at;
+    /// Records the number, at a time since an arbitrary start.
+    pub(crate) fn note(&mut self, at: Duration, number: u64) {
+        let is_old = |(look, _): &(Duration, u64)| *look + Self::WINDOW <= at;
         // Keep one sample from before the window, so there is always a span.
         while self.looks.len() > 1 && self.looks.get(1).is_some_and(is_old) {
             self.looks.pop_front();
         }
-        self.looks.push_back(Look {
-            at,
-            bytes: transition.bytes_moved,
-            partitions: transition.partitions_done,
-        });
+        self.looks.push_back((at, number));
+    }
+
+    /// Per second; `None` until two notes are some time apart.
+    pub(crate) fn per_s(&self) -> Option<f64> {
+        let ((first, from), (last, to)) = (self.looks.front()?, self.looks.back()?);
+        let span = last.saturating_sub(*first).as_secs_f64();
+        (span > 0.0).then(|| to.saturating_sub(*from) as f64 / span)
+    }
+
+    /// Time until it has grown by `left`. `None` when nothing moves or too little is known.
+    pub(crate) fn time_left(&self, left: u64) -> Option<Duration> {
+        let per_s = self.per_s()?;
+        let seconds = match left {
+            0 => Some(0.0),
+            _ => (per_s > 0.0).then(|| left as f64 / per_s),
+        };
+        Duration::try_from_secs_f64(seconds?).ok()
+    }
+}
+
+/// The rate at which a transition moves bytes and partitions.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressRate {
+    bytes: Pace,
+    partitions: Pace,
+}
+
+impl ProgressRate {
+    /// Records a status, at a time since an arbitrary start.
+    pub(crate) fn note(&mut self, at: Duration, transition: &Transition) {
+        self.bytes.note(at, transition.bytes_moved);
+        let partitions = u64::from(transition.partitions_done);
+        self.partitions.note(at, partitions);
     }
 
     /// Bytes per second; `None` until two notes are some time apart.
     pub(crate) fn bytes_per_s(&self) -> Option<f64> {
-        self.per_s(|look| look.bytes)
-    }
-
-    fn per_s(&self, of: impl Fn(&Look) -> u64) -> Option<f64> {
-        let (first, last) = (self.looks.front()?, self.looks.back()?);
-        let span = last.at.saturating_sub(first.at).as_secs_f64();
-        (span > 0.0).then(|| of(last).saturating_sub(of(first)) as f64 / span)
+        self.bytes.per_s()
     }
 
     /// Time until the transition ends at this rate, by the slower of bytes and
@@ -81,19 +97,8 @@ impl ProgressRate {
         let partitions = transition
             .partitions_total
             .saturating_sub(transition.partitions_done);
-        let bytes = seconds(bytes, self.bytes_per_s()?)?;
-        let partitions = seconds(
-            u64::from(partitions),
-            self.per_s(|look| u64::from(look.partitions))?,
-        )?;
-        Duration::try_from_secs_f64(bytes.max(partitions)).ok()
-    }
-}
-
-fn seconds(left: u64, per_s: f64) -> Option<f64> {
-    match left {
-        0 => Some(0.0),
-        _ => (per_s > 0.0).then(|| left as f64 / per_s),
+        let bytes = self.bytes.time_left(bytes)?;
+        Some(bytes.max(self.partitions.time_left(partitions.into())?))
     }
 }
 

@@ -466,10 +466,13 @@ fn a_build_refuses_what_would_have_no_effect_before_it_begins() {
     let (good, bad, out) = (path("good.csv"), path("bad.csv"), path("built"));
     std::fs::write(&good, "key,value\na,1\n").unwrap();
     std::fs::write(&bad, "url,value\nb,1\n").unwrap();
+    let no_row = path("no-row.csv");
+    std::fs::write(&no_row, "url,value\n").unwrap();
     let json = path("rows.ndjson");
     std::fs::write(&json, "{\"key\":\"a\",\"value\":\"1\"}\n").unwrap();
     for (args, says) in [
         (&["--from", &good, "--from", &bad][..], "bad.csv"),
+        (&["--from", &good, "--from", &no_row], "no-row.csv"),
         (&["--from", &json, "--no-header"], "--no-header"),
         (
             &["--from", &good, "--fingerprint-bits", "8"],
@@ -494,6 +497,35 @@ fn a_build_refuses_what_would_have_no_effect_before_it_begins() {
         assert!(line.contains(says), "{args:?}: {line}");
         assert!(!Path::new(&out).exists(), "{args:?}: nothing was begun");
     }
+}
+
+#[test]
+fn a_build_that_the_disk_has_no_room_for_is_refused_before_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (rows, out) = (path("rows.csv"), path("new/built"));
+    let mut text = "url,value\n".to_owned();
+    for number in 0..20_000 {
+        writeln!(text, "https://example.org/{number},{number}").unwrap();
+    }
+    // A build that begins all the same ends here.
+    text.push_str("\"a\"b,1\n");
+    // The rest is a hole. No disk has room for what a build of this length needs.
+    std::fs::write(&rows, text).unwrap();
+    let file = std::fs::File::options().write(true).open(&rows).unwrap();
+    file.set_len(1 << 43).unwrap();
+    let refused = run(&["build", "--from", &rows, "--key", "url", "--out", &out]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let line = one_line(&refused.stderr);
+    let shown = dir.path().display();
+    assert!(line.contains(&format!("{shown} has ")), "{line}");
+    assert!(
+        line.contains(" of free disk space, and the build needs about "),
+        "{line}"
+    );
+    assert!(line.contains("nothing was begun"), "{line}");
+    assert!(line.contains("--work"), "{line}");
+    assert!(!Path::new(&path("new")).exists(), "nothing was begun");
 }
 
 #[test]
@@ -542,6 +574,71 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
     assert!(kept.status.success(), "{kept:?}");
     let got = run(&["generation", "get", &path("kept"), "a"]);
     assert_eq!(got.stdout, b"3", "byte for byte");
+}
+
+#[test]
+fn a_build_reads_the_files_that_match_a_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(path("crawl/new")).unwrap();
+    std::fs::write(path("crawl/part-1.csv"), "key,value\na,1\n").unwrap();
+    std::fs::write(path("crawl/new/part-2.csv"), "key,value\nb,2\n").unwrap();
+    std::fs::write(path("crawl/other.csv"), "not read").unwrap();
+    let build = |from: &str| run(&["build", "--from", &path(from), "--out", &path("built")]);
+    let refused = build("crawl/*.json");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let line = one_line(&refused.stderr);
+    assert!(line.contains("no file matches `"), "{line}");
+    assert!(line.contains("crawl/*.json`"), "{line}");
+    assert!(!Path::new(&path("built")).exists(), "nothing was begun");
+    let built = build("crawl/**/part-[0-9].csv");
+    assert!(built.status.success(), "{built:?}");
+    for (key, value) in [("a", "1"), ("b", "2")] {
+        let got = run(&["generation", "get", &path("built"), key]);
+        assert_eq!(got.stdout, value.as_bytes(), "{got:?}");
+    }
+}
+
+#[test]
+fn a_build_reads_the_objects_of_a_url_and_continues_with_the_same_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(path("crawl/new")).unwrap();
+    std::fs::write(path("crawl/1.csv"), "key,value\na,1\n").unwrap();
+    std::fs::write(path("crawl/new/2.tsv"), "key\tvalue\nb\t2\n").unwrap();
+    std::fs::write(path("crawl/new/3.ndjson"), r#"{"key":"c","value":"3"}"#).unwrap();
+    std::fs::write(path("crawl/new/_SUCCESS"), "").unwrap();
+    let url = format!("file://{}", path("crawl"));
+    let build = |from: &str, to: &str| run(&["build", "--from", from, "--out", &path(to)]);
+    let built = build(&url, "built");
+    assert!(built.status.success(), "{built:?}");
+    for (key, value) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        let got = run(&["generation", "get", &path("built"), key]);
+        assert_eq!(got.stdout, value.as_bytes(), "{got:?}");
+    }
+    let again = build(&url, "built");
+    assert!(again.status.success(), "{again:?}");
+    // Of the same length, and another file.
+    std::fs::write(path("1.csv"), "key,value\na,9\n").unwrap();
+    std::fs::rename(path("1.csv"), path("crawl/1.csv")).unwrap();
+    let other = build(&url, "built");
+    assert_eq!(other.status.code(), Some(2), "{other:?}");
+    let line = one_line(&other.stderr);
+    assert!(line.contains("a build with another source"), "{line}");
+
+    let one = build(&format!("{url}/new/2.tsv"), "one");
+    assert!(one.status.success(), "{one:?}");
+    for (from, says) in [
+        (&*format!("{url}/none"), "no object"),
+        ("gs://bucket/crawl", "without the feature `gcs`"),
+        ("https://bucket.s3.amazonaws.com/a.csv", "is not supported"),
+    ] {
+        let refused = build(from, "none");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let line = one_line(&refused.stderr);
+        assert!(line.contains(says), "{line}");
+        assert!(!Path::new(&path("none")).exists(), "nothing was begun");
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@
 
 mod error;
 mod location;
+mod object;
 
 pub use error::ObjectError;
 pub use location::{Location, check_url, url_of};
+pub use object::Object;

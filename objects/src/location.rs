@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// feature `s3`, `gs://BUCKET/PREFIX` with `gcs`, `az://CONTAINER/PREFIX` with `azure`).
 #[derive(Debug, Clone)]
 pub struct Location {
-    store: Arc<dyn ObjectStore>,
-    prefix: Path,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) prefix: Path,
     /// The directory, if it is one.
     dir: Option<PathBuf>,
 }
@@ -384,7 +384,7 @@ impl Location {
 
     /// Repeats what only reads while an object store fails, because it may cut its answers off. What the
     /// disk cannot read now, it cannot read later.
-    async fn retried<'a, T>(
+    pub(crate) async fn retried<'a, T>(
         &'a self,
         read: impl Fn() -> BoxFuture<'a, Result<T, Error>> + Send,
     ) -> Result<T, Error> {
@@ -556,13 +556,13 @@ async fn piece(file: &mut tokio::fs::File) -> Result<Bytes, ObjectError> {
 }
 
 /// The name of an object below a path.
-fn relative(object: &Path, below: &Path) -> Option<String> {
+pub(crate) fn relative(object: &Path, below: &Path) -> Option<String> {
     let parts = object.prefix_match(below)?;
     let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
     Some(parts.join("/"))
 }
 
-fn failed(action: &'static str, object: &str) -> impl FnOnce(Error) -> ObjectError {
+pub(crate) fn failed(action: &'static str, object: &str) -> impl FnOnce(Error) -> ObjectError {
     let object = object.to_owned();
     move |source| ObjectError::Object {
         action,

@@ -130,6 +130,48 @@ async fn a_range_that_is_not_there_is_damage() {
 }
 
 #[tokio::test]
+async fn an_object_is_read_as_it_was_found_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in [
+        ("in/b.csv", "0123456789"),
+        ("in/a/c.csv", "1"),
+        ("in.csv", "2"),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let at = |name: &str| Location::open(&url_of(&dir.path().join(name)).unwrap()).unwrap();
+    let below = at("in").through(|inner| Arc::new(Faulty::new(inner)));
+    for _ in 0..20 {
+        let found = below.objects().await.unwrap();
+        let names: Vec<_> = found.iter().map(|it| (it.name(), it.size())).collect();
+        assert_eq!(names, [("a/c.csv", 1), ("b.csv", 10)]);
+        assert_eq!(found[1].read(2..5).await.unwrap(), "234");
+    }
+    assert!(at("none").objects().await.unwrap().is_empty());
+    let found = at("in/b.csv").objects().await.unwrap();
+    assert_eq!((found.len(), found[0].name()), (1, ""));
+    let found = &found[0];
+    for changed in ["012345678", "other content", "9876543210"] {
+        // A file of its own, so that it differs whatever the clock of the disk.
+        std::fs::write(dir.path().join("new"), changed).unwrap();
+        std::fs::rename(dir.path().join("new"), dir.path().join("in/b.csv")).unwrap();
+        let now = &at("in/b.csv").objects().await.unwrap()[0];
+        assert_ne!(now.version(), found.version(), "{changed}");
+        for range in [0..3, 8..10] {
+            let read = found.read(range.clone()).await;
+            let refused =
+                matches!(&read, Err(ObjectError::Damaged { what, .. }) if what.contains("changed"));
+            assert!(refused, "{changed} {range:?}: {read:?}");
+        }
+    }
+    std::fs::remove_file(dir.path().join("in/b.csv")).unwrap();
+    let gone = found.read(0..3).await;
+    assert!(matches!(gone, Err(ObjectError::Damaged { .. })), "{gone:?}");
+}
+
+#[tokio::test]
 async fn what_only_reads_is_repeated_while_the_store_fails() {
     let dir = tempfile::tempdir().unwrap();
     let sound = Location::open(&url_of(dir.path()).unwrap()).unwrap();

@@ -478,3 +478,59 @@ fn impossible_gate_rates_and_plans_are_refused_at_the_start() {
     std::fs::write(&path, plan.to_string()).unwrap();
     Build::create(dir.path(), target(), options()).unwrap();
 }
+
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let len = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+        found if found.is_dir() => bytes_below(&entry.path()),
+        found => found.len(),
+    };
+    entries.map(len).sum()
+}
+
+#[test]
+fn a_build_takes_the_disk_space_that_its_options_say() {
+    let keyless = Shape::Keyless {
+        fingerprint_bits: 16,
+        payload_bytes: 8,
+    };
+    for (shape, duplicates, value) in [
+        (Shape::Values, Duplicates::Error, 100),
+        (Shape::Values, Duplicates::Last, 100),
+        (Shape::Ids, Duplicates::Error, 0),
+        (keyless, Duplicates::Error, 8),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = BuildOptions {
+            shape,
+            duplicates,
+            expected_bytes: Some(1),
+            ..BuildOptions::default()
+        };
+        let target = Target {
+            partitions: torc_ring::Partitions::new(1).unwrap(),
+            ..target()
+        };
+        let mut build = Build::create(dir.path(), target, options.clone()).unwrap();
+        let rows = 40_000_u64;
+        // If duplicates are left out, all rows but one are.
+        let keys = match duplicates {
+            Duplicates::Error => rows,
+            _ => 1,
+        };
+        for row in 0..rows {
+            let key = format!("https://example.org/{:08}", row % keys);
+            build.push(key.into(), vec![7; value].into()).unwrap();
+        }
+        build.checkpoint().unwrap();
+        let runs = bytes_below(dir.path());
+        build.finish(|_| ()).unwrap();
+        let peak = runs + bytes_below(dir.path());
+        let said = rows * options.disk_bytes(28, value as u64);
+        assert!(said <= peak, "{shape:?}, {duplicates:?}: {said} > {peak}");
+        assert!(
+            peak <= said + said / 5,
+            "{shape:?}, {duplicates:?}: {said} << {peak}"
+        );
+    }
+}

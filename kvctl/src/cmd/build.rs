@@ -2,12 +2,14 @@
 //! Contacts nodes only with `--into`.
 
 mod places;
+mod progress;
 mod rows;
+mod space;
 mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use torc_build::{
@@ -20,9 +22,11 @@ use crate::cmd::generation::{self, failure};
 use crate::failure::Failure;
 use crate::format::{Chosen, ChosenValue, Naming};
 use crate::global::Global;
-use crate::input::{self, Source};
+use crate::input::{self, Input, Source};
 use crate::out::{Out, note};
 use places::Places;
+use progress::Pass;
+use space::Sample;
 use summary::Built;
 
 const GATE_RATE: f64 = 0.01;
@@ -41,14 +45,22 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
 /// it.
 ///
+/// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
+///
+/// Before it begins, it checks the columns of all files, and that the disk has room for what their first
+/// rows say the build needs: each record is there twice until it ends.
+///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
 /// 2 or 6): correct the file and build into another directory.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// File to read, or `-` for standard input. Of a directory, all .ndjson, .jsonl, .json, .csv,
-    /// .tsv, .tab and .parquet files are read. Repeat the option for several.
-    #[arg(long, value_name = "PATH", required = true)]
+    /// .tsv, .tab, .parquet, .arrow, .arrows and .feather files are read. A pattern such as 'crawl/**/part-*.csv', in quotes,
+    /// stands for all files that match it. A URL, s3://BUCKET/NAME, gs://BUCKET/NAME,
+    /// az://CONTAINER/NAME or file:///NAME, stands for the object, or else for all such files below
+    /// it, at all depths; they are read without a copy on this machine. Repeat the option for several.
+    #[arg(long, value_name = "FILE|DIR|GLOB|URL", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -164,8 +176,15 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     check(args, url.is_some())?;
     let inputs = Inputs::of(args)?;
     let is_known = inputs.is_known();
+    let options = options(args, &inputs);
+    let needed = inputs
+        .len()
+        .map(|len| inputs.sample.disk_bytes(len, &options));
+    if let Some(needed) = needed.flatten() {
+        space::check(&work, needed)?;
+    }
     let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, inputs, target)?;
+    let mut built = build(args, &work, inputs, (target, options))?;
     // The build had it until now.
     let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
@@ -224,35 +243,46 @@ fn check(args: &Args, is_sent: bool) -> Result<(), Failure> {
 
 /// The files to read.
 struct Inputs {
-    files: Vec<(PathBuf, Source)>,
+    files: Vec<(Input, Source)>,
     /// `None` for standard input and pipes.
     lens: Vec<Option<u64>>,
+    sample: Sample,
 }
 
 impl Inputs {
-    /// Fails if a file cannot be opened, or begins with a bad header or row: nothing has been built
-    /// then.
+    /// Fails if a file cannot be opened, lacks a column, or begins with a bad header or row: nothing has
+    /// been built then.
     fn of(args: &Args) -> Result<Self, Failure> {
-        let (mut files, mut lens) = (Vec::new(), Vec::new());
-        for path in input::files(&args.from)? {
-            let len = input::len(&path)?;
-            let format = Source::of(&path, args.format)?;
+        let (mut files, mut lens, mut sample) = (Vec::new(), Vec::new(), Sample::default());
+        for file in input::files(&args.from)? {
+            let len = file.len()?;
+            let format = Source::of(file.path(), args.format)?;
             if len.is_some() {
-                let mut rows = format.rows(&path, naming(args), &ProgressBar::hidden())?;
-                if let Some(Err(error)) = rows.next() {
-                    let path = input::shown(&path);
-                    return Err(Failure::Input { path, error });
+                let bar = ProgressBar::hidden();
+                let mut rows = format.rows(&file, naming(args), &bar)?;
+                match rows.next() {
+                    None => {}
+                    Some(Ok(first)) => sample.add(first, rows, &bar),
+                    Some(Err(error)) => {
+                        let path = file.shown();
+                        return Err(Failure::Input { path, error });
+                    }
                 }
             }
-            files.push((path, format));
+            files.push((file, format));
             lens.push(len);
         }
-        let has_header = |(_, format): &(_, Source)| matches!(format, Source::Csv | Source::Tsv);
+        let has_header =
+            |(_, format): &(Input, Source)| matches!(format, Source::Csv | Source::Tsv);
         if args.no_header && !files.iter().any(has_header) {
             let message = "--no-header needs a CSV or TSV file";
             return Err(Failure::Usage(message.to_owned()));
         }
-        Ok(Self { files, lens })
+        Ok(Self {
+            files,
+            lens,
+            sample,
+        })
     }
 
     /// Whether a repeated command reads the same rows. Standard input and pipes may have others.
@@ -267,13 +297,9 @@ impl Inputs {
 
     /// Describes the files as they are now: a build continues only with the same files.
     fn describe(&self, args: &Args) -> String {
-        let one = |((path, _), len): (&(PathBuf, Source), &Option<u64>)| {
-            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-            let modified = modified
-                .ok()
-                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            let path = input::shown(path);
-            format!("{path} of {len:?} bytes, changed at {modified:?}")
+        let one = |((file, _), len): (&(Input, Source), &Option<u64>)| {
+            let (file, version) = (file.shown(), file.version());
+            format!("{file} of {len:?} bytes, changed at {version}")
         };
         let files: Vec<String> = self.files.iter().zip(&self.lens).map(one).collect();
         let (format, naming) = (args.format, naming(args));
@@ -303,25 +329,14 @@ async fn send(work: &Path, url: &str, is_known: bool) -> Result<String, Failure>
 
 /// Builds in a directory, or takes the generation that was built there from the same files, if their
 /// content is known.
-fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Built, Failure> {
+fn build(
+    args: &Args,
+    dir: &Path,
+    inputs: Inputs,
+    (target, options): (Target, BuildOptions),
+) -> Result<Built, Failure> {
     let is_known = inputs.is_known();
     let len = inputs.len();
-    let options = BuildOptions {
-        source: inputs.describe(args),
-        resume: is_known,
-        shape: shape(args),
-        duplicates: match args.duplicates {
-            Rule::Error => Duplicates::Error,
-            Rule::First => Duplicates::First,
-            Rule::Last => Duplicates::Last,
-        },
-        gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
-        memory: args.memory,
-        workers: usize::from(args.workers),
-        // Each row takes 44 bytes besides its key and value.
-        expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
-        ..BuildOptions::default()
-    };
     let started = Instant::now();
     let mut build = match Build::create(dir, target, options) {
         Err(BuildError::Complete { .. }) if is_known => {
@@ -337,16 +352,40 @@ fn build(args: &Args, dir: &Path, inputs: Inputs, target: Target) -> Result<Buil
         rows::read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
-    let bar = input::spinner();
+    let (records, mut pass) = (build.rows_taken(), None);
     let manifest = build.finish(|progress| {
         if let Progress::Gathered { done, of } = progress {
-            bar.set_message(format!("{done} of {of} buckets built"));
-            bar.tick();
+            let pass = pass.get_or_insert_with(|| Pass::begin("building", Some(of.into())));
+            pass.bar().set_position(done.into());
+            let built = u128::from(records) * u128::from(done) / u128::from(of.max(1));
+            let built = u64::try_from(built).unwrap_or(records);
+            pass.show(&format!("{done} of {of} buckets"), built);
         }
     });
-    bar.finish_and_clear();
+    if let Some(pass) = pass {
+        pass.end();
+    }
     let manifest = manifest.map_err(failure)?;
     Built::of(dir, manifest, taken, (read_for, started.elapsed()))
+}
+
+fn options(args: &Args, inputs: &Inputs) -> BuildOptions {
+    BuildOptions {
+        source: inputs.describe(args),
+        resume: inputs.is_known(),
+        shape: shape(args),
+        duplicates: match args.duplicates {
+            Rule::Error => Duplicates::Error,
+            Rule::First => Duplicates::First,
+            Rule::Last => Duplicates::Last,
+        },
+        gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
+        memory: args.memory,
+        workers: usize::from(args.workers),
+        // Each row takes 44 bytes besides its key and value.
+        expected_bytes: inputs.len().map(|len| len.saturating_mul(3) / 2),
+        ..BuildOptions::default()
+    }
 }
 
 fn naming(args: &Args) -> Naming {

@@ -109,7 +109,7 @@ impl Chosen {
     }
 
     /// The names of the chosen columns.
-    #[cfg(feature = "parquet")]
+    #[cfg(any(feature = "parquet", feature = "arrow"))]
     pub(super) fn names(&self) -> Vec<&String> {
         std::iter::once(&self.key)
             .chain(self.value_names())

@@ -5,59 +5,50 @@
 //!
 //! The library panics on some damaged files; we turn the panic into an error of the file.
 
-use std::cell::Cell;
-use std::fs::File;
 use std::io;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::basic::{ConvertedType, LogicalType, Repetition};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader as _, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
 use serde_json::Value;
-use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 
+use super::columnar::{bad, calmly, chosen, invalid, number, short_number};
 use super::json::object;
-use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
+use super::{Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
 
-/// Columns of other formats that are not read here.
-const UNREAD: [&str; 3] = ["key_base64", "value_base64", "expires_at_ms"];
-
-/// Reads the rows of a file.
+/// Reads the rows of a file. Returns also how many it says it has.
 ///
 /// # Errors
-/// The file is not Parquet, has a column of [`UNREAD`] without a choice of columns, or lacks the chosen columns.
-pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
-    let (chosen, refused) = match naming {
-        Naming::Chosen(chosen) => (Arc::clone(chosen), &[][..]),
-        Naming::Ours | Naming::None => {
-            let chosen = Arc::new(Chosen {
-                key: "key".to_owned(),
-                value: ChosenValue::Column("value".to_owned()),
-            });
-            (chosen, &UNREAD[..])
-        }
-    };
-    let mut rows = calmly(|| open(file, &chosen, refused))??;
+/// The file is not Parquet, has a column of other formats without a choice of columns, or lacks the chosen columns.
+pub(crate) fn rows(
+    file: impl ChunkReader + 'static,
+    naming: &Naming,
+) -> Result<(Rows, u64), ReadError> {
+    let (chosen, refused) = chosen(naming);
+    let (mut rows, count) = calmly(|| open(file, &chosen, refused))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
         // The rest of the file is not trusted.
         Err(panicked) => Some(Err(panicked)),
     });
-    Ok(Box::new((1..).zip(rows).map(move |(line, row)| {
+    let rows = (1..).zip(rows).map(move |(line, row)| {
         let row = row?;
         let row = row_of(&row, &chosen).map_err(|problem| bad(line, problem))?;
         Ok(Numbered { line, row })
-    })))
+    });
+    Ok((Box::new(rows), count))
 }
 
 fn open(
-    file: File,
+    file: impl ChunkReader + 'static,
     chosen: &Chosen,
     refused: &[&'static str],
-) -> Result<RowIter<'static>, ReadError> {
+) -> Result<(RowIter<'static>, u64), ReadError> {
     let reader = SerializedFileReader::new(file).map_err(failed)?;
     let metadata = reader.metadata().file_metadata();
     let mut fields = metadata.schema().get_fields().iter();
@@ -65,52 +56,50 @@ fn open(
         return Err(bad(1, Problem::UnreadColumn(name)));
     }
     let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
+    let count = u64::try_from(metadata.num_rows()).unwrap_or(0);
     let rows = RowIter::from_file_into(Box::new(reader));
-    rows.project(Some(columns)).map_err(failed)
-}
-
-thread_local! {
-    /// Whether this thread catches panics, so they print nothing.
-    static IS_CALM: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Calls the library; turns a panic into an error.
-fn calmly<T>(call: impl FnOnce() -> T) -> Result<T, ReadError> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !IS_CALM.get() {
-                usual(panic);
-            }
-        }));
-    });
-    IS_CALM.set(true);
-    let called = std::panic::catch_unwind(AssertUnwindSafe(call));
-    IS_CALM.set(false);
-    called.map_err(|_| {
-        let what = "the Parquet file is malformed";
-        ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, what))
-    })
+    let rows = rows.project(Some(columns)).map_err(failed)?;
+    Ok((rows, count))
 }
 
 /// The chosen columns of a schema.
 fn projection(schema: &Type, chosen: &Chosen) -> Result<Type, Problem> {
     let names = chosen.names();
-    let mut fields = Vec::new();
-    for field in schema.get_fields() {
-        if names.iter().any(|name| *name == field.name()) {
-            fields.push(Arc::clone(field));
+    for name in &names {
+        let mut found = schema.get_fields().iter().filter(|it| it.name() == **name);
+        let field = match (found.next(), found.next()) {
+            (Some(field), None) => field,
+            (Some(_), Some(_)) => return Err(Problem::ColumnTwice((*name).clone())),
+            (None, _) => return Err(Problem::NoColumn((*name).clone())),
+        };
+        if let Some(found) = unread(field) {
+            let (column, found) = ((*name).clone(), found.to_owned());
+            return Err(Problem::ColumnType { column, found });
         }
     }
-    let is_missing = |name: &&String| !fields.iter().any(|field| field.name() == **name);
-    if let Some(name) = names.into_iter().find(is_missing) {
-        return Err(Problem::NoColumn(name.clone()));
-    }
+    let fields = schema.get_fields().iter();
+    let fields = fields.filter(|field| names.iter().any(|name| *name == field.name()));
+    let fields = fields.map(Arc::clone).collect();
     let columns = Type::group_type_builder(schema.name()).with_fields(fields);
     columns
         .build()
         .map_err(|error| Problem::OutOfBounds(error.to_string()))
+}
+
+/// The name of a type that [`json`] does not read.
+fn unread(field: &Type) -> Option<&'static str> {
+    if field.is_group() {
+        return Some("list, map or group");
+    }
+    let info = field.get_basic_info();
+    if info.has_repetition() && info.repetition() == Repetition::REPEATED {
+        return Some("list");
+    }
+    match (info.converted_type(), info.logical_type_ref()) {
+        (ConvertedType::DECIMAL, _) | (_, Some(LogicalType::Decimal { .. })) => Some("decimal"),
+        (_, Some(LogicalType::Float16)) => Some("16-bit float"),
+        _ => None,
+    }
 }
 
 fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
@@ -131,16 +120,7 @@ fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
             object(&fields.collect::<Result<Vec<_>, Problem>>()?)?
         }
     };
-    let limits = |error: &dyn std::fmt::Display| Problem::OutOfBounds(error.to_string());
-    Key::new(key.clone()).map_err(|error| limits(&error))?;
-    if value.len() > MAX_VALUE_LEN {
-        return Err(limits(&RecordError::ValueTooLong { len: value.len() }));
-    }
-    Ok(Row {
-        key,
-        value,
-        expires_at_ms: None,
-    })
+    super::columnar::row(key, value)
 }
 
 /// A field as the bytes of a key or value.
@@ -169,38 +149,31 @@ fn json(column: &str, field: &Field) -> Result<Value, Problem> {
         Field::UShort(value) => Value::from(*value),
         Field::UInt(value) => Value::from(*value),
         Field::ULong(value) => Value::from(*value),
-        // The shortest digits that stand for it, not those of the nearest double.
-        Field::Float(value) => number(column, value.to_string().parse().unwrap_or(f64::NAN))?,
+        Field::Float(value) => short_number(column, *value)?,
         Field::Double(value) => number(column, *value)?,
         Field::Str(text) => Value::from(text.as_str()),
         Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
-        _ => return Err(Problem::ColumnType(column.to_owned())),
+        _ => {
+            let (column, found) = (column.to_owned(), "a nested one".to_owned());
+            return Err(Problem::ColumnType { column, found });
+        }
     })
 }
 
-/// A number; JSON has no infinity.
-fn number(column: &str, value: f64) -> Result<Value, Problem> {
-    if value.is_finite() {
-        return Ok(Value::from(value));
+fn failed(error: ParquetError) -> ReadError {
+    match error {
+        // Not the content, but reading it.
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => ReadError::Io(*error),
+            Err(error) => invalid(ParquetError::External(error)),
+        },
+        error => invalid(error),
     }
-    Err(Problem::NotFinite(column.to_owned()))
-}
-
-fn failed(error: parquet::errors::ParquetError) -> ReadError {
-    ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, error))
-}
-
-fn bad(line: u64, problem: Problem) -> ReadError {
-    ReadError::Bad(BadRow {
-        line,
-        last_line: line,
-        problem,
-        bytes: Bytes::new(),
-    })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::fs::File;
     use std::io::{Seek as _, Write as _};
 
     use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
@@ -210,7 +183,7 @@ mod tests {
     use super::*;
 
     /// Two row groups of URLs with a size, null if the size is `None`.
-    fn file(rows: &[(&str, Option<i64>)]) -> File {
+    pub(crate) fn file(rows: &[(&str, Option<i64>)]) -> File {
         let schema = "message urls { required binary url (UTF8); optional int64 size; required binary raw; }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let file = tempfile::tempfile().unwrap();
@@ -252,7 +225,7 @@ mod tests {
     fn read(file: File, value: ChosenValue) -> Result<Vec<(Bytes, Bytes)>, String> {
         let key = "url".to_owned();
         let naming = Naming::Chosen(Arc::new(Chosen { key, value }));
-        let rows = rows(file, &naming).map_err(|error| error.to_string())?;
+        let (rows, _) = rows(file, &naming).map_err(|error| error.to_string())?;
         let row = |row: Result<Numbered, ReadError>| {
             let row = row.map_err(|error| error.to_string())?.row;
             Ok((row.key, row.value))
@@ -308,6 +281,33 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_refused_by_the_schema_even_without_rows() {
+        let refused = |value| read(file(&[]), value).unwrap_err();
+        let missing = refused(column("title"));
+        assert!(missing.contains("no column `title`"), "{missing}");
+        assert_eq!(read(file(&[]), column("size")).unwrap(), []);
+        let schema = "message urls {
+            required binary url (UTF8);
+            optional group tags (LIST) { repeated group list { optional binary element (UTF8); } }
+            optional int64 price (DECIMAL(10, 2));
+            repeated int64 sizes;
+        }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        for (name, says) in [
+            ("tags", "`tags`, list, map or group,"),
+            ("price", "`price`, decimal,"),
+            ("sizes", "`sizes`, list,"),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            let to = file.try_clone().unwrap();
+            let writer = SerializedFileWriter::new(to, Arc::clone(&schema), Arc::default());
+            writer.unwrap().close().unwrap();
+            let error = read(file, column(name)).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
     fn no_damage_makes_the_reader_panic() {
         let mut good = Vec::new();
         let mut written = file(&[("https://example.org/", Some(1)), ("b", None)]);
@@ -322,7 +322,7 @@ mod tests {
                 key: "url".to_owned(),
                 value: ChosenValue::Empty,
             }));
-            if let Ok(rows) = rows(bad, &naming) {
+            if let Ok((rows, _)) = rows(bad, &naming) {
                 rows.take(10).for_each(drop);
             }
         }

@@ -278,6 +278,35 @@ async fn a_generation_is_sent_and_fetched_whatever_is_killed_or_fails() {
     }
 }
 
+/// Copies rows to objects, and builds from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_generation_is_built_from_objects() {
+    let fixture = Fixture::start().await;
+    fixture.build(1);
+    let rows = std::fs::read_to_string(fixture.path("rows-1.ndjson")).unwrap();
+    let from = format!("{}-rows", fixture.url);
+    let location = Location::open(&from).unwrap();
+    let lines: Vec<&str> = rows.lines().collect();
+    for (number, lines) in lines.chunks(lines.len().div_ceil(2)).enumerate() {
+        let path = fixture.path("part");
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let object = format!("deep/part-{number}.ndjson");
+        let pace = |_| std::future::ready(());
+        let sent = location.upload(&object, Path::new(&path), pace).await;
+        assert!(sent.unwrap());
+    }
+    let out = fixture.path("built");
+    let build = ["build", "--output", "json", "--from", &from, "--out", &out];
+    let built: serde_json::Value = serde_json::from_str(&fixture.repeated(&build)).unwrap();
+    assert_eq!(built["records"], KEYS);
+    for number in [0, KEYS / 2, KEYS - 1] {
+        let got = fixture.ok(&["generation", "get", &out, &key(number)]);
+        assert_eq!(got, value(1, number));
+    }
+    let verified = fixture.ok(&["generation", "verify", &out]);
+    assert!(verified.contains(" is intact: 12,000 keys"), "{verified}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_sent_and_restored() {
     let fixture = Fixture::start().await;

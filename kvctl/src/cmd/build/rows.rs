@@ -1,16 +1,17 @@
 //! Reads the rows of all files, on a thread of its own, and passes them to the build.
 
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use torc_build::{Build, BuildError};
+use torc_objects::ObjectError;
 
+use super::progress::Pass;
 use crate::cmd::generation::failure;
 use crate::failure::Failure;
 use crate::format::{BadRow, Naming, Numbered, Problem, ReadError};
-use crate::input::{self, Source};
+use crate::input::{Input, Source};
 use crate::text;
 
 /// Most rows of a parsed batch, and their most bytes.
@@ -21,32 +22,56 @@ const BATCHES_AHEAD: usize = 8;
 
 /// Rows of one file, or why there are no more.
 struct Rows {
-    path: PathBuf,
+    input: Input,
     rows: Result<Vec<Numbered>, ReadError>,
 }
 
 /// Passes all rows that the build does not have to it. A separate thread parses them.
 pub(super) fn read(
     build: &mut Build,
-    inputs: Vec<(PathBuf, Source)>,
+    inputs: Vec<(Input, Source)>,
     len: Option<u64>,
     naming: &Naming,
     keeps_values: bool,
 ) -> Result<(), Failure> {
-    let bar = input::bar(len);
+    let read = read_all(build, inputs, len, naming, keeps_values);
+    read.map_err(|failure| match &failure {
+        Failure::Input { error, .. } => match error.of_object() {
+            None => failure,
+            Some(ObjectError::Damaged { .. }) => {
+                failure.after("nothing was attached: build into another directory")
+            }
+            Some(_) => {
+                // Only spares reading the rows again.
+                let _ = build.checkpoint();
+                failure.after("nothing was attached: repeat the command to continue")
+            }
+        },
+        _ => failure,
+    })
+}
+
+fn read_all(
+    build: &mut Build,
+    inputs: Vec<(Input, Source)>,
+    len: Option<u64>,
+    naming: &Naming,
+    keeps_values: bool,
+) -> Result<(), Failure> {
+    let mut pass = Pass::begin("reading", len);
     let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
     let skip = build.rows_taken();
-    let parsed_bar = bar.clone();
+    let bar = pass.bar().clone();
     std::thread::scope(|scope| {
-        let parsing = scope.spawn(move || parse(inputs, naming, skip, &parsed_bar, &sender));
-        for Rows { path, rows } in receiver {
+        let parsing = scope.spawn(move || parse(inputs, naming, skip, &bar, &sender));
+        for Rows { input, rows } in receiver {
             let rows = rows.map_err(|error| Failure::Input {
-                path: input::shown(&path),
+                path: input.shown(),
                 error,
             })?;
             for Numbered { line, row } in rows {
                 if row.expires_at_ms.is_some() {
-                    return Err(expires(&path, line));
+                    return Err(expires(&input, line));
                 }
                 let value = if keeps_values {
                     row.value
@@ -54,25 +79,32 @@ pub(super) fn read(
                     Bytes::new()
                 };
                 let pushed = build.push(row.key, value);
-                pushed.map_err(|error| refused(error, &path, line))?;
+                pushed.map_err(|error| refused(error, &input, line))?;
             }
-            bar.set_message(text::count(build.rows_taken()));
+            let records = build.rows_taken();
+            let read = text::bytes(pass.bar().position());
+            let read = len.map_or_else(
+                || read.clone(),
+                |len| format!("{read} of {}", text::bytes(len)),
+            );
+            let done = format!("{}, {read}", text::counted(records, "record"));
+            pass.show(&done, records);
         }
-        bar.finish_and_clear();
+        pass.end();
         parsing.join().unwrap_or(Ok(()))
     })
 }
 
 /// Sends the rows of all files after the first `skip`; stops early if the receiver is gone.
 fn parse(
-    inputs: Vec<(PathBuf, Source)>,
+    inputs: Vec<(Input, Source)>,
     naming: &Naming,
     mut skip: u64,
     bar: &ProgressBar,
     to: &SyncSender<Rows>,
 ) -> Result<(), Failure> {
-    for (path, format) in inputs {
-        let mut rows = format.rows(&path, naming.clone(), bar)?;
+    for (input, format) in inputs {
+        let mut rows = format.rows(&input, naming.clone(), bar)?;
         loop {
             let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
             while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {
@@ -88,18 +120,18 @@ fn parse(
             }
             let is_end = batch.is_empty() && bad.is_none();
             let send = |rows| {
-                let path = path.clone();
-                to.send(Rows { path, rows })
+                let input = input.clone();
+                to.send(Rows { input, rows }).is_ok()
             };
             if is_end {
                 break;
             }
             // Sends the rows before the bad one first.
-            if send(Ok(batch)).is_err() {
+            if !send(Ok(batch)) {
                 return Ok(());
             }
             if let Some(error) = bad {
-                let _ = send(Err(error));
+                send(Err(error));
                 return Ok(());
             }
         }
@@ -107,15 +139,15 @@ fn parse(
     Ok(())
 }
 
-fn expires(path: &Path, line: u64) -> Failure {
-    let path = input::shown(path);
+fn expires(input: &Input, line: u64) -> Failure {
+    let path = input.shown();
     Failure::OutOfBounds(format!(
         "{path}: line {line}: values of a static namespace cannot expire: remove `expires_at_ms`"
     ))
 }
 
 /// Why a row was refused, with its line instead of its number.
-fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
+fn refused(error: BuildError, input: &Input, line: u64) -> Failure {
     let BuildError::BadRow { what, .. } = error else {
         return failure(error);
     };
@@ -126,7 +158,59 @@ fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
         bytes: Bytes::new(),
     };
     Failure::Input {
-        path: input::shown(path),
+        path: input.shown(),
         error: ReadError::Bad(row),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use torc_build::{BuildOptions, Target};
+
+    use super::*;
+    use crate::failure::Code;
+    use crate::input;
+
+    #[test]
+    fn a_build_continues_after_the_object_store_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir(path("rows")).unwrap();
+        std::fs::write(path("rows/1.csv"), "key,value\na,1\nb,2\n").unwrap();
+        std::fs::write(path("rows/2.csv"), "key,value\nc,3\n").unwrap();
+        let url = PathBuf::from(torc_objects::url_of(&path("rows")).unwrap());
+        let inputs = input::files(&[url]).unwrap().into_iter();
+        let inputs: Vec<_> = inputs.map(|input| (input, Source::Csv)).collect();
+        let begin = || {
+            let options = BuildOptions::default();
+            Build::create(&path("built"), Target::offline([7; 32]), options).unwrap()
+        };
+        let read = |build: &mut Build| read(build, inputs.clone(), None, &Naming::Ours, true);
+
+        std::fs::rename(path("rows/2.csv"), path("kept")).unwrap();
+        std::os::unix::fs::symlink("2.csv", path("rows/2.csv")).unwrap();
+        let failure = read(&mut begin()).unwrap_err();
+        assert_eq!(failure.code(), Code::Unavailable, "{failure}");
+        let line = failure.line();
+        assert!(line.contains("rows/2.csv: reading failed"), "{line}");
+        let advice = "nothing was attached: repeat the command to continue";
+        assert!(line.ends_with(advice), "{line}");
+
+        std::fs::rename(path("kept"), path("rows/2.csv")).unwrap();
+        let mut build = begin();
+        assert_eq!(build.rows_taken(), 2, "those before the failure");
+        read(&mut build).unwrap();
+        assert_eq!(build.finish(|_| ()).unwrap().records, 3);
+
+        std::fs::write(path("rows/1.csv"), "key,value\nd,4\n").unwrap();
+        std::fs::remove_dir_all(path("built")).unwrap();
+        let failure = read(&mut begin()).unwrap_err();
+        assert_eq!(failure.code(), Code::ConditionNotMet, "{failure}");
+        let line = failure.line();
+        assert!(line.contains("it has changed"), "{line}");
+        assert!(line.ends_with("build into another directory"), "{line}");
+        assert!(!Path::new(&path("built/generation.json")).exists());
     }
 }
