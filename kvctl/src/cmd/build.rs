@@ -56,10 +56,11 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// File to read, or `-` for standard input. Of a directory, all .ndjson, .jsonl, .json, .csv,
-    /// .tsv, .tab, .parquet, .arrow, .arrows and .feather files are read. A pattern such as 'crawl/**/part-*.csv', in quotes,
-    /// stands for all files that match it. A URL, s3://BUCKET/NAME, gs://BUCKET/NAME,
-    /// az://CONTAINER/NAME or file:///NAME, stands for the object, or else for all such files below
-    /// it, at all depths; they are read without a copy on this machine. Repeat the option for several.
+    /// .tsv, .tab, .parquet, .arrow, .arrows and .feather files are read. A pattern such as
+    /// 'crawl/**/part-*.csv', in quotes, stands for all files that match it. A URL
+    /// (s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME or file:///NAME) stands for the
+    /// object, or if there is none, for all such files below it, at all depths. kvctl reads them
+    /// without copying them to this machine. Repeat the option for several.
     #[arg(long, value_name = "FILE|DIR|GLOB|URL", required = true)]
     from: Vec<PathBuf>,
     /// Format of the files. Default: by their extensions.

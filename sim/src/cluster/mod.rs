@@ -53,6 +53,7 @@ use report::Report;
 
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags")]
 pub(crate) struct Options {
     /// Time to inject faults, minutes [default: 5; at most 60 with --kills or --changes].
     #[arg(long)]
