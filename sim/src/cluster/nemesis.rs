@@ -271,9 +271,12 @@ impl Nemesis {
         group: &mut Group,
         report: &mut Report,
     ) -> Result<(), String> {
-        // A mounted directory cannot be exchanged.
+        // A mounted directory cannot be exchanged, and a node that is no member yet may have none.
         let mut movable = running.to_vec();
-        movable.retain(|node| group.processes[*node].disk.is_none());
+        movable.retain(|node| {
+            let process = &group.processes[*node];
+            process.disk.is_none() && process.id.is_some()
+        });
         let Some(node) = self.rng.pick(&movable) else {
             return Ok(());
         };
