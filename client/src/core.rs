@@ -202,20 +202,18 @@ impl Core {
         }
     }
 
-    /// The targets that can carry out an operation at the same cost, if it is one of many. Writes
-    /// go to their lead alone: writes of one key through two nodes refuse each other.
+    /// The targets that can carry out a get at the same cost, if it is one of many.
     pub(crate) fn able(
         &self,
         view: &View,
         state: &PartitionState,
-        nature: Nature,
         tries: (usize, usize),
     ) -> Vec<Target> {
-        let mut able = vec![self.first_target(view, state, nature, tries)];
-        if nature == Nature::Read && tries == (0, 0) && state.next.is_none() {
+        let mut able = vec![self.first_target(view, state, Nature::Read, tries)];
+        if tries == (0, 0) && state.next.is_none() {
             let peers = state.nodes.iter().filter_map(|node| view.peer(*node));
             let is_other = |peer: &&Arc<Peer>| !Arc::ptr_eq(peer, &able[0].peer);
-            let can = |peer: &&Arc<Peer>| peer.is_usable(nature) && peer.has_room();
+            let can = |peer: &&Arc<Peer>| peer.is_usable(Nature::Read) && peer.has_room();
             let others = peers.filter(is_other).filter(can);
             let others: Vec<_> = others.map(|peer| Target::new(peer, true)).collect();
             able.extend(others);

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::Partition;
+use torc_ring::topology::NamespaceMode;
 
 use crate::call::{Call, digest_to_wire};
 use crate::client::{checked_key, checked_value};
@@ -44,11 +45,11 @@ const IN_FLIGHT: usize = 16;
 impl Client {
     /// Gets the values of any number of keys, in the order of the keys.
     ///
-    /// Goes to as few nodes as hold all keys, and to more from 128 keys on. Costs a round trip per
-    /// 1,000 keys of a node, up to 16 at a time. A node's answer is at most 16 MiB: for large
-    /// values, the library halves requests until their answers fit, and asks at once for what a
-    /// node has left out. The deadline covers the whole call; extend it for large batches with
-    /// [`Client::with_deadline`].
+    /// Goes to as few nodes as hold all keys, and to more from 128 keys on; in eventual namespaces,
+    /// to the leads. Costs a round trip per 1,000 keys of a node, up to 16 at a time. A node's
+    /// answer is at most 16 MiB: for large values, the library halves requests until their answers
+    /// fit, and asks at once for what a node has left out. The deadline covers the whole call;
+    /// extend it for large batches with [`Client::with_deadline`].
     ///
     /// # Errors
     /// For each key, those of [`Client::get`]. For the call:
@@ -301,6 +302,7 @@ impl<K: Kind> Batch<K> {
         let mut targets: Vec<Target> = Vec::new();
         let mut by_partition: HashMap<_, Destinations> = HashMap::new();
         let mut able: BTreeMap<Destinations, Indices> = BTreeMap::new();
+        let goes_anywhere = Self::goes_anywhere(client, view);
         for &index in pending {
             let Some(item) = &self.items[index] else {
                 continue;
@@ -313,7 +315,12 @@ impl<K: Kind> Batch<K> {
                     .entry(partition)
                     .or_insert_with(|| {
                         let tries = (call.detours(), call.attempts());
-                        let able = core.able(view, state, K::NATURE, tries).into_iter();
+                        let able = if goes_anywhere {
+                            core.able(view, state, tries)
+                        } else {
+                            vec![core.first_target(view, state, K::NATURE, tries)]
+                        };
+                        let able = able.into_iter();
                         able.map(|target| add(&mut targets, target)).collect()
                     })
                     .clone(),
@@ -326,6 +333,15 @@ impl<K: Kind> Batch<K> {
             Some((index, target, self.kind.bytes(&item.what)))
         });
         Ok((targets, chunks(routed, self.limits)))
+    }
+
+    /// Whether any replica may carry out the items as well as their lead. Writes of one key through
+    /// several nodes refuse each other. In eventual namespaces, the lead is likely to have the writes
+    /// that too few replicas have for every read to find them.
+    fn goes_anywhere(client: &Client, view: &View) -> bool {
+        let namespace = view.table.namespaces.get(&client.namespace_name());
+        let is_eventual = namespace.is_some_and(|it| it.mode == NamespaceMode::Eventual);
+        K::NATURE == Nature::Read && !is_eventual
     }
 
     fn partition_of(&self, view: &View, digest: &Digest) -> Partition {
