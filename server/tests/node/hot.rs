@@ -123,18 +123,15 @@ async fn get_all_at_leads(nodes: &[Node], gets: Vec<GetRequest>) {
     let mut leads: BTreeMap<bytes::Bytes, u64> = BTreeMap::new();
     let mut by_lead: BTreeMap<u64, Vec<GetRequest>> = BTreeMap::new();
     for get in gets {
-        let lead = match leads.get(&get.key) {
-            Some(lead) => *lead,
-            None => {
-                let request = ExplainRequest {
-                    key: get.key.clone(),
-                    ..ExplainRequest::default()
-                };
-                let explained = cluster.explain(request).await.unwrap().into_inner();
-                explained.partition.unwrap().lead
-            }
-        };
-        leads.insert(get.key.clone(), lead);
+        if !leads.contains_key(&get.key) {
+            let request = ExplainRequest {
+                key: get.key.clone(),
+                ..ExplainRequest::default()
+            };
+            let explained = cluster.explain(request).await.unwrap().into_inner();
+            leads.insert(get.key.clone(), explained.partition.unwrap().lead);
+        }
+        let lead = leads[&get.key];
         by_lead.entry(lead).or_default().push(get);
     }
     for (lead, gets) in by_lead {
