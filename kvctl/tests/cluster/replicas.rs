@@ -120,7 +120,7 @@ async fn a_small_batch_of_gets_is_one_request_to_the_nodes_in_turn_or_goes_to_th
     made.await.unwrap();
     let recent = client.namespace("recent");
     recent
-        .batch_get(keys.iter().map(|n| n.to_string()))
+        .batch_get(keys.iter().map(ToString::to_string))
         .await
         .unwrap();
     for node in &cluster.nodes {
