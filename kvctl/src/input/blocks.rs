@@ -1,4 +1,4 @@
-//! Parts of an object in any order, read in blocks, of which the last ones are kept.
+//! Reads parts of an object in any order. Fetches whole blocks and keeps the most recent ones.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

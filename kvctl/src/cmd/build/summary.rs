@@ -82,19 +82,21 @@ impl Built {
         if global.json() {
             return out.json(&summary);
         }
-        let resumed = if self.taken > 0 {
-            format!(" ({} from before)", text::count(self.taken))
+        // The rate of a run that read only some of the rows says nothing.
+        let (resumed, rate) = if self.taken > 0 {
+            let taken = text::count(self.taken);
+            (format!(" ({taken} from before)"), String::new())
         } else {
-            String::new()
+            let rate = text::count(summary.records_per_s as u64);
+            (String::new(), format!("; {rate} records/s"))
         };
         out.line(format!(
-            "built {} keys{resumed} ({}) in {}: {} to read, {} to sort and build; {} records/s",
+            "built {} keys{resumed} ({}) in {}: {} to read, {} to sort and build{rate}",
             text::count(summary.records),
             text::bytes(summary.payload_bytes),
             text::duration(self.elapsed),
             text::duration(self.read_for),
             text::duration(self.elapsed.saturating_sub(self.read_for)),
-            text::count(summary.records_per_s as u64),
         ))?;
         if summary.duplicates > 0 {
             let rows = text::counted(summary.duplicates, "row");
