@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
+use crate::last_words::LastWords;
 use crate::pem::{self, TlsError};
 use crate::{provider, versions};
 
@@ -200,11 +201,11 @@ impl Connector {
     }
 }
 
-type Connecting =
-    Pin<Box<dyn Future<Output = io::Result<TokioIo<TlsStream<TcpStream>>>> + Send + 'static>>;
+type Connected = TokioIo<LastWords<TlsStream<TcpStream>>>;
+type Connecting = Pin<Box<dyn Future<Output = io::Result<Connected>> + Send + 'static>>;
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Response = Connected;
     type Error = io::Error;
     type Future = Connecting;
 
@@ -221,7 +222,8 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let tcp = tcp.await.map_err(io::Error::other)?.into_inner();
             let connected = TlsConnector::from(config).connect(name?, tcp).await;
-            connected.map(TokioIo::new).map_err(explained)
+            let connected = connected.map(LastWords::of).map(TokioIo::new);
+            connected.map_err(explained)
         })
     }
 }

@@ -17,6 +17,7 @@ mod digest;
 #[cfg(feature = "node")]
 mod facts;
 mod identity;
+mod last_words;
 #[cfg(feature = "node")]
 mod node;
 mod pem;

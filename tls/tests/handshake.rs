@@ -170,6 +170,71 @@ async fn strangers_certificates_names_and_dates_are_refused() {
     assert!(seen.contains("xpired"), "{seen}");
 }
 
+/// A client that wrote more before it read the node's alert was told only of its broken pipe.
+#[tokio::test]
+async fn a_refused_client_learns_why_also_after_its_writes_failed() {
+    let (office, other) = (Office::new(), Office::new());
+    let server = office.node();
+    other.issue("alice", &alice(), 1);
+    let files = other.files("alice");
+    let own = Some((&*files.certificate, &*files.key));
+    let forged = ClientTls::open(&office.file("ca.pem"), own).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    // A thread of its own, which goes on while this one is blocked.
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            listener.set_nonblocking(true).unwrap();
+            let listener = TcpListener::from_std(listener).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            server.accept(stream, Door::Grpc).await.map(|_| ()).is_err()
+        })
+    });
+    let connected = forged.connector().call(uri.parse().unwrap()).await;
+    let mut stream = connected.unwrap().into_inner();
+    assert!(serving.join().unwrap(), "the node refuses it");
+    // Blocks the thread, so that the runtime does not learn of the end before the writes do.
+    for _ in 0..20 {
+        stream.write_all(b"a request").await.unwrap();
+        stream.flush().await.unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let reason = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    let reason = reason.to_string();
+    assert!(torc_tls::refusal(&reason).is_some(), "{reason}");
+}
+
+/// A write's failure is the reader's end if the peer said nothing.
+#[tokio::test]
+async fn a_client_whose_connection_is_cut_is_told_so() {
+    let office = Office::new();
+    let server = office.node();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let mut connector = office.client(None);
+    let (accepted, connected) = tokio::join!(
+        async {
+            let (stream, _) = listener.accept().await.unwrap();
+            server.accept(stream, Door::Grpc).await.unwrap().0
+        },
+        connector.call(uri.parse().unwrap())
+    );
+    let mut stream = connected.unwrap().into_inner();
+    drop(accepted);
+    stream.write_all(b"a request").await.unwrap();
+    stream.write_all(b"another").await.unwrap();
+    let ended = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    let cut = [
+        std::io::ErrorKind::BrokenPipe,
+        std::io::ErrorKind::ConnectionReset,
+        std::io::ErrorKind::UnexpectedEof,
+    ];
+    assert!(cut.contains(&ended.kind()), "{ended:?}");
+}
+
 #[tokio::test]
 async fn a_client_cannot_stand_in_for_a_node() {
     let office = Office::new();
