@@ -19,6 +19,8 @@ const WAIT: Duration = Duration::from_secs(2);
 pub struct Classes {
     /// Scans: a slow reader makes its scan hold pages for long.
     pub scans: Class,
+    /// Scans that search the values, and so read all of them.
+    pub searches: Class,
     /// Sketches of keys, computed here or awaited from another node: each holds megabytes.
     pub sketches: Class,
     /// Writes to a backup.
@@ -39,6 +41,7 @@ impl Default for Classes {
     fn default() -> Self {
         Self {
             scans: Class::of("scans", 256),
+            searches: Class::of("searches in values", 64),
             sketches: Class::of("requests for sketches of keys", 8),
             backups: Class::of("backups", 1),
             statuses: Class::of("requests for the status of all nodes", 32),
@@ -113,6 +116,8 @@ mod tests {
         let refused = classes.sketches.enter().unwrap_err();
         assert_eq!(refused.reason, Reason::Overloaded);
         assert!(refused.message.contains("sketches"), "{refused:?}");
+        let _searches: Vec<_> = (0..64).map(|_| classes.searches.enter().unwrap()).collect();
+        assert!(classes.searches.is_full());
         assert!(classes.scans.enter().is_ok());
         let (waiting, ()) = tokio::join!(classes.sketches.enter_soon(), async { drop(all) });
         assert!(waiting.is_ok(), "somebody left");

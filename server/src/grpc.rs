@@ -31,6 +31,10 @@ use crate::shared::Shared;
 use torc_limits::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
 use torc_limits::meter::Meter;
 
+/// Longest request for the cluster: manifests and tokens, but no values.
+const MAX_CLUSTER_MESSAGE_LEN: usize = 4 << 20;
+/// Longest request of the health service and of reflection, which anyone may call: a name.
+const MAX_NAME_MESSAGE_LEN: usize = 4 << 10;
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Bytes that a client may send on a stream, and on a connection, before the service takes them. Not
 /// charged to the budget. Enough for 2 GB/s on a connection with a round trip of 0.25 ms.
@@ -89,18 +93,20 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
     // Python's grpcio-reflection uses this version.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(failed)?;
     let (health, health_service) = tonic_health::server::health_reporter();
+    let cluster = ClusterServer::new(ClusterService::new(Arc::clone(shared)))
+        .max_decoding_message_size(MAX_CLUSTER_MESSAGE_LEN);
     let kv = KvServer::new(KvService::new(Arc::clone(shared)))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(2 * MAX_MESSAGE_LEN);
     let replica = ReplicaServer::new(ReplicaService::new(Arc::clone(shared)))
         .max_decoding_message_size(2 * MAX_MESSAGE_LEN);
     let routes = Routes::new(kv)
-        .add_service(ClusterServer::new(ClusterService::new(Arc::clone(shared))))
+        .add_service(cluster)
         .add_service(replica)
         .add_service(shared.group.service())
-        .add_service(health_service)
-        .add_service(reflection_v1)
-        .add_service(reflection_v1alpha);
+        .add_service(health_service.max_decoding_message_size(MAX_NAME_MESSAGE_LEN))
+        .add_service(reflection_v1.max_decoding_message_size(MAX_NAME_MESSAGE_LEN))
+        .add_service(reflection_v1alpha.max_decoding_message_size(MAX_NAME_MESSAGE_LEN));
     Ok((health, routes.prepare()))
 }
 

@@ -95,7 +95,11 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         silent: 0,
         sent: Instant::now(),
     };
-    let place = shared.limits.classes.scans.enter()?;
+    let classes = &shared.limits.classes;
+    let place = match scan.search {
+        None => classes.scans.enter()?,
+        Some(_) => classes.searches.enter()?,
+    };
     tokio::spawn(async move {
         let _place = place;
         answers::end(last, scan.run(pages).await);

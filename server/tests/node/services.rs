@@ -557,6 +557,11 @@ async fn the_standard_health_service_says_serving() {
         status.is_ok_and(|it| it.into_inner().status() == ServingStatus::Serving)
     })
     .await;
+    let long = HealthCheckRequest {
+        service: "n".repeat(5_000),
+    };
+    let refused = health.check(long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
 }
 
 #[tokio::test]
