@@ -104,6 +104,21 @@ fn the_documents_count_every_kind() {
 
 #[test]
 fn hostile_clients_are_refused_while_an_honest_one_is_served() {
+    every_kind_fails(&[]);
+}
+
+/// A client that may read, write and observe turns hostile.
+#[test]
+fn hostile_customers_of_a_cluster_with_tls_are_refused_too() {
+    every_kind_fails(&["--secure", "customer"]);
+}
+
+#[test]
+fn hostile_strangers_to_a_cluster_with_tls_are_refused_too() {
+    every_kind_fails(&["--secure", "stranger"]);
+}
+
+fn every_kind_fails(as_whom: &[&str]) {
     let kvd = torc_testkit::program("kvd").unwrap();
     let kvd = kvd.to_str().unwrap();
     // More than the default, because an unoptimised node frees memory later.
@@ -118,7 +133,7 @@ fn hostile_clients_are_refused_while_an_honest_one_is_served() {
         "--kvd",
         kvd,
     ];
-    let args = [&args[..], &budget].concat();
+    let args = [&args[..], &budget, as_whom].concat();
     let (is_good, told) = hostile(&[&args[..], &["--rounds", &rounds()]].concat());
     let report: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
     let is_empty = |field: &str| {

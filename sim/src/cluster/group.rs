@@ -228,6 +228,9 @@ impl Group {
         if !namespace.is_empty() {
             builder = builder.namespace(namespace);
         }
+        if let Some(tls) = &self.program.tls {
+            builder = builder.tls(tls.of_client.clone());
+        }
         Ok(builder.deadline(self.deadline).connect_lazy()?)
     }
 

@@ -47,6 +47,7 @@ use fault::Fault;
 use generations::Generations;
 use group::Group;
 pub(crate) use plain::{PlainCluster, PlainNode};
+pub(crate) use process::Certificates;
 use process::Program;
 use recorder::Recorder;
 use report::Report;
@@ -161,6 +162,7 @@ impl Options {
                 kvd,
                 mutant: mutant.clone(),
                 descriptors: None,
+                tls: None,
             }),
             (false, None) => Err(Error::NoKvd(kvd)),
             (false, Some(_)) => Err(Error::NoMutant(kvd)),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use torc_client::{Client, NodeId};
 
 use super::group::Group;
-use super::process::Process;
+use super::process::{Certificates, Process};
 use super::{Error, Mode, Options};
 
 /// Three nodes; each partition has three replicas.
@@ -24,11 +24,17 @@ pub(crate) struct PlainNode {
 }
 
 impl PlainCluster {
-    /// Starts the nodes with this limit on open files, and waits until all serve.
-    pub(crate) async fn found(kvd: Option<PathBuf>, descriptors: u32) -> Result<Self, Error> {
+    /// Starts the nodes with this limit on open files, and waits until all serve. Without
+    /// certificates they speak plain text.
+    pub(crate) async fn found(
+        kvd: Option<PathBuf>,
+        descriptors: u32,
+        tls: Option<Certificates>,
+    ) -> Result<Self, Error> {
         let options = options(kvd);
         let mut program = options.program()?;
         program.descriptors = Some(descriptors);
+        program.tls = tls;
         let no_disks = Some("not asked for".to_owned());
         Group::found(program, &options, no_disks).await.map(Self)
     }

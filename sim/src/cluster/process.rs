@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use torc_client::NodeId;
+use torc_client::{ClientTls, NodeId};
 use torc_sim::Rng;
 use torc_testkit::{Kvd, SMALL_DATA, Signal};
 
@@ -34,6 +34,17 @@ pub(super) struct Program {
     pub(super) mutant: Option<String>,
     /// Limit on its open files; by default that of this program.
     pub(super) descriptors: Option<u32>,
+    /// Its certificates, and those of clients; plain text without.
+    pub(super) tls: Option<Certificates>,
+}
+
+/// The certificates of a cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificates {
+    /// The variables that name a node's files.
+    pub(crate) of_nodes: Vec<(&'static str, PathBuf)>,
+    /// Those of a client that may do everything.
+    pub(crate) of_client: ClientTls,
 }
 
 /// Links of one node that are cut or slow.
@@ -87,6 +98,9 @@ impl Process {
             // Binding an address that others can reach requires an explicit flag.
             kvd.flags.push("--insecure".to_owned());
             kvd.run_by(network.entering());
+        }
+        for (name, file) in program.tls.iter().flat_map(|tls| &tls.of_nodes) {
+            kvd.variable(name, &file.to_string_lossy());
         }
         if let Some(most) = program.descriptors {
             kvd.limit_files(most);

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connect::connect;
+use super::connect::{Stream, connect};
 use super::grpc::of_io;
 use super::outcome::Outcome;
 
@@ -102,7 +101,7 @@ pub(crate) fn integer(block: &mut Vec<u8>, flags: u8, bits: u32, value: u64) {
 
 /// A connection and the bytes received on it.
 pub(crate) struct Wire {
-    tcp: TcpStream,
+    tcp: Stream,
     heard: Vec<u8>,
     last_stream: Option<u32>,
 }
@@ -128,7 +127,7 @@ impl Wire {
         Ok(Self::of(connect(to).await?))
     }
 
-    pub(crate) const fn of(tcp: TcpStream) -> Self {
+    pub(crate) fn of(tcp: Stream) -> Self {
         Self {
             tcp,
             heard: Vec::new(),

@@ -8,12 +8,15 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
+use rustls::ClientConfig;
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::connect::connect;
+use super::connect::{Stream, connect, connect_with};
 use super::outcome::Outcome;
 
+/// The beginning of rustls's text for an alert of the node.
+const ALERT: &str = "received fatal alert: ";
 /// Limit on the bytes read of an answer.
 const MOST_READ: usize = 8 << 20;
 /// Data in flight when a call is abandoned may still arrive.
@@ -144,13 +147,26 @@ impl Connection {
 
     /// A connection whose streams may receive this many unread bytes.
     pub(crate) async fn with_window(to: SocketAddr, window: u32) -> Result<Self, Outcome> {
-        let tcp = connect(to).await.map_err(|error| of_io(&error))?;
+        let stream = connect(to).await.map_err(|error| of_io(&error))?;
+        Self::on(stream, to, window).await
+    }
+
+    /// A connection with this configuration of TLS, or in plain text.
+    pub(crate) async fn open_with(
+        to: SocketAddr,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, Outcome> {
+        let stream = connect_with(to, tls).await.map_err(|error| of_io(&error))?;
+        Self::on(stream, to, WINDOW).await
+    }
+
+    async fn on(stream: Stream, to: SocketAddr, window: u32) -> Result<Self, Outcome> {
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(window)
             .initial_connection_window_size(64 << 20)
             .max_concurrent_reset_streams(10_000);
-        let shaken = tokio::time::timeout(OPENING, builder.handshake(tcp)).await;
+        let shaken = tokio::time::timeout(OPENING, builder.handshake(stream)).await;
         let shaken = shaken.map_err(|_| Outcome::Silent)?;
         let (sender, connection) = shaken.map_err(|error| of_h2(&error))?;
         let driver = tokio::spawn(async move {
@@ -200,14 +216,6 @@ impl Connection {
             answer = &mut reading => answer,
             _ = &mut writing => reading.await,
         }
-    }
-}
-
-/// Makes a call on its own connection.
-pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: Bytes) -> Answer {
-    match Connection::open(to).await {
-        Ok(connection) => connection.call(path, headers, body).await,
-        Err(outcome) => Answer::bare(outcome),
     }
 }
 
@@ -300,6 +308,13 @@ pub(crate) fn of_h2(error: &h2::Error) -> Outcome {
 }
 
 pub(crate) fn of_io(error: &io::Error) -> Outcome {
+    let cause = error.get_ref();
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let is_plain_text = matches!(cause, Some(rustls::Error::InvalidMessage(_)));
+    // Both end the connection. HTTP/2 keeps only the text of an alert.
+    if is_plain_text || error.to_string().starts_with(ALERT) {
+        return Outcome::Closed;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted

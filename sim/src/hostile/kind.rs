@@ -66,6 +66,16 @@ const fn is_refusal(code: Code) -> bool {
     )
 }
 
+/// Of a port that serves only nodes, or of a request without permission.
+const fn is_denial(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Grpc(Code::PermissionDenied | Code::Unauthenticated)
+            | Outcome::Http(401 | 403, _)
+            | Outcome::Closed
+    )
+}
+
 /// Sets of allowed outcomes that many kinds share.
 pub(crate) mod expect {
     use super::Expected::{self, Answered, Closed, Code, GoAway, Open, Refused, Reset, Stalled};
@@ -107,6 +117,8 @@ pub(crate) struct Kind {
     /// Whether it has its own connections and costs little, so that several of it may run
     /// concurrently.
     pub(crate) is_light: bool,
+    /// Whether a denial is as expected as another refusal.
+    pub(crate) may_be_denied: bool,
     pub(crate) act: Act,
 }
 
@@ -147,6 +159,7 @@ impl Kind {
             known: None,
             is_slow: false,
             is_light: false,
+            may_be_denied: false,
             act,
         }
     }
@@ -176,7 +189,8 @@ impl Kind {
     }
 
     pub(crate) fn expects(&self, outcome: &Outcome) -> bool {
-        self.expects.iter().any(|expected| expected.is_met(outcome))
+        let is_met = |expected: &Expected| expected.is_met(outcome);
+        self.expects.iter().any(is_met) || (self.may_be_denied && is_denial(outcome))
     }
 
     /// The allowed outcomes, for display.

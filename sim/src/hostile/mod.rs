@@ -3,7 +3,8 @@
 //! * `kind`: one kind of request or connection, with its expected outcome; `kinds`: all of them;
 //!   `outcome`: what the node did.
 //! * `descriptors`: the RPCs of the interface, so new ones are covered automatically.
-//! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely; `connect`: the sockets.
+//! * `grpc`, `frames`: HTTP/2 calls and frames whose bytes are chosen freely; `connect`: the sockets;
+//!   `secure`: the certificates of a cluster with TLS.
 //! * `target`: the cluster as an outsider knows it.
 //! * `run`: which kinds run when; `client`: a hostile client, one of several; `work`: what the clients
 //!   share; `rate`: their rate.
@@ -27,6 +28,7 @@ mod outcome;
 mod rate;
 mod report;
 mod run;
+mod secure;
 mod target;
 mod watch;
 mod work;
@@ -45,6 +47,7 @@ use crate::cluster::{self, PlainCluster};
 use honest::Honest;
 use kind::Kind;
 use report::Report;
+use secure::{Attacker, Office};
 use target::Target;
 use watch::Watch;
 
@@ -88,6 +91,10 @@ pub(crate) struct Options {
     /// Fail if the honest client's p99 exceeds its p99 at rest by more than this factor.
     #[arg(long)]
     p99_ratio: Option<f64>,
+    /// Give the nodes TLS. Hostile clients then are strangers without a certificate, or customers
+    /// with one that may read, write and observe; a denial is as expected as any other refusal.
+    #[arg(long, value_enum, value_name = "WHO")]
+    secure: Option<Attacker>,
     /// Also run kinds that are known to succeed against the service.
     #[arg(long)]
     with_known: bool,
@@ -123,6 +130,21 @@ pub(crate) enum Error {
     /// No kind matches.
     #[error("no kind starts with {0}: --list prints the kinds")]
     NoKind(String),
+    /// A certificate cannot be issued.
+    #[error("certificates: {0}")]
+    Certificates(torc_tls::TlsError),
+    /// A certificate names nobody.
+    #[error("certificates: {0}")]
+    Identity(#[from] torc_tls::IdentityError),
+    /// A certificate cannot be used.
+    #[error("certificates: {0}")]
+    Tls(rustls::Error),
+    /// A certificate cannot be read.
+    #[error("certificates: {0}")]
+    Pem(rustls::pki_types::pem::Error),
+    /// The files of the certificates cannot be written.
+    #[error("writing certificates: {0}")]
+    Files(std::io::Error),
     /// The machine refused a resource.
     #[error("starting a runtime: {0}")]
     Runtime(std::io::Error),
@@ -158,6 +180,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
 
 fn chosen(options: &Options) -> Result<Vec<Kind>, Error> {
     let mut kinds = kinds::all()?;
+    for kind in &mut kinds {
+        kind.may_be_denied = options.secure.is_some();
+    }
     if !options.only.is_empty() {
         let is_asked_for =
             |kind: &Kind| options.only.iter().any(|name| kind.name.starts_with(name));
@@ -207,8 +232,16 @@ fn yield_to_others() {
 }
 
 async fn attack(options: &Options, kinds: Vec<Kind>, hostile: &Handle) -> Result<Report, Error> {
-    let mut cluster = PlainCluster::found(options.kvd.clone(), DESCRIPTORS).await?;
-    let target = Arc::new(Target::learn(&cluster).await?);
+    let dir = tempfile::tempdir().map_err(Error::Files)?;
+    let office = options.secure.map(|who| Office::open(dir.path(), who));
+    let office = office.transpose()?;
+    let of_cluster = office.as_ref().map(|office| office.cluster.clone());
+    let mut cluster = PlainCluster::found(options.kvd.clone(), DESCRIPTORS, of_cluster).await?;
+    let of_node = office.as_ref().map(|office| &office.node);
+    let target = Arc::new(Target::learn(&cluster, of_node).await?);
+    if let Some(office) = &office {
+        connect::use_tls(office.disguises());
+    }
     let honest = Honest::start(&cluster.client()?, options.seed);
     sleep(Duration::from_secs(options.rest_seconds)).await;
     let rest = honest.take_seen();
@@ -222,7 +255,9 @@ async fn attack(options: &Options, kinds: Vec<Kind>, hostile: &Handle) -> Result
         ..Report::default()
     };
     let is_run = |kind: &Kind| {
-        kind.known.is_none() || options.with_known || options.only.contains(&kind.name)
+        // With TLS only a node may do these, and no hostile client is one.
+        let is_withstood = kind.known.is_none() || options.secure.is_some();
+        is_withstood || options.with_known || options.only.contains(&kind.name)
     };
     let (kinds, skipped): (Vec<_>, Vec<_>) = kinds.into_iter().partition(is_run);
     let skipped = skipped.into_iter();

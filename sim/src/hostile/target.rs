@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustls::ClientConfig;
 use torc_client::{NodeId, RoutingTable};
 use torc_proto::link::LinkHello;
 use torc_proto::v1;
@@ -13,7 +14,7 @@ use torc_ring::topology::{Boot, Incarnation, Levels};
 use torc_sim::Rng;
 
 use super::Error;
-use super::grpc::{self, Headers};
+use super::grpc::{Connection, Headers};
 use crate::cluster::PlainCluster;
 
 /// A key whose value has the maximum length.
@@ -58,7 +59,10 @@ pub(crate) struct Target {
 
 impl Target {
     /// Asks the nodes for their identities, and stores the data that kinds read.
-    pub(crate) async fn learn(cluster: &PlainCluster) -> Result<Self, Error> {
+    pub(crate) async fn learn(
+        cluster: &PlainCluster,
+        as_node: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, Error> {
         let client = cluster.client()?;
         client.put(LONG_KEY, vec![7; LONG_LEN]).await?;
         let table = client.topology().await?;
@@ -66,7 +70,9 @@ impl Target {
         for node in cluster.nodes() {
             let path = "/torc.v1.Replica/Identify";
             let empty = Bytes::from_static(&[0; 5]);
-            let answer = grpc::call(node.grpc, path, &Headers::new(), empty).await;
+            let connected = Connection::open_with(node.grpc, as_node).await;
+            let connection = connected.map_err(|_| Error::Unidentified(node.id))?;
+            let answer = connection.call(path, &Headers::new(), empty).await;
             let answer = answer.message::<v1::IdentifyResponse>();
             let answer = answer.ok_or(Error::Unidentified(node.id))?;
             let incarnation = <[u8; 16]>::try_from(&answer.incarnation[..]);

@@ -13,6 +13,7 @@ mod raft;
 mod resp;
 mod sockets;
 mod streams;
+mod tls;
 
 use super::Error;
 use super::descriptors::rpcs;
@@ -34,5 +35,6 @@ pub(crate) fn all() -> Result<Vec<Kind>, Error> {
     kinds.extend(http::all());
     kinds.extend(resp::all());
     kinds.extend(sockets::all());
+    kinds.extend(tls::all()?);
     Ok(kinds)
 }

@@ -38,7 +38,7 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
         Ok(stream) => stream,
         Err(error) => return of_io(&error),
     };
-    let (mut reader, mut writer) = stream.into_split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let sending = timeout(ANSWER, writer.write_all(bytes));
     let reading = async {
         let mut buffer = vec![0; 64 << 10];

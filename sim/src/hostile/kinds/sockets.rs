@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::sleep;
 
-use super::super::connect::connect_as_stranger;
+use super::super::connect::{connect_as_stranger, connect_bare_as_stranger};
 use super::super::frames::{PREFACE, Wire};
 use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind, expect};
@@ -135,8 +135,8 @@ async fn half_open(shot: Shot) -> Outcome {
 async fn hoard(to: SocketAddr, count: usize) -> Done {
     let mut held = Vec::new();
     for opened in 0..count {
-        match connect_as_stranger(to).await {
-            Ok(stream) => held.push(Wire::of(stream)),
+        match connect_bare_as_stranger(to).await {
+            Ok(stream) => held.push(Wire::of(Box::new(stream))),
             // The node closed this connection at once.
             Err(error) => match of_io(&error) {
                 Outcome::Closed => {}

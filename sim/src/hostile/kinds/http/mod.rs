@@ -5,10 +5,9 @@ mod texts;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::super::connect::connect;
+use super::super::connect::{Stream, connect};
 use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind};
 use super::super::outcome::Outcome;
@@ -65,7 +64,7 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
 }
 
 /// Reads until the node closes the connection or is silent.
-async fn answers(stream: &mut TcpStream) -> Outcome {
+async fn answers(stream: &mut Stream) -> Outcome {
     let mut heard = Vec::new();
     let mut buffer = vec![0; 16_384];
     let ended = loop {
