@@ -27,14 +27,14 @@ pub(super) struct Alone {
 }
 
 impl Registers {
-    /// Called after each step of the partition's replica, under the shard's lock. A message about a
-    /// key does not change who reads.
-    pub(super) fn note_alone(&self, partition: Partition, replica: &Replica, is_about_a_key: bool) {
+    /// Called after each step of the partition's replica, under the shard's lock. A step about keys
+    /// does not change who reads.
+    pub(super) fn note_alone(&self, partition: Partition, replica: &Replica, is_about_keys: bool) {
         let Some(alone) = self.alone.get(partition) else {
             return;
         };
         let known = alone.epoch.load(Ordering::Relaxed);
-        let epoch = if is_about_a_key {
+        let epoch = if is_about_keys {
             known
         } else {
             replica.reads_alone().map_or(0, |epoch| epoch.0)

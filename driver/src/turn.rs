@@ -341,9 +341,11 @@ impl<'a> Turn<'a> {
         let mut deferred = std::mem::take(&mut self.deferred);
         let (now, mut made) = (self.now, Vec::new());
         let slot = self.slot(partition);
+        // Such a batch ends no adoption.
+        let is_of_keys = matches!(input, Input::Persisted(_)) && !slot.replica.is_adopting();
         slot.step(now, input, &disk, &mut made, &mut deferred);
         let life = slot.life;
-        registers.note_alone(partition, &slot.replica, is_about_a_key);
+        registers.note_alone(partition, &slot.replica, is_about_a_key || is_of_keys);
         self.keep_batches(partition, life, made);
         self.perform_deferred(partition, &mut deferred);
         self.deferred = deferred;

@@ -330,7 +330,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     let leader = cluster.topology_leader().await;
     let victim = (leader + 1) % 3;
     cluster.nodes[victim].kill_9();
-    let client = cluster.client().await.with_deadline(TIMEOUT / 30);
+    let client = cluster.client().await.with_deadline(TIMEOUT / 10);
     let promoted = client.promote(2, false);
     let promoted = promoted.await.unwrap();
     assert_eq!(

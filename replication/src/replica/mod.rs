@@ -234,6 +234,12 @@ impl Replica {
         self.config.as_ref()
     }
 
+    /// Whether it waits for a configuration to become durable.
+    #[must_use]
+    pub const fn is_adopting(&self) -> bool {
+        self.adopting.is_some()
+    }
+
     /// The replica's floor: ballots at or below are refused.
     #[must_use]
     pub const fn floor(&self) -> Ballot {
