@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -87,6 +87,15 @@ pub(crate) async fn connect_impostor(
 ) -> io::Result<TlsStream<TcpStream>> {
     let config = TLS.get().map_or(fallback, |disguises| &disguises.impostor);
     shake(connect_bare(to).await?, config).await
+}
+
+/// Sends bytes. TLS keeps those that the connection did not take at once until it is flushed.
+pub(crate) async fn send_all<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    bytes: &[u8],
+) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
 }
 
 async fn shaken(tcp: TcpStream, config: Option<&Arc<ClientConfig>>) -> io::Result<Stream> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connect::{Stream, connect};
+use super::connect::{Stream, connect, send_all};
 use super::grpc::of_io;
 use super::outcome::Outcome;
 
@@ -118,7 +118,7 @@ impl Wire {
         let mut greeting = PREFACE.to_vec();
         greeting.extend(frame(SETTINGS, 0, 0, settings));
         greeting.extend(frame(SETTINGS, ACK, 0, &[]));
-        wire.tcp.write_all(&greeting).await?;
+        send_all(&mut wire.tcp, &greeting).await?;
         Ok(wire)
     }
 
@@ -144,7 +144,11 @@ impl Wire {
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Outcome> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            match timeout(STALL, self.tcp.write(rest)).await {
+            let writing = async {
+                let count = self.tcp.write(rest).await?;
+                self.tcp.flush().await.map(|()| count)
+            };
+            match timeout(STALL, writing).await {
                 Ok(Ok(count)) if count > 0 => rest = &rest[count..],
                 Ok(Ok(_)) => return Err(Outcome::Closed),
                 Ok(Err(error)) => return Err(of_io(&error)),
@@ -171,7 +175,8 @@ impl Wire {
     pub(crate) async fn ending_within(&mut self, time: Duration) -> Outcome {
         // The answer to this ping follows all that was sent, and shows that the node continues.
         let ping = *b"are here";
-        let sent = timeout(STALL, self.tcp.write_all(&frame(PING, 0, 0, &ping))).await;
+        let ping_frame = frame(PING, 0, 0, &ping);
+        let sent = timeout(STALL, send_all(&mut self.tcp, &ping_frame)).await;
         if sent.is_err() {
             return Outcome::Stalled;
         }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
-use super::super::connect::connect_as_stranger;
+use super::super::connect::{connect_as_stranger, send_all};
 use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind};
 use super::super::outcome::Outcome;
@@ -39,7 +39,7 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
         Err(error) => return of_io(&error),
     };
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let sending = timeout(ANSWER, writer.write_all(bytes));
+    let sending = timeout(ANSWER, send_all(&mut writer, bytes));
     let reading = async {
         let mut buffer = vec![0; 64 << 10];
         let mut time = ANSWER;
@@ -63,7 +63,7 @@ async fn unread(shot: Shot, again: Vec<u8>, times: usize) -> Outcome {
         Err(error) => return of_io(&error),
     };
     for _ in 0..times {
-        match timeout(Duration::from_secs(2), stream.write_all(&again)).await {
+        match timeout(Duration::from_secs(2), send_all(&mut stream, &again)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return of_io(&error),
             Err(_) => return Outcome::Stalled,

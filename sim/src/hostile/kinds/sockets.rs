@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::sleep;
 
-use super::super::connect::{connect_as_stranger, connect_bare_as_stranger};
+use super::super::connect::{connect_as_stranger, connect_bare_as_stranger, send_all};
 use super::super::frames::{PREFACE, Wire};
 use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind, expect};
@@ -124,7 +124,7 @@ async fn half_open(shot: Shot) -> Outcome {
         Err(error) => return of_io(&error),
     };
     let greeting = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
-    if let Err(error) = stream.write_all(&greeting).await {
+    if let Err(error) = send_all(&mut stream, &greeting).await {
         return of_io(&error);
     }
     let _ = stream.shutdown().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
-use super::super::connect::{Stream, connect};
+use super::super::connect::{Stream, connect, send_all};
 use super::super::grpc::of_io;
 use super::super::kind::{Expected, Kind};
 use super::super::outcome::Outcome;
@@ -59,7 +59,7 @@ async fn send(shot: &Shot, bytes: &[u8]) -> Outcome {
         Err(error) => return of_io(&error),
     };
     // A node may refuse before it has read everything.
-    let _ = timeout(ANSWER, stream.write_all(bytes)).await;
+    let _ = timeout(ANSWER, send_all(&mut stream, bytes)).await;
     answers(&mut stream).await
 }
 
@@ -198,12 +198,10 @@ fn slow() -> Vec<Kind> {
                     Ok(stream) => stream,
                     Err(error) => return of_io(&error),
                 };
-                let _ = stream
-                    .write_all(b"GET /healthz HTTP/1.1\r\nHost: torc\r\n")
-                    .await;
+                let _ = send_all(&mut stream, b"GET /healthz HTTP/1.1\r\nHost: torc\r\n").await;
                 for _ in 0..HEAD_TIME.as_secs() {
                     sleep(Duration::from_secs(1)).await;
-                    if stream.write_all(b"x: y\r\n").await.is_err() {
+                    if send_all(&mut stream, b"x: y\r\n").await.is_err() {
                         return Outcome::Closed;
                     }
                 }
@@ -239,14 +237,14 @@ fn slow() -> Vec<Kind> {
                     Ok(stream) => stream,
                     Err(error) => return of_io(&error),
                 };
-                let _ = stream
-                    .write_all(
-                        b"POST /status HTTP/1.1\r\nHost: torc\r\nContent-Length: 9999\r\n\r\n",
-                    )
-                    .await;
+                let _ = send_all(
+                    &mut stream,
+                    b"POST /status HTTP/1.1\r\nHost: torc\r\nContent-Length: 9999\r\n\r\n",
+                )
+                .await;
                 for _ in 0..20 {
                     sleep(Duration::from_millis(100)).await;
-                    if stream.write_all(b"x").await.is_err() {
+                    if send_all(&mut stream, b"x").await.is_err() {
                         break;
                     }
                 }
@@ -264,7 +262,7 @@ fn slow() -> Vec<Kind> {
                     Err(error) => return of_io(&error),
                 };
                 let requests = "GET /metrics HTTP/1.1\r\nHost: torc\r\n\r\n".repeat(400_000);
-                match timeout(2 * ANSWER, stream.write_all(requests.as_bytes())).await {
+                match timeout(2 * ANSWER, send_all(&mut stream, requests.as_bytes())).await {
                     Ok(Ok(())) => Outcome::Wrong("all was read, and nothing answered".to_owned()),
                     Ok(Err(error)) => of_io(&error),
                     Err(_) => Outcome::Stalled,
@@ -281,7 +279,7 @@ fn slow() -> Vec<Kind> {
                     Ok(stream) => stream,
                     Err(error) => return of_io(&error),
                 };
-                let _ = stream.write_all(with("", "").as_bytes()).await;
+                let _ = send_all(&mut stream, with("", "").as_bytes()).await;
                 let _ = stream.shutdown().await;
                 answers(&mut stream).await
             },
