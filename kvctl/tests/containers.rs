@@ -1,5 +1,5 @@
-//! The cluster of `docker-compose.yml` with `deploy/redis.yml`, in containers from the image that
-//! `deploy/Dockerfile` makes of the binaries built here.
+//! The clusters of `docker-compose.yml` with `deploy/redis.yml` and with `deploy/secure.yml`, in
+//! containers from the image that `deploy/Dockerfile` makes of the binaries built here.
 //!
 //! Runs if a Docker engine and docker-compose (1.29 or v2) answer. Otherwise it reports why it
 //! skips, or fails if `TORC_REQUIRE_CONTAINERS` is set. It pulls nothing, so it needs no registry.
@@ -14,8 +14,10 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,19 +27,19 @@ use serde_json::Value;
 
 const SERVICES: [&str; 4] = ["torc-1", "torc-2", "torc-3", "torc-4"];
 const FOUNDERS: [&str; 3] = ["torc-1", "torc-2", "torc-3"];
+/// The user of the image's processes.
+const CONTAINERS_USER: u32 = 10_001;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 #[test]
 fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart() {
-    let engine = match Engine::find() {
-        Ok(engine) => engine,
-        Err(why) if std::env::var_os("TORC_REQUIRE_CONTAINERS").is_some() => panic!("{why}"),
-        // Bypasses the test harness, which hides the output of passing tests.
-        Err(why) => return writeln!(std::io::stderr(), "containers: skipped: {why}").unwrap(),
+    let Some(engine) = Engine::find_or_skip() else {
+        return;
     };
-    let image = Image::build();
-    let cluster = Cluster::start(&engine, &image);
+    let image = Image::build("plain");
+    let files = vec![repository().join("deploy/redis.yml")];
+    let cluster = Cluster::start(&engine, &image, files);
     let mut records = Records::default();
 
     founders_form_a_cluster_by_themselves_and_the_fourth_waits(&cluster);
@@ -59,10 +61,77 @@ fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart(
     records.are_all_there(&cluster);
 }
 
-fn founders_form_a_cluster_by_themselves_and_the_fourth_waits(cluster: &Cluster) {
+/// As deploy/README.md describes it.
+#[test]
+fn a_secure_cluster_of_containers_serves_who_has_a_token_and_nobody_else() {
+    let Some(engine) = Engine::find_or_skip() else {
+        return;
+    };
+    let image = Image::build("secure");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let ca = dir.path().join("ca");
+    let mut create = Command::new(env!("CARGO_BIN_EXE_kvctl"));
+    create.args(["ca", "create"]).arg(&ca);
+    Ended::of(create, &[]).succeeds();
+    let key = ca.join("ca-key.pem");
+    // Only root may give it to the containers' user.
+    std::os::unix::fs::chown(&key, Some(CONTAINERS_USER), None)
+        .or_else(|_| std::fs::set_permissions(&key, Permissions::from_mode(0o644)))
+        .unwrap();
+    // The same with the directory of this test.
+    let elsewhere = dir.path().join("elsewhere.yml");
+    let mounted = serde_json::json!({ "volumes": [format!("{}:/etc/torc/ca:ro", ca.display())] });
+    let services: Value = SERVICES
+        .map(|service| (service.to_owned(), mounted.clone()))
+        .into_iter()
+        .collect();
+    std::fs::write(
+        &elsewhere,
+        serde_json::json!({ "services": services }).to_string(),
+    )
+    .unwrap();
+    let files = vec![repository().join("deploy/secure.yml"), elsewhere];
+    let mut cluster = Cluster::start(&engine, &image, files);
+    founders_are_healthy(&cluster);
+
+    let plain = cluster.kvctl("torc-1", &["status"]);
+    assert_eq!(plain.code(), Some(3), "{plain}");
+    assert!(plain.to_string().contains("--tls-ca"), "{plain}");
+    cluster.identity = vec![
+        "--tls-ca".to_owned(),
+        ca.join("ca.pem").display().to_string(),
+    ];
+    let nobody = cluster.kvctl("torc-1", &["put", "k", "v"]);
+    assert_eq!(nobody.code(), Some(6), "{nobody}");
+
+    let exec = ["exec", "-T", "torc-1", "kvctl"];
+    let create = ["token", "create", "me", "--role", "admin"];
+    let token = cluster.compose(&[&exec[..], &create].concat()).succeeds();
+    let file = dir.path().join("token");
+    std::fs::write(&file, token).unwrap();
+    cluster
+        .identity
+        .extend(["--token-file".to_owned(), file.display().to_string()]);
+
+    let mut records = Records::default();
+    records.load(&cluster, 0..300);
+    records.are_all_there(&cluster);
+    the_fourth_joins_and_takes_its_share(&cluster);
+    records.are_all_there(&cluster);
+    cluster.compose(&["restart", "torc-2"]).succeeds();
+    cluster.becomes_healthy("torc-2");
+    let (key, value) = records.0.first_key_value().unwrap();
+    assert_eq!(&cluster.kvctl("torc-2", &["get", key]).succeeds(), value);
+}
+
+fn founders_are_healthy(cluster: &Cluster) {
     for service in FOUNDERS {
         cluster.becomes_healthy(service);
     }
+}
+
+fn founders_form_a_cluster_by_themselves_and_the_fourth_waits(cluster: &Cluster) {
+    founders_are_healthy(cluster);
     let fourth = cluster.inspect("torc-4");
     assert_eq!(fourth["Running"], true, "{fourth}");
     assert_ne!(
@@ -295,15 +364,21 @@ fn node_at<'a>(status: &'a Value, address: &str) -> &'a Value {
 /// The running project of `docker-compose.yml`; removed on drop.
 struct Cluster {
     compose: Vec<&'static str>,
+    /// What is added to `docker-compose.yml`.
+    files: Vec<PathBuf>,
+    /// Flags of kvctl that say who calls.
+    identity: Vec<String>,
     project: String,
     image: String,
     containers: HashMap<&'static str, String>,
 }
 
 impl Cluster {
-    fn start(engine: &Engine, image: &Image) -> Self {
+    fn start(engine: &Engine, image: &Image, files: Vec<PathBuf>) -> Self {
         let mut cluster = Self {
             compose: engine.compose.clone(),
+            files,
+            identity: Vec::new(),
             project: image.name.clone(),
             image: image.name.clone(),
             containers: HashMap::new(),
@@ -325,9 +400,10 @@ impl Cluster {
         command.args(&self.compose[1..]);
         command
             .arg("--file")
-            .arg(repository().join("docker-compose.yml"))
-            .arg("--file")
-            .arg(repository().join("deploy/redis.yml"));
+            .arg(repository().join("docker-compose.yml"));
+        for file in &self.files {
+            command.arg("--file").arg(file);
+        }
         command
             .args(["--project-name", &self.project])
             .args(arguments);
@@ -428,7 +504,8 @@ impl Cluster {
         let address = self.published(service, "7400/tcp");
         let mut command = Command::new(env!("CARGO_BIN_EXE_kvctl"));
         command
-            .args(["--endpoint", &format!("http://{address}")])
+            .args(["--endpoint", &address])
+            .args(&self.identity)
             .args(arguments);
         Ended::of(command, input)
     }
@@ -464,8 +541,8 @@ struct Image {
 }
 
 impl Image {
-    fn build() -> Self {
-        let name = format!("torc-test-{}", std::process::id());
+    fn build(variant: &str) -> Self {
+        let name = format!("torc-test-{variant}-{}", std::process::id());
         let binaries = build_binaries();
         let context = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut make_root = Command::new(repository().join("deploy/make-root"));
@@ -531,6 +608,19 @@ struct Engine {
 }
 
 impl Engine {
+    /// An engine, or a message that says why the test is skipped.
+    fn find_or_skip() -> Option<Self> {
+        match Self::find() {
+            Ok(engine) => Some(engine),
+            Err(why) if std::env::var_os("TORC_REQUIRE_CONTAINERS").is_some() => panic!("{why}"),
+            Err(why) => {
+                // Bypasses the test harness, which hides the output of passing tests.
+                writeln!(std::io::stderr(), "containers: skipped: {why}").unwrap();
+                None
+            }
+        }
+    }
+
     /// An engine on this machine that can run what is built here, or why there is none.
     fn find() -> Result<Self, String> {
         let remote = |host: &String| !host.starts_with("unix://");
