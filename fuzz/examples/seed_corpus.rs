@@ -7,14 +7,18 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use prost::Message as _;
-use torc_fuzz::digests;
+use torc_fuzz::{CALLS, append_of, bearer, digests, group_message};
+use torc_group::testing::reencode;
 use torc_index::paper::gigahash::{Encoding, GigaHash, Settings};
 use torc_index::{Gate, Mphf};
 use torc_proto::{ScanPosition, v1};
 use torc_record::Digest;
 use torc_ring::Token;
 use torc_store::testing::{sample_keyless, sample_log, sample_numbered, sample_slice};
+use torc_tls::{Authority, Identity, Key};
 
 fn sorted(keys: usize) -> Vec<Digest> {
     let mut digests: Vec<_> = digests(keys as u64).take(keys).collect();
@@ -100,6 +104,138 @@ fn write_requests() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Commands as JSON, of all shapes; `BYTES` stands for 32 bytes.
+const COMMANDS: &[&str] = &[
+    r#"{"Found":{"cluster":"07070707070707070707070707070707","digest_key":BYTES,"partitions":16,"replicas":3,"positions":64,"members":[]}}"#,
+    r#"{"Enrol":{"incarnation":"07070707070707070707070707070707","address":"a:1","peer_address":"a:2","http_address":"a:3","zone":"z","weight":100,"release":{"version":"1","levels":{"oldest":1,"newest":1}}}}"#,
+    r#"{"Relocate":{"node":1,"address":"a:1","peer_address":"a:2","http_address":"a:3"}}"#,
+    r#"{"Begin":{"kind":{"Replace":{"old":1,"new":2}},"based_on":3,"parallel":1,"planned":{"records":0,"bytes":0},"at_ms":1,"force":false}}"#,
+    r#"{"Report":{"node":1,"reports":[{"partition":1,"reached":{"Copied":2},"moved":{"records":0,"bytes":0},"at_ms":1}]}}"#,
+    r#"{"WriteOff":{"node":1,"at_ms":1}}"#,
+    r#"{"CreateNamespace":{"name":"n","mode":"Linearizable","replicas":null}}"#,
+    r#"{"ReserveGeneration":{"namespace":"n","merge":true,"at_ms":1}}"#,
+    r#"{"CreateBearerToken":{"id":"0000000000000007","token":{"name":"t","hash":BYTES,"grants":{"everywhere":1,"scopes":[]},"created_at_ms":1,"expires_at_ms":2,"join":null}}}"#,
+    r#"{"Rotate":{"rotation":1,"to":"Issue"}}"#,
+    r#"{"Once":{"request":1,"command":{"RollBack":{"namespace":"n"}}}}"#,
+];
+
+/// Messages of the topology group; the first byte says of which call, as in the target.
+fn write_group() -> Result<(), Box<dyn Error>> {
+    let vote = r#"{"leader_id":{"term":1,"node_id":1},"committed":false}"#;
+    let membership = r#"{"configs":[[1,2]],"nodes":{"1":{"addr":"a:1"},"2":{"addr":"b:1"}}}"#;
+    let entry = |payload: &str| {
+        format!(
+            r#"{{"log_id":{{"leader_id":{{"term":1,"node_id":1}},"index":2}},"payload":{payload}}}"#
+        )
+    };
+    let snapshot = format!(
+        r#"{{"vote":{vote},"meta":{{"last_log_id":null,"last_membership":{{"log_id":null,"membership":{membership}}},"snapshot_id":"1"}},"offset":0,"data":[1,2],"done":true}}"#
+    );
+    let ask = |ask: &str| format!(r#"{{"ask":{ask},"within_ms":250,"hops":1}}"#);
+    let mut messages = vec![
+        (1, "snapshot".to_owned(), group_message(snapshot.as_bytes())),
+        (
+            2,
+            "vote".to_owned(),
+            group_message(format!(r#"{{"vote":{vote},"last_log_id":null}}"#).as_bytes()),
+        ),
+        (
+            3,
+            "read-index".to_owned(),
+            group_message(ask(r#""ReadIndex""#).as_bytes()),
+        ),
+    ];
+    let membership = format!(r#"{{"Membership":{membership}}}"#);
+    for (name, payload) in [("blank", r#""Blank""#), ("membership", &membership)] {
+        let entry = entry(payload);
+        write(
+            "group",
+            &format!("entry-{name}"),
+            &[&[4], entry.as_bytes()].concat(),
+        )?;
+        messages.push((0, format!("append-{name}"), append_of(entry.as_bytes(), 2)));
+    }
+    let bytes = format!("{:?}", [7; 32]);
+    for (number, command) in COMMANDS.iter().enumerate() {
+        let command = command.replace("BYTES", &bytes);
+        let entry = entry(&format!(r#"{{"Normal":{command}}}"#));
+        messages.push((
+            0,
+            format!("append-{number}"),
+            append_of(entry.as_bytes(), 1),
+        ));
+    }
+    let retreat = r#"{"Retreat":{"node":1}}"#;
+    for (name, depth) in [("commit", 0), ("deep", 40)] {
+        let once = r#"{"Once":{"request":1,"command":"#.repeat(depth);
+        let end = "}}".repeat(depth);
+        let commit = ask(&format!(r#"{{"Commit":{once}{retreat}{end}}}"#));
+        messages.push((3, name.to_owned(), group_message(commit.as_bytes())));
+    }
+    for (kind, name, json) in messages {
+        if reencode(CALLS[usize::from(kind)], &json)?.is_none() {
+            return Err(format!("{name} is no message of the topology group").into());
+        }
+        write("group", &name, &[&[kind], &json[..]].concat())?;
+    }
+    Ok(())
+}
+
+/// What a stranger presents; the first byte says what, as in the target.
+fn write_identities() -> Result<(), Box<dyn Error>> {
+    let token = format!("{}.{}", bearer().reveal(), "ab".repeat(32));
+    for (name, text) in [
+        ("node", "torc://any/node/7"),
+        ("client", "torc://c1/client/bob@x/read+write+observe+admin"),
+        ("bearer", &bearer().reveal()),
+        ("pinned", &token),
+        ("join", &format!("{token}@[::1]:7400")),
+    ] {
+        write("identity", name, &[&[3], text.as_bytes()].concat())?;
+    }
+    // Keys are random, so these are other ones each time.
+    let authority = Authority::new()?;
+    let client: Identity = "torc://any/client/bob/read".parse()?;
+    let leaf = authority.issue(&client, &["localhost".into(), "::1".into()], 1)?;
+    let request = Key::new()?.request()?;
+    for (name, kind, pem) in [
+        ("authority", 0, authority.certificate()),
+        ("certificate", 0, &leaf.certificate),
+        ("request", 1, &request),
+    ] {
+        let base64: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = BASE64_STANDARD.decode(base64)?;
+        write("identity", name, &[&[kind], &der[..]].concat())?;
+        write(
+            "identity",
+            &format!("{name}-pem"),
+            &[&[2], pem.as_bytes()].concat(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Values of headers.
+fn write_headers() -> Result<(), Box<dyn Error>> {
+    for (name, value) in [
+        ("timeout", "250m"),
+        ("longest-timeout", "99999999H"),
+        (
+            "trace",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ),
+        (
+            "later-trace",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+        ),
+        ("bearer", &format!("Bearer {}", bearer().reveal())),
+        ("cluster", "07070707070707070707070707070707"),
+    ] {
+        write("headers", name, value.as_bytes())?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     for keys in [0, 1, 2, 24, 300] {
         let keys = sorted(keys);
@@ -137,5 +273,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         write("log", &format!("{batches}-batches"), &sample_log(batches))?;
     }
     write_requests()?;
+    write_group()?;
+    write_identities()?;
+    write_headers()?;
     write_messages()
 }

@@ -46,6 +46,8 @@ mod recover;
 mod running;
 mod service;
 mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod voters;

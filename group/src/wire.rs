@@ -200,6 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn a_deep_message_is_refused_before_it_takes_the_stack() {
+        let message = |depth: usize| {
+            let once = r#"{"Once":{"request":1,"command":"#.repeat(depth);
+            let command = format!(r#"{once}{{"Retreat":{{"node":1}}}}{}"#, "}}".repeat(depth));
+            let question = format!(r#"{{"ask":{{"Commit":{command}}},"within_ms":1,"hops":1}}"#);
+            RaftMessage {
+                json: question.into_bytes().into(),
+            }
+        };
+        assert!(decode::<Question>(&message(1)).is_ok());
+        let refused = decode::<Question>(&message(100_000)).unwrap_err();
+        assert!(refused.to_string().contains("recursion limit"), "{refused}");
+    }
+
+    #[test]
     fn garbage_is_an_error() {
         let message = RaftMessage {
             json: b"{\"to\":".to_vec().into(),

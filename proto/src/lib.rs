@@ -13,6 +13,7 @@ mod config;
 mod convert;
 mod fault;
 mod generation;
+mod headers;
 pub mod link;
 pub mod load;
 mod names;
@@ -30,6 +31,7 @@ pub use convert::{
 };
 pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
 pub use generation::{generation_shape_from_wire, generation_to_wire};
+pub use headers::{bearer_of, timeout_of};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use namespaces::{find_namespace, namespace_of};
 pub use scan::ScanPosition;

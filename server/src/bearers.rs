@@ -14,7 +14,7 @@ use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use torc_access::caller::Caller;
 use torc_group::TopologyGroup;
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, bearer_of};
 use torc_record::Epoch;
 use torc_ring::topology::{Holder, Holders, Topology};
 use torc_telemetry::clock::unix_ms;
@@ -82,9 +82,8 @@ pub(crate) fn holder_of(
     let Some(value) = headers.get(AUTHORIZATION).filter(|_| !caller.is_anyone()) else {
         return Ok(None);
     };
-    let token = value.to_str().ok().and_then(|text| text.split_once(' '));
-    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let (_, token) = token.ok_or_else(|| {
+    let token = value.to_str().ok().and_then(bearer_of);
+    let token = token.ok_or_else(|| {
         let message = "malformed authorization header: send `Bearer ID.SECRET`";
         Fault::new(Reason::Unauthenticated, message)
     })?;

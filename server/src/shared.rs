@@ -18,7 +18,7 @@ use torc_limits::connections::Entrance;
 use torc_links::LinkService;
 use torc_member::LocalMember;
 use torc_member::addresses::Addresses;
-use torc_proto::{Access, Fault, TraceContext};
+use torc_proto::{Access, Fault, TraceContext, timeout_of};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_store::{Scratch, Store};
@@ -213,8 +213,9 @@ pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
         .metadata()
         .get("grpc-timeout")
         .and_then(|value| value.to_str().ok())
-        .and_then(parse_grpc_timeout);
-    Instant::now() + stated.unwrap_or(DEFAULT_DEADLINE)
+        .and_then(timeout_of);
+    let timeout = stated.map_or(DEFAULT_DEADLINE, |stated| stated.min(LONGEST_DEADLINE));
+    Instant::now() + timeout
 }
 
 /// The deadline of an operation, and the span that it belongs to.
@@ -232,36 +233,22 @@ impl CallContext {
     }
 }
 
-/// At most eight digits and a unit, as the gRPC protocol specifies.
-fn parse_grpc_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 {
-        return None;
-    }
-    let count: u64 = digits.parse().ok()?;
-    let duration = match unit {
-        "H" => Duration::from_secs(count.saturating_mul(3600)),
-        "M" => Duration::from_secs(count.saturating_mul(60)),
-        "S" => Duration::from_secs(count),
-        "m" => Duration::from_millis(count),
-        "u" => Duration::from_micros(count),
-        "n" => Duration::from_nanos(count),
-        _ => return None,
-    };
-    Some(duration.min(LONGEST_DEADLINE))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_grpc_timeout_is_read_in_every_unit_and_bounded() {
-        assert_eq!(parse_grpc_timeout("250m"), Some(Duration::from_millis(250)));
-        assert_eq!(parse_grpc_timeout("3S"), Some(Duration::from_secs(3)));
-        assert_eq!(parse_grpc_timeout("99999999H"), Some(LONGEST_DEADLINE));
-        for text in ["", "m", "5", "5x", "123456789m", "-1S", "é"] {
-            assert_eq!(parse_grpc_timeout(text), None, "{text:?}");
-        }
+    fn a_stated_deadline_is_kept_and_bounded() {
+        let stated = |timeout: &'static str| {
+            let mut request = tonic::Request::new(());
+            let value = tonic::metadata::MetadataValue::from_static(timeout);
+            request.metadata_mut().insert("grpc-timeout", value);
+            let before = Instant::now();
+            let left = deadline_of(&request) - before;
+            left.as_secs()
+        };
+        assert_eq!(stated("3S"), 3);
+        assert_eq!(stated("99999999H"), LONGEST_DEADLINE.as_secs());
+        assert_eq!(stated("+3S"), DEFAULT_DEADLINE.as_secs());
     }
 }
