@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
@@ -196,7 +197,7 @@ async fn accept(
     // For members, once strangers have taken the others. So half of the store's share of the open
     // files is left.
     let of_members = Places::new(shared.settings.max_connections.div_ceil(2));
-    for worker in workers.iter().cycle() {
+    for turn in (0..workers.len()).cycle() {
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
@@ -219,7 +220,7 @@ async fn accept(
         });
         match handed_over {
             Ok(Some(accepted)) => {
-                if worker.send(accepted).await.is_err() {
+                if hand_over(&workers, turn, accepted).await.is_err() {
                     return;
                 }
             }
@@ -231,6 +232,25 @@ async fn accept(
             }
         }
     }
+}
+
+/// Gives a connection to the worker whose turn it is, or to the next one with room: a worker that is
+/// busy for long delays no connection of another. Waits if none has room.
+async fn hand_over<T>(
+    workers: &[mpsc::Sender<T>],
+    turn: usize,
+    accepted: T,
+) -> Result<(), SendError<T>> {
+    let mut accepted = accepted;
+    let (before, from) = workers.split_at(turn);
+    for worker in from.iter().chain(before) {
+        accepted = match worker.try_send(accepted) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(back)) => back,
+            Err(TrySendError::Closed(back)) => return Err(SendError(back)),
+        };
+    }
+    workers[turn].send(accepted).await
 }
 
 /// Keeps the standard health service in step with `/readyz`.
@@ -252,5 +272,27 @@ async fn report_health(shared: Arc<Shared>, health: HealthReporter) {
             () = tokio::time::sleep(HEALTH_EVERY) => {}
             () = shared.leaving.cancelled() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_takes_nothing_delays_no_connection() {
+        let (busy, mut of_busy) = mpsc::channel(1);
+        let (idle, mut of_idle) = mpsc::channel(2);
+        let workers = [busy, idle];
+        for number in 0..3 {
+            hand_over(&workers, 0, number).await.unwrap();
+        }
+        assert_eq!(of_busy.recv().await, Some(0));
+        assert_eq!(
+            [of_idle.recv().await, of_idle.recv().await],
+            [Some(1), Some(2)]
+        );
+        drop(of_busy);
+        assert!(hand_over(&workers, 0, 3).await.is_err(), "the node stops");
     }
 }
