@@ -119,7 +119,7 @@ const COMMANDS: &[&str] = &[
     r#"{"Once":{"request":1,"command":{"RollBack":{"namespace":"n"}}}}"#,
 ];
 
-/// Messages of the topology group; the first byte says of which call, as in the target.
+/// Writes messages of the topology group. The first byte names the call, as the target expects.
 fn write_group() -> Result<(), Box<dyn Error>> {
     let vote = r#"{"leader_id":{"term":1,"node_id":1},"committed":false}"#;
     let membership = r#"{"configs":[[1,2]],"nodes":{"1":{"addr":"a:1"},"2":{"addr":"b:1"}}}"#;
@@ -181,7 +181,7 @@ fn write_group() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a stranger presents; the first byte says what, as in the target.
+/// Writes what a stranger presents. The first byte names its kind, as the target expects.
 fn write_identities() -> Result<(), Box<dyn Error>> {
     let token = format!("{}.{}", bearer().reveal(), "ab".repeat(32));
     for (name, text) in [
@@ -215,7 +215,7 @@ fn write_identities() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Values of headers.
+/// Writes values of headers.
 fn write_headers() -> Result<(), Box<dyn Error>> {
     for (name, value) in [
         ("timeout", "250m"),

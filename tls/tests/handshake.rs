@@ -76,6 +76,15 @@ fn alice() -> Identity {
     Identity::client("alice", [Role::Read, Role::Write].into_iter().collect()).unwrap()
 }
 
+/// A client that trusts `office` and has a certificate of `other`.
+fn forged(office: &Office, other: &Office) -> Connector {
+    other.issue("alice", &alice(), 1);
+    let files = other.files("alice");
+    let own = Some((&*files.certificate, &*files.key));
+    let forged = ClientTls::open(&office.file("ca.pem"), own);
+    forged.unwrap().connector()
+}
+
 /// Makes one connection to a host; returns whom the node saw, or why the connection failed on
 /// either side.
 async fn meet(
@@ -142,14 +151,8 @@ async fn clients_are_who_their_certificate_names_and_nobody_without_one() {
 async fn strangers_certificates_names_and_dates_are_refused() {
     let (office, other) = (Office::new(), Office::new());
     let server = office.node();
-    other.issue("alice", &alice(), 1);
-    // Our authority with the other authority's certificate.
-    let files = other.files("alice");
-    let own = Some((&*files.certificate, &*files.key));
-    let forged = ClientTls::open(&office.file("ca.pem"), own).unwrap();
-    let (seen, _) = meet(&server, "127.0.0.1", forged.connector())
-        .await
-        .unwrap_err();
+    let forged = forged(&office, &other);
+    let (seen, _) = meet(&server, "127.0.0.1", forged).await.unwrap_err();
     assert!(seen.contains("certificate"), "{seen}");
 
     let (_, seen) = meet(&server, "127.0.0.1", other.client(None))
@@ -170,15 +173,12 @@ async fn strangers_certificates_names_and_dates_are_refused() {
     assert!(seen.contains("xpired"), "{seen}");
 }
 
-/// A client that wrote more before it read the node's alert was told only of its broken pipe.
+/// A client's write may fail before it has read the node's alert.
 #[tokio::test]
 async fn a_refused_client_learns_why_also_after_its_writes_failed() {
     let (office, other) = (Office::new(), Office::new());
     let server = office.node();
-    other.issue("alice", &alice(), 1);
-    let files = other.files("alice");
-    let own = Some((&*files.certificate, &*files.key));
-    let forged = ClientTls::open(&office.file("ca.pem"), own).unwrap();
+    let mut forged = forged(&office, &other);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     // A thread of its own, which goes on while this one is blocked.
@@ -193,7 +193,7 @@ async fn a_refused_client_learns_why_also_after_its_writes_failed() {
             server.accept(stream, Door::Grpc).await.map(|_| ()).is_err()
         })
     });
-    let connected = forged.connector().call(uri.parse().unwrap()).await;
+    let connected = forged.call(uri.parse().unwrap()).await;
     let mut stream = connected.unwrap().into_inner();
     assert!(serving.join().unwrap(), "the node refuses it");
     // Blocks the thread, so that the runtime does not learn of the end before the writes do.

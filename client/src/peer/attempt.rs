@@ -214,7 +214,10 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     }
     let cause = std::error::Error::source(status).map(deepest);
     if let Some(alert) = cause.as_deref().and_then(torc_tls::refusal) {
-        let message = format!("{peer} does not accept the certificate of this client: {alert}");
+        let message = format!(
+            "{peer} does not accept the certificate of this client ({alert}), and nothing was done: \
+             use one of the cluster's authority that has not expired"
+        );
         return Failure::sent(Fault::new(Reason::Unauthenticated, message));
     }
     // "transport error" says nothing.

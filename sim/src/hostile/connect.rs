@@ -17,13 +17,13 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// they are unsuitable.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 
-/// What all connections of this run do first. Without it they speak plain text.
+/// How this run connects with TLS. Unset: in plain text.
 static TLS: OnceLock<Disguises> = OnceLock::new();
 
 /// The ways of hostile clients to connect with TLS.
 #[derive(Debug)]
 pub(crate) struct Disguises {
-    /// As what most kinds connect.
+    /// For all kinds but the impostor.
     pub(crate) usual: Arc<ClientConfig>,
     /// With a certificate of another authority.
     pub(crate) impostor: Arc<ClientConfig>,
@@ -34,7 +34,7 @@ pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(crate) type Stream = Box<dyn Io>;
 
-/// Makes all later connections with TLS. One run has one way to connect: later calls change nothing.
+/// Makes all later connections with TLS. Only the first call counts.
 pub(crate) fn use_tls(disguises: Disguises) {
     let _ = TLS.set(disguises);
 }
@@ -61,7 +61,7 @@ pub(crate) async fn connect_with(
     shaken(connect_bare(to).await?, config).await
 }
 
-/// A connection on which the kind itself says the first bytes, whatever the node speaks.
+/// A connection without TLS, even to a node that has it: the kind sends the first bytes itself.
 pub(crate) async fn connect_bare(to: SocketAddr) -> io::Result<TcpStream> {
     prompt(within(TcpStream::connect(to)).await?)
 }

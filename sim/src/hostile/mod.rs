@@ -133,7 +133,7 @@ pub(crate) enum Error {
     /// A certificate cannot be issued.
     #[error("certificates: {0}")]
     Certificates(torc_tls::TlsError),
-    /// A certificate names nobody.
+    /// An identity for a certificate is invalid.
     #[error("certificates: {0}")]
     Identity(#[from] torc_tls::IdentityError),
     /// A certificate cannot be used.

@@ -84,7 +84,7 @@ impl Office {
     }
 }
 
-/// The configuration of a client that another authority vouches for, and that trusts nobody.
+/// The configuration of a client whose authority the cluster does not know.
 pub(crate) fn foreign() -> Result<Arc<ClientConfig>, Error> {
     let authority = Authority::new()?;
     let foreign = issue(&authority, EVE)?;
