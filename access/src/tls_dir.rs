@@ -525,12 +525,12 @@ mod tests {
         for (step, behind) in [
             (RotationStep::Trust, 1),
             (RotationStep::Issue, 3),
-            (RotationStep::Settled, 1),
+            (RotationStep::Finished, 1),
         ] {
             if step == RotationStep::Issue {
                 trusted.reverse();
             }
-            trusted.truncate(if step == RotationStep::Settled { 1 } else { 2 });
+            trusted.truncate(if step == RotationStep::Finished { 1 } else { 2 });
             assert!(own.follow(&trusted, step, &[]).unwrap());
             assert_eq!(reopened(), trusted, "{step}");
             assert_eq!((shown().len(), shown().last()), (behind, trusted.first()));
@@ -547,7 +547,7 @@ mod tests {
         for step in [
             RotationStep::Trust,
             RotationStep::Issue,
-            RotationStep::Settled,
+            RotationStep::Finished,
         ] {
             let data = tempfile::tempdir().unwrap();
             let (own, both) = rotating(&data);
@@ -555,7 +555,7 @@ mod tests {
             let steps = [
                 (RotationStep::Trust, both.clone()),
                 (RotationStep::Issue, reversed.clone()),
-                (RotationStep::Settled, reversed[..1].to_vec()),
+                (RotationStep::Finished, reversed[..1].to_vec()),
             ];
             let at = steps.iter().position(|(it, _)| *it == step).unwrap();
             for (step, trusted) in &steps[..at] {

@@ -1,4 +1,4 @@
-//! The command line: `torc-bench SUITE [--json] [--rounds N] [--quick]`.
+//! The command line: `torc-bench SUITE [--json] [--rounds N] [--quick] [--plot DIR]`.
 
 use clap::{Parser, Subcommand};
 
@@ -12,7 +12,7 @@ use crate::sketch;
 use crate::store::{self, child::ChildArgs};
 use crate::theory;
 use crate::wire::paths::echo::EchoArgs;
-use crate::wire::{load, memory, paths, replicas};
+use crate::wire::{load, memory, paths, replicas, resp};
 
 /// Measure Torc beside its peers: figures are medians of several rounds, in which the
 /// subjects take turns
@@ -47,6 +47,8 @@ pub(crate) enum Suite {
     Store(store::Args),
     /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
     Wire,
+    /// The port for Redis clients beside redis-server, with one client; three nodes beside etcd
+    Resp(resp::Args),
     /// Gets of a node with TLS, by certificate and by token, beside one without
     Tls,
     /// Processor time of the servers for each operation, on one node and on three, beside an

@@ -29,6 +29,7 @@ mod join;
 mod kvd;
 mod machine;
 mod options;
+mod plots;
 mod process;
 mod records;
 mod report;
@@ -69,6 +70,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Bulk(args) => &|options| bulk::run(*args, options),
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
+        Suite::Resp(args) => &|options| wire::resp::run(args, options),
         Suite::Tls => &wire::tls::run,
         Suite::Paths(args) => &|options| wire::paths::run(args, options),
         Suite::Replicas(args) => &|options| wire::replicas::run(args, options),
@@ -82,10 +84,15 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Bound(args) => return cleanup::become_bound(args),
     };
     cleanup::on_signals()?;
+    if let Some(dir) = &options.plot {
+        plots::make_dir(dir)?;
+    }
     if cfg!(debug_assertions) {
         eprintln!("torc-bench: a debug build: its figures mean nothing; use `--profile ship`");
     }
     let report = measure(options)?;
     report.print(options.json)?;
-    report.outcome()
+    let plot = options.plot.as_ref();
+    let drawn = plot.map_or(Ok(()), |dir| plots::write_report(dir, &report));
+    report.outcome().and(drawn)
 }

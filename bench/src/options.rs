@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use crate::cleanup;
 
+/// Why a peer is skipped that this program was built without.
+pub(crate) const NOT_BUILT_IN: &str =
+    "built without it: pass --features peers, or rocksdb for RocksDB";
+
 /// Options of every suite.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
@@ -18,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, global = true)]
     pub(crate) quick: bool,
     /// Records to store [default: 1,000,000; 10,000,000 in `bulk`, 50,000 in `paths` and
-    /// `replicas`, 100,000 in `wire`, 12,000,000 in `join --bulk`]
+    /// `replicas`, 100,000 in `wire` and `resp`, 12,000,000 in `join --bulk`]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
     pub(crate) records: Option<u64>,
     /// The kvd to measure [default: the one beside torc-bench]
@@ -31,6 +35,10 @@ pub(crate) struct Options {
     /// temporary directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+    /// Draw the figures to this directory, which is created if it is missing: one SVG for each
+    /// suite or claim, several if one would be too tall
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 impl Options {

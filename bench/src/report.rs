@@ -50,11 +50,13 @@ pub(crate) struct Report {
     failure: Option<anyhow::Error>,
 }
 
+/// The figures of one case and metric.
 #[derive(Debug)]
-struct Row {
-    case: String,
-    metric: Metric,
-    figures: Vec<(&'static str, Vec<f64>)>,
+pub(crate) struct Row {
+    pub(crate) case: String,
+    pub(crate) metric: Metric,
+    /// A subject, and its value in each round.
+    pub(crate) figures: Vec<(&'static str, Vec<f64>)>,
 }
 
 impl Row {
@@ -157,6 +159,20 @@ impl Report {
     /// Names a peer that is not measured, and why.
     pub(crate) fn skip(&mut self, peer: &str, why: impl std::fmt::Display) {
         self.note(format!("skipped: {peer}: {why}"));
+    }
+
+    pub(crate) const fn suite(&self) -> &'static str {
+        self.suite
+    }
+
+    /// The subjects in the order of the table: ours first.
+    pub(crate) fn subjects(&self) -> &[&'static str] {
+        &self.subjects
+    }
+
+    /// In the order of the table.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
     }
 
     /// Prints the report to standard output.

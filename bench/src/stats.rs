@@ -12,11 +12,17 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[middle - 1], upper))
 }
 
+/// The smallest and the largest value.
+pub(crate) fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let smallest = values.iter().copied().min_by(f64::total_cmp)?;
+    let largest = values.iter().copied().max_by(f64::total_cmp)?;
+    Some((smallest, largest))
+}
+
 /// Largest minus smallest value in percent of the median; `None` for a single value.
 pub(crate) fn spread_percent(values: &[f64]) -> Option<f64> {
     let middle = median(values).filter(|_| values.len() > 1)?;
-    let largest = values.iter().copied().fold(f64::MIN, f64::max);
-    let smallest = values.iter().copied().fold(f64::MAX, f64::min);
+    let (smallest, largest) = range(values)?;
     let range = largest - smallest;
     Some(if range == 0.0 {
         0.0

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use torc_index::prefetch;
 use torc_record::{Digest, to_usize};
 use torc_ring::Partition;
 use torc_store::bulk::{SliceFileInfo, SliceFileWriter};
@@ -19,6 +20,8 @@ use crate::sums::Sums;
 
 /// Bytes read at a time.
 const BUFFER_LEN: usize = 1 << 20;
+/// Rows whose memory is fetched before they are read, because their order is not that of the memory.
+const AHEAD: usize = 16;
 /// Memory for a row beside its own bytes: its place in the order, and its parsed form.
 const ROW_BYTES: u64 = (size_of::<(Digest, usize)>() + size_of::<PackedRow<'_>>()) as u64;
 
@@ -46,7 +49,7 @@ pub(crate) fn gather(
     let run = run_path(places.runs, bucket);
     for (range, bytes) in ranges(&run, plan)? {
         let rows = load(&run, plan, &range, bytes)?;
-        let file = write(places, plan, &rows, &mut gathered.left_out)?;
+        let file = write(places, plan, (&run, &rows), &mut gathered.left_out)?;
         gathered.files.extend(file);
     }
     Ok(gathered)
@@ -54,6 +57,9 @@ pub(crate) fn gather(
 
 /// Partitions of a run, and the length of their rows.
 type Range = (RangeInclusive<Partition>, u64);
+
+/// The partitions of a whole run.
+const ALL: RangeInclusive<Partition> = Partition(0)..=Partition(u32::MAX);
 
 /// Ranges of a run's partitions that fit into one file each, in order. Empty for a bucket without
 /// rows, which has no run; the sums reveal the loss of a run.
@@ -65,7 +71,7 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     };
     let most_rows = len / plan.shape.head_len() as u64;
     if len + most_rows * ROW_BYTES <= plan.file_bytes {
-        return Ok(vec![(Partition(0)..=Partition(u32::MAX), len)]);
+        return Ok(vec![(ALL, len)]);
     }
     let mut sizes = BTreeMap::<Partition, (u64, u64)>::new();
     each(run, plan.shape, |row, _| {
@@ -94,7 +100,8 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     Ok(ranges.into_iter().map(|(range, _)| range).collect())
 }
 
-/// The rows of some partitions of a run, concatenated; `len` bytes.
+/// The rows of some partitions of a run, concatenated; `len` bytes. Those of a whole run are not
+/// validated.
 fn load(
     run: &Path,
     plan: &Plan,
@@ -102,6 +109,11 @@ fn load(
     len: u64,
 ) -> Result<Vec<u8>, BuildError> {
     let mut rows = Vec::with_capacity(to_usize(len));
+    if *range == ALL {
+        let read = File::open(run).and_then(|file| file.take(len).read_to_end(&mut rows));
+        read.map_err(BuildError::io("read", run))?;
+        return Ok(rows);
+    }
     each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
             rows.extend_from_slice(bytes);
@@ -120,10 +132,7 @@ fn each(
     let file = File::open(path).map_err(BuildError::io("open", path))?;
     let mut reader = BufReader::with_capacity(BUFFER_LEN, file);
     let mut bytes = Vec::new();
-    let damaged = |what: &'static str| {
-        let error = std::io::Error::new(std::io::ErrorKind::InvalidData, what);
-        BuildError::io("read", path)(error)
-    };
+    let damaged = damaged(path);
     loop {
         bytes.resize(head_len, 0);
         let mut read = 0;
@@ -132,28 +141,38 @@ fn each(
                 Ok(0) if read == 0 => return Ok(()),
                 Ok(0) => return Err(damaged("a row is cut off")),
                 Ok(more) => read += more,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(BuildError::io("read", path)(error)),
             }
         }
         let len = shape.len_by_head(&bytes).map_err(damaged)?;
         bytes.resize(len, 0);
         let rest = reader.read_exact(&mut bytes[head_len..]);
-        rest.map_err(BuildError::io("read", path))?;
+        rest.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => damaged("a row is cut off"),
+            _ => BuildError::io("read", path)(error),
+        })?;
         take(shape.row(&bytes).map_err(damaged)?, &bytes);
     }
 }
 
-/// Writes the file of some rows; `None` if there are no rows.
+fn damaged(run: &Path) -> impl Fn(&'static str) -> BuildError + Copy {
+    move |what| {
+        let error = std::io::Error::new(ErrorKind::InvalidData, what);
+        BuildError::io("read", run)(error)
+    }
+}
+
+/// Writes the file of some rows of a run; `None` if there are no rows.
 fn write(
     places: &Places<'_>,
     plan: &Plan,
-    bytes: &[u8],
+    (run, bytes): (&Path, &[u8]),
     left_out: &mut Sums,
 ) -> Result<Option<FileEntry>, BuildError> {
     let Places { dir, temporary, .. } = places;
     let mut sums = Sums::default();
-    let rows = sorted(plan, bytes, &mut sums, left_out)?;
+    let rows = sorted(plan, (run, bytes), &mut sums, left_out)?;
     let partition = |row: &PackedRow<'_>| plan.target.partition(&row.digest());
     let tables = rows.chunk_by(|one, other| partition(one) == partition(other));
     let tables: Vec<Table<'_>> = tables
@@ -232,32 +251,46 @@ fn slices(
     Ok((info, slices))
 }
 
+/// The digests and positions of all rows, which are validated and added up.
+fn positions(
+    plan: &Plan,
+    (run, bytes): (&Path, &[u8]),
+    sums: &mut Sums,
+) -> Result<Vec<(Digest, usize)>, BuildError> {
+    let damaged = damaged(run);
+    // Counted first: a growing list takes up to three times its length.
+    let (mut count, mut at) = (0, 0);
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        at += plan.shape.len_by_head(rest).map_err(damaged)?;
+        count += 1;
+    }
+    let mut rows = Vec::with_capacity(count);
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let row = plan.shape.row(rest).map_err(damaged)?;
+        sums.merge(&row.sums());
+        rows.push((row.digest(), at));
+        at += row.len();
+    }
+    Ok(rows)
+}
+
 /// The rows to keep, in ring order; adds up the sums of all rows and of those left out.
 fn sorted<'a>(
     plan: &Plan,
-    bytes: &'a [u8],
+    (run, bytes): (&Path, &'a [u8]),
     sums: &mut Sums,
     left_out: &mut Sums,
 ) -> Result<Vec<PackedRow<'a>>, BuildError> {
-    // All rows were validated when they were read.
-    let row_at = |at: usize| plan.shape.row(bytes.get(at..)?).ok();
-    let starts = || {
-        std::iter::successors(Some(0), |at| Some(at + row_at(*at)?.len()))
-            .filter_map(|at| Some((at, row_at(at)?)))
-    };
-    // Counted first: a growing list takes up to three times its length.
-    let mut rows: Vec<(Digest, usize)> = Vec::with_capacity(starts().count());
-    for (at, row) in starts() {
-        sums.merge(&row.sums());
-        rows.push((row.digest(), at));
-    }
+    let mut rows = positions(plan, (run, bytes), sums)?;
     // Rows of one key stay in the order of their positions.
     rows.sort_unstable();
     let mut kept: Vec<PackedRow<'a>> = Vec::with_capacity(rows.len());
-    for (digest, at) in rows {
-        let Some(row) = row_at(at) else {
-            continue;
-        };
+    for (number, (digest, at)) in rows.iter().copied().enumerate() {
+        if let Some((_, later)) = rows.get(number + AHEAD) {
+            prefetch(bytes, *later);
+        }
+        let row = plan.shape.row(&bytes[at..]).map_err(damaged(run))?;
         let Some(before) = kept.last_mut().filter(|it| it.digest() == digest) else {
             kept.push(row);
             continue;
@@ -326,5 +359,22 @@ mod tests {
             read += rows.len();
         }
         assert_eq!(read, rows.len());
+    }
+    #[test]
+    fn a_row_that_is_cut_off_anywhere_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let mut row = Vec::new();
+        let target = Target::offline([7; 32]);
+        let packed = Shape::Values.pack(&target, "a key".into(), "its value".into(), &mut row);
+        packed.unwrap();
+        for len in 1..row.len() {
+            std::fs::write(&run, &row[..len]).unwrap();
+            let error = each(&run, Shape::Values, |_, _| ()).unwrap_err();
+            assert!(
+                error.to_string().contains("a row is cut off"),
+                "{len}: {error}"
+            );
+        }
     }
 }

@@ -20,9 +20,9 @@ use crate::peer::Peer;
 use crate::peer::attempt::{AttemptTimeout, attempt, attempt_with_timeout};
 use crate::race::{RoutedTarget, race};
 use crate::retry::{Failure, Nature, RetryState, blame};
-use crate::session::SessionPermit;
 use crate::trace::Tracing;
 use crate::view::{MOST_UNREACHED, View};
+use torc_session::SessionPermit;
 
 pub(crate) fn digest_to_wire(digest: &Digest) -> Bytes {
     Bytes::copy_from_slice(&digest.0)

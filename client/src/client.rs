@@ -14,13 +14,13 @@ use crate::call::Call;
 use crate::core::Core;
 use crate::options::LONGEST_DEADLINE;
 use crate::retry::Nature;
-use crate::session::SessionPermit;
 use crate::trace::{SpanSink, Tracing, Wish};
 use crate::view::View;
 use crate::{
     Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
     Value, Version, answers,
 };
+use torc_session::SessionPermit;
 
 /// A client of a cluster, in one namespace.
 ///

@@ -98,7 +98,6 @@ mod race;
 mod retry;
 mod rotation;
 mod scan;
-mod session;
 mod tokens;
 mod trace;
 mod view;

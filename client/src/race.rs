@@ -14,8 +14,8 @@ use torc_ring::Partition;
 use crate::core::{Core, Target};
 use crate::peer::attempt::{AttemptTimeout, attempt_with_timeout};
 use crate::retry::Failure;
-use crate::session::SessionPermit;
 use crate::view::View;
+use torc_session::SessionPermit;
 
 /// A get that has waited this long is hedged even if the budget is spent, because the replica has
 /// stalled and its breaker will trip soon. A fixed number at a time limits this: in an overloaded

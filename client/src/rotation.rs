@@ -13,7 +13,7 @@ use crate::{Client, Error};
 pub struct Authorities {
     /// Number of rotations started so far.
     pub rotation: u32,
-    /// Step of the last rotation; [`RotationStep::Settled`]: none is running.
+    /// Step of the last rotation; [`RotationStep::Finished`]: none is running.
     pub step: RotationStep,
     /// Certificates in PEM. The first authority issues certificates.
     pub trusted: Vec<String>,
@@ -59,7 +59,7 @@ fn from_wire(wire: v1::Authorities) -> Option<Authorities> {
     let step = match wire.step() {
         v1::RotationStep::Trust => RotationStep::Trust,
         v1::RotationStep::Issue => RotationStep::Issue,
-        v1::RotationStep::Settled => RotationStep::Settled,
+        v1::RotationStep::Finished => RotationStep::Finished,
         v1::RotationStep::Unspecified => return None,
     };
     let member = |member: v1::RotationMember| RotationMember {

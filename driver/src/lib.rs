@@ -430,9 +430,9 @@ impl Registers {
                 tokio::time::sleep(LOOK_FOR_ANSWERS).await;
             }
         };
-        let settled = tokio::time::timeout(ANSWER_TIMEOUT, answered);
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, answered);
         // What is not answered by then ends as after a crash.
-        self.links.leave(settled.map(drop)).await;
+        self.links.leave(answered.map(drop)).await;
     }
 
     /// Whether an answer to another node waits for this node's disk.

@@ -140,7 +140,7 @@ impl Registers {
         keys.dedup();
         let keys = keys.into_iter().map(|(id, key)| locator(id, key));
         let doubtful = self.in_doubt(keys.collect()).await?;
-        self.settle_all(partition, &doubtful).await;
+        self.reconcile_all(partition, &doubtful).await;
         self.until_known(partition, stretch, doubtful, &listed)
             .await?;
         if self.config(partition).map(|now| now.epoch) != Some(config.epoch) {
@@ -273,7 +273,7 @@ impl Registers {
     }
 
     /// Rewrites keys, or copies them here, depending on the mode of their namespaces.
-    pub(super) async fn settle_all(self: &Arc<Self>, partition: Partition, keys: &[Locator]) {
+    pub(super) async fn reconcile_all(self: &Arc<Self>, partition: Partition, keys: &[Locator]) {
         for keys in keys.chunks(RECONCILES_AT_ONCE) {
             let deadline = Instant::now() + RECONCILE_TIME;
             let wanted = keys.iter().filter_map(|at| {

@@ -57,7 +57,7 @@ impl Registers {
         }
         let known = known_keys(&report.unreadable);
         if !known.is_empty() {
-            self.settle_all(partition, &known).await;
+            self.reconcile_all(partition, &known).await;
             report = self.scrub(partition).await?;
         }
         let left = report.unreadable;

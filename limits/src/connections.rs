@@ -209,6 +209,15 @@ impl Peer {
     }
 }
 
+/// The caller by its token or, without one, by its connection.
+#[must_use]
+pub fn caller_of(extensions: &http::Extensions) -> &Caller {
+    static NOBODY: Caller = Caller::nobody();
+    // Connections set this before any service runs.
+    let peer = || Some(&extensions.get::<Peer>()?.caller);
+    extensions.get().or_else(peer).unwrap_or(&NOBODY)
+}
+
 /// What every port of a node needs to accept connections.
 pub struct Entrance {
     /// `None`: connections are not encrypted, and callers have no identity.

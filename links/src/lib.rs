@@ -234,15 +234,15 @@ impl Links {
     }
 
     /// Leaves the peers before this node stops, so that no message is lost. The peers learn of the stop,
-    /// send what they have queued, and end their streams. When `settled` resolves, this node has answered
+    /// send what they have queued, and end their streams. When `answered` resolves, this node has answered
     /// all of it; then it sends what it has queued and ends its own streams. Takes a few seconds at most
     /// if peers do not answer.
-    pub async fn leave(&self, settled: impl Future<Output = ()>) {
+    pub async fn leave(&self, answered: impl Future<Output = ()>) {
         let inner = &self.inner;
         inner.leaving.cancel();
         inner.inbound.close();
         let _ = tokio::time::timeout(LEAVE_TIMEOUT, inner.inbound.wait()).await;
-        settled.await;
+        answered.await;
         inner.flushing.cancel();
         inner.outbound.close();
         let _ = tokio::time::timeout(LEAVE_TIMEOUT, inner.outbound.wait()).await;

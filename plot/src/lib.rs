@@ -1,6 +1,8 @@
-//! Plots of lines and points as SVG: axes, ticks, a legend, and nothing else.
+//! Plots as SVG: axes, ticks, a legend, and nothing else.
 //!
-//! `torc-bench theory --plot` and `kvctl hot-keys --plot` draw with it. Absent on purpose: files.
+//! [`Plot`] has lines and points, [`Medians`] compares subjects. `torc-bench SUITE --plot`,
+//! `kvctl bench --plot` and `kvctl hot-keys --plot` draw with them. Plots follow the reader's dark
+//! mode. Absent on purpose: files.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -9,7 +11,11 @@
     reason = "pixels and ticks are small"
 )]
 
+mod medians;
+
 use std::fmt::{self, Write as _};
+
+pub use medians::{Mark, Medians, Panel, Row};
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 76.0;
@@ -21,10 +27,14 @@ const LEGEND: f64 = BOTTOM + 60.0;
 const LEGEND_LINE: f64 = 18.0;
 /// Ticks of a decade, where there are not many decades.
 const ROUND: [f64; 3] = [1.0, 2.0, 5.0];
-/// Told apart by people who do not see red and green (Okabe and Ito 2008).
+/// Told apart by people who do not see red and green (Okabe and Ito 2008), on light and on dark;
+/// grey instead of their black.
 const COLOURS: [&str; 7] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f",
 ];
+/// Classes: the ground, axes, ticks. With its own ground, a plot is readable on any page.
+const STYLE: &str = "<style>text{fill:#1f2937}.g{fill:#fff}.a{stroke:#1f2937}.t{stroke:#ddd}\
+    @media (prefers-color-scheme:dark){text{fill:#e6edf3}.g{fill:#161b22}.a{stroke:#e6edf3}.t{stroke:#30363d}}</style>";
 
 /// What an axis shows.
 #[derive(Debug, Clone, Copy)]
@@ -107,31 +117,35 @@ impl Plot {
 
     fn scale(&self, axis: Axis, of: impl Fn(&(f64, f64)) -> f64, pixels: (f64, f64)) -> Scale {
         let points = self.series.iter().flat_map(|series| &series.points);
-        let values: Vec<f64> = points.map(of).collect();
-        let (mut from, mut until) = values
-            .iter()
-            .fold((f64::MAX, f64::MIN), |(from, until), value| {
-                (from.min(*value), until.max(*value))
-            });
-        if values.is_empty() {
-            (from, until) = (1.0, 10.0);
-        }
-        if axis.log {
-            (from, until) = (from.log10(), until.log10());
-        } else if from > 0.0 && from < 0.5 * until {
-            from = 0.0;
-        }
-        let margin = 0.04 * (until - from).max(1e-9 + 1e-3 * until.abs());
-        Scale {
-            log: axis.log,
-            from: if from == 0.0 { from } else { from - margin },
-            until: until + margin,
-            pixels,
-        }
+        Scale::of(points.map(of), axis.log, pixels)
     }
 }
 
 impl Scale {
+    /// Shows all values, and 0 too if they are far apart.
+    fn of(values: impl IntoIterator<Item = f64>, log: bool, pixels: (f64, f64)) -> Self {
+        let range = values.into_iter().fold(None, |range, value: f64| {
+            let (from, until) = range.unwrap_or((value, value));
+            Some((value.min(from), value.max(until)))
+        });
+        let (mut from, mut until) = range.unwrap_or((1.0, 10.0));
+        if log {
+            (from, until) = (from.log10(), until.log10());
+        } else if from == 0.0 && until == 0.0 {
+            until = 1.0;
+        } else if from > 0.0 && from < 0.5 * until {
+            from = 0.0;
+        }
+        let margin = 0.04 * (until - from).max(1e-9 + 1e-3 * until.abs());
+        let is_zero = from == 0.0 && !log;
+        Self {
+            log,
+            from: if is_zero { from } else { from - margin },
+            until: until + margin,
+            pixels,
+        }
+    }
+
     fn pixel(&self, value: f64) -> f64 {
         let value = if self.log { value.log10() } else { value };
         let share = (value - self.from) / (self.until - self.from);
@@ -193,13 +207,13 @@ pub fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// The start of an SVG of this size, on white.
+/// The start of an SVG of this size. Classes for what is drawn on it: `a` strokes axes, `t` ticks.
 #[must_use]
 pub fn head(width: f64, height: f64, title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n\
+         {STYLE}\n<rect class=\"g\" width=\"{width}\" height=\"{height}\"/>\n\
          <text x=\"{}\" y=\"24\" font-size=\"15\" text-anchor=\"middle\">{}</text>\n",
         width / 2.0,
         escaped(title)
@@ -212,7 +226,7 @@ impl Plot {
             let at = x.pixel(tick);
             writeln!(
                 out,
-                "<path d=\"M{at:.1} {TOP}V{BOTTOM}\" stroke=\"#ddd\"/>\
+                "<path d=\"M{at:.1} {TOP}V{BOTTOM}\" class=\"t\"/>\
                  <text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 BOTTOM + 16.0,
                 label(tick)
@@ -222,7 +236,7 @@ impl Plot {
             let at = y.pixel(tick);
             writeln!(
                 out,
-                "<path d=\"M{LEFT} {at:.1}H{RIGHT}\" stroke=\"#ddd\"/>\
+                "<path d=\"M{LEFT} {at:.1}H{RIGHT}\" class=\"t\"/>\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 6.0,
                 at + 4.0,
@@ -232,7 +246,7 @@ impl Plot {
         let middle = (f64::midpoint(LEFT, RIGHT), f64::midpoint(TOP, BOTTOM));
         writeln!(
             out,
-            "<path d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\" stroke=\"black\" fill=\"none\"/>\n\
+            "<path d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\" class=\"a\" fill=\"none\"/>\n\
              <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
              <text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
             middle.0,

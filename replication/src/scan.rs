@@ -348,7 +348,7 @@ impl ScanRound {
             let expires_at_ms = record.expires_at_ms();
             let has_expired = expires_at_ms.is_some_and(|at| at <= time.unix_ms());
             let is_value = matches!(record.state, State::Value { .. });
-            let settled = !has_expired || self.mutations.has(Mutation::ScanExpiredAsIs);
+            let is_final = !has_expired || self.mutations.has(Mutation::ScanExpiredAsIs);
             if is_eventual(&record)? {
                 // One replica may have answered before the key was deleted, and another one after
                 // its tombstone was collected.
@@ -362,7 +362,7 @@ impl ScanRound {
                 };
                 let outdated = newest(false) > newest(true) && record.ballot <= newest(false);
                 let outdated = outdated && !self.mutations.has(Mutation::EventualOutdated);
-                return match (is_value, settled && !outdated) {
+                return match (is_value, is_final && !outdated) {
                     (true, false) => Some(ListedEntry::Ask(Locator::of(&record))),
                     (true, true) if !has_expired => Some(ListedEntry::Value(record)),
                     _ => None,
@@ -372,7 +372,7 @@ impl ScanRound {
                 .config
                 .is_chosen(record.ballot, holders, self.mutations)
                 || self.mutations.has(Mutation::ScanUnproven);
-            match (proven && settled, is_value) {
+            match (proven && is_final, is_value) {
                 (true, true) if has_expired => None,
                 (true, true) => Some(ListedEntry::Value(record)),
                 (true, false) => None,

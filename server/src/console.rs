@@ -9,8 +9,9 @@ use torc_console::Cluster;
 use torc_proto::Fault;
 use torc_proto::v1::{ExplainRequest, ExplainResponse, StatusRequest, StatusResponse};
 
+use crate::call::DEFAULT_DEADLINE;
 use crate::cluster::{explain, status};
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::shared::Shared;
 
 /// Samples this node's load.
 pub(crate) async fn sample(shared: Arc<Shared>) {

@@ -96,7 +96,7 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
     let (health, health_service) = tonic_health::server::health_reporter();
     let cluster = ClusterServer::new(ClusterService::new(Arc::clone(shared)))
         .max_decoding_message_size(MAX_CLUSTER_MESSAGE_LEN);
-    let kv = KvServer::new(KvService::new(Arc::clone(shared)))
+    let kv = KvServer::new(KvService::new(Arc::clone(&shared.kv)))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(2 * MAX_MESSAGE_LEN);
     let replica = ReplicaServer::new(ReplicaService::new(Arc::clone(shared)))
@@ -126,7 +126,7 @@ fn start_worker(
     let shared = Arc::clone(shared);
     let work = move || {
         runtime.block_on(work(&shared, routes, connections));
-        shared.hot.hand_over_at_last();
+        shared.kv.hot.hand_over_at_last();
         runtime.shutdown_background();
         // Fails if the node was dropped, and nothing waits.
         let _ = done.send(());
@@ -139,7 +139,7 @@ fn start_worker(
 /// Serves connections until the queue ends, then lets requests under way end.
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
-    tokio::spawn(Arc::clone(&shared.hot).track(shared.cancel.clone()));
+    tokio::spawn(Arc::clone(&shared.kv.hot).track(shared.cancel.clone()));
     // Handshakes run concurrently, so a slow one delays no other.
     let most = 2 * shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
@@ -166,8 +166,8 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
         .layer(Meter {
-            clients: Arc::clone(&shared.limits.budget),
-            strangers: shared.limits.strangers.clone(),
+            clients: Arc::clone(&shared.kv.limits.budget),
+            strangers: shared.kv.limits.strangers.clone(),
         })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake
@@ -265,12 +265,12 @@ async fn report_health(shared: Arc<Shared>, health: HealthReporter) {
             health.set_service_status("torc.v1.Kv", status).await;
             shown = Some(ready);
         }
-        if shared.leaving.is_cancelled() {
+        if shared.kv.leaving.is_cancelled() {
             return;
         }
         tokio::select! {
             () = tokio::time::sleep(HEALTH_EVERY) => {}
-            () = shared.leaving.cancelled() => {}
+            () = shared.kv.leaving.cancelled() => {}
         }
     }
 }

@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Keeps intervals from when the node is a member of a cluster until it stops.
 pub(crate) async fn keep(shared: Arc<Shared>) {
-    let (hot, cancel) = (Arc::clone(&shared.hot), shared.cancel.clone());
+    let (hot, cancel) = (Arc::clone(&shared.kv.hot), shared.cancel.clone());
     let digest_key = Box::pin(async move {
         loop {
             if let Some(table) = shared.member.routing.load_full() {
@@ -36,7 +36,7 @@ pub(crate) async fn answer(
     deadline: Instant,
 ) -> Result<HotKeysResponse, Fault> {
     let answering = async {
-        let _place = shared.limits.classes.hot_keys.enter_soon().await?;
+        let _place = shared.kv.limits.classes.hot_keys.enter_soon().await?;
         let (table, me) = (shared.member.routing()?, shared.member.node()?);
         let asked = Asked {
             namespace: find_namespace(&table, &request.namespace)?,
@@ -45,7 +45,7 @@ pub(crate) async fn answer(
             request,
             deadline,
         };
-        shared.hot.gather(&**shared, asked).await
+        shared.kv.hot.gather(&**shared, asked).await
     };
     let answer = tokio::time::timeout_at(deadline.into(), answering).await;
     answer.unwrap_or_else(|_| {

@@ -20,13 +20,14 @@ use torc_ring::topology::RingSummary;
 use torc_tls::Door;
 
 use crate::bearers::holder_of;
+use crate::call::DEFAULT_DEADLINE;
 use crate::cluster::status;
 use crate::console;
 use crate::hot;
 use crate::limits::HANG_UP;
 use crate::metrics::Readings;
 use crate::renewal;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::shared::Shared;
 
 /// Time limit for receiving the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -118,7 +119,7 @@ async fn may_observe(
             next.run(request).await
         }
         Err(fault) => {
-            shared.denied(&who, request.uri().path(), &fault);
+            shared.kv.denied(&who, request.uri().path(), &fault);
             let status = match fault.reason {
                 Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::FORBIDDEN,
@@ -155,10 +156,10 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         resident_memory_bytes: status::resident_memory_bytes(),
         ready: shared.ready().is_ok(),
         leader: shared.group.is_leader(),
-        hot: shared.hot.stats(),
-        in_flight_bytes: shared.limits.budget.held() as u64,
-        in_flight_limit_bytes: shared.limits.budget.bound() as u64,
-        in_flight_refused: shared.limits.budget.refused(),
+        hot: shared.kv.hot.stats(),
+        in_flight_bytes: shared.kv.limits.budget.held() as u64,
+        in_flight_limit_bytes: shared.kv.limits.budget.bound() as u64,
+        in_flight_refused: shared.kv.limits.budget.refused(),
     };
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match shared.metrics.render(&readings) {

@@ -36,6 +36,7 @@
 mod adopt;
 mod bearers;
 mod boot;
+mod call;
 mod cluster;
 mod console;
 mod data_dir;

@@ -21,15 +21,12 @@ use torc_transfers::metrics::TransferMetrics;
 /// All metrics of a node.
 pub(crate) struct Metrics {
     registry: Registry,
-    pub(crate) operations: OperationMetrics,
-    pub(crate) forwarded: Counter,
-    pub(crate) cold_reads: Counter,
+    pub(crate) keys: Arc<KeyMetrics>,
     pub(crate) slow: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) handshakes_failed: Counter,
     pub(crate) tls_files_refused: Counter,
     pub(crate) tls_certificate_end: Gauge,
-    pub(crate) scan_searched_bytes: Counter,
     pub(crate) dropped_records_deleted: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) links: LinkMetrics,
@@ -39,6 +36,14 @@ pub(crate) struct Metrics {
     pub(crate) audit: AuditMetrics,
     pub(crate) spans: SpanMetrics,
     readouts: Readouts,
+}
+
+/// Those of the operations on keys.
+pub(crate) struct KeyMetrics {
+    pub(crate) operations: OperationMetrics,
+    pub(crate) forwarded: Counter,
+    pub(crate) cold_reads: Counter,
+    pub(crate) scan_searched_bytes: Counter,
 }
 
 impl fmt::Debug for Metrics {
@@ -129,15 +134,17 @@ impl Metrics {
             spans: SpanMetrics::register(&mut registry),
             readouts: Readouts::register(&mut registry),
             registry,
-            operations,
-            forwarded,
-            cold_reads,
+            keys: Arc::new(KeyMetrics {
+                operations,
+                forwarded,
+                cold_reads,
+                scan_searched_bytes,
+            }),
             slow,
             connections_refused,
             handshakes_failed,
             tls_files_refused,
             tls_certificate_end,
-            scan_searched_bytes,
             dropped_records_deleted,
             topology_epoch,
         }
@@ -145,8 +152,8 @@ impl Metrics {
 
     pub(crate) fn totals(&self) -> Totals {
         Totals {
-            times: self.operations.times(),
-            faults: self.operations.failed(),
+            times: self.keys.operations.times(),
+            faults: self.keys.operations.failed(),
             commands: self.resp.commands(),
         }
     }

@@ -40,6 +40,7 @@ use crate::error::NodeError;
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::hot;
+use crate::kv::KvNode;
 use crate::limits::{HANG_UP, Limits};
 use crate::metrics::Metrics;
 use crate::resp;
@@ -281,12 +282,12 @@ impl Node {
 
     async fn end(self) -> Result<(), NodeError> {
         let shared = &self.shared;
-        shared.leaving.cancel();
+        shared.kv.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
         tracing::debug!("refusing new operations");
-        shared.limits.admission.close();
-        shared.closing.cancel();
-        let idle = tokio::time::timeout(DRAIN, shared.limits.admission.idle());
+        shared.kv.limits.admission.close();
+        shared.kv.closing.cancel();
+        let idle = tokio::time::timeout(DRAIN, shared.kv.limits.admission.idle());
         if idle.await.is_err() {
             tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
@@ -303,12 +304,12 @@ impl Node {
             tracing::warn!("some tasks did not finish in time");
         }
         tracing::debug!("connections are closed");
-        if let Some(tracer) = &self.shared.tracer {
+        if let Some(tracer) = &self.shared.kv.tracer {
             tracer.close().await;
         }
         self.shared.group.shutdown().await;
         tracing::debug!("left the topology group");
-        let audit = Arc::clone(&self.shared.audit);
+        let audit = Arc::clone(&self.shared.kv.audit);
         // Fails only if the writer panics.
         let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         self.shared.scratch.clone().close().await;
@@ -423,26 +424,25 @@ fn open(
     })?;
     dir.check_group(&identity, &group, boot::last_confirmed(&store)?)?;
     boot::take(&store, boot)?;
-    let now = Instant::now();
+    let scratch = Scratch::open(dir.scratch);
     let cancel = CancellationToken::new();
     let metrics = Metrics::new();
     let audit_log = settings.audit_log.clone().unwrap_or(dir.audit);
     let audit = Audit::begin(audit_log, metrics.audit.clone()).map_err(NodeError::Thread)?;
     let reached_at = ReachedAt::of(&settings, [grpc, peer, http], resp);
-    let tracer = settings.traces.as_ref().map(|traces| {
+    let trace = |traces| {
         let address = reached_at.grpc.clone();
         Tracer::begin(traces, address, metrics.spans.clone(), &cancel)
-    });
-    let tracer = tracer.transpose().map_err(NodeError::Thread)?;
-    let scratch = Scratch::open(dir.scratch);
-    let member = Arc::new(LocalMember::new(identity, Peers(pool)));
+    };
+    let tracer = settings.traces.as_ref().map(trace).transpose();
+    let member = Arc::new(LocalMember::new(identity, Peers::new(pool)));
     let transfers = Arc::new(Transfers {
         member: Arc::clone(&member),
         store: store.clone(),
         group: group.clone(),
         partitions: settings.store.partitions,
         data_dir: settings.data_dir.clone(),
-        throttle: Throttle::new(settings.transfer_bytes_per_s, now),
+        throttle: Throttle::new(settings.transfer_bytes_per_s, Instant::now()),
         ingests: Semaphore::new(settings.worker_threads),
         metrics: metrics.transfers.clone(),
         cancel: cancel.clone(),
@@ -455,30 +455,37 @@ fn open(
         handshakes_failed: metrics.handshakes_failed.clone(),
         cluster: Box::new(move || local.identity.membership().map(|it| it.cluster)),
     };
+    let kv = Arc::new(KvNode {
+        member: Arc::clone(&member),
+        store: store.clone(),
+        limits: Limits::new(&settings),
+        hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
+        audit: Arc::new(audit),
+        metrics: Arc::clone(&metrics.keys),
+        slow: SlowLog::new(settings.slow, metrics.slow.clone()),
+        tracer: tracer.map_err(NodeError::Thread)?,
+        idle_time: settings.idle_time,
+        leaving: cancel.child_token(),
+        closing: cancel.child_token(),
+    });
     Ok(Shared {
         reached_at,
-        hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
+        kv,
         scratch,
         member,
         boot,
         group,
-        limits: Limits::new(&settings),
         addresses: Arc::default(),
         entrance,
         own_authority: own_authority.map(Arc::new),
         attempts: Attempts::default(),
         bearers: Arc::default(),
-        audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
-        slow: SlowLog::new(settings.slow, metrics.slow.clone()),
         metrics,
-        tracer,
         transfers,
         console: Arc::default(),
-        started: now,
+        started: Instant::now(),
         workers: std::sync::OnceLock::new(),
-        leaving: cancel.child_token(),
-        closing: cancel.child_token(),
         cancel,
         store,
         settings,

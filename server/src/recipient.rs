@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::Either;
-use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
-use torc_access::caller::Caller;
 use torc_member::identity::Membership;
 use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Reason, wrong_cluster};
 use torc_ring::topology::ClusterId;
@@ -22,7 +21,7 @@ use tower_service::Service;
 
 use crate::bearers::holder_of;
 use crate::shared::Shared;
-use torc_limits::connections::Peer;
+use torc_limits::connections::{Peer, caller_of};
 
 /// The only call between nodes that the client port also serves: it lets a caller with one address
 /// of a node learn the other.
@@ -102,10 +101,10 @@ impl<S> Checked<S> {
         }
         let needed = Access::to(path).unwrap_or(Access::Client);
         let holder = holder_of(&self.shared.bearers, caller, request.headers())
-            .inspect_err(|fault| self.shared.denied(caller, path, fault))?;
+            .inspect_err(|fault| self.shared.kv.denied(caller, path, fault))?;
         let who = holder.as_ref().unwrap_or(caller);
         who.check(needed, cluster)
-            .inspect_err(|fault| self.shared.denied(who, path, fault))?;
+            .inspect_err(|fault| self.shared.kv.denied(who, path, fault))?;
         if needed == Access::Node && !caller.is_on_peer_port && path != IDENTIFY {
             let address = &self.shared.reached_at.peers;
             let message = format!(
@@ -136,14 +135,6 @@ fn check_is_of_nodes(path: &str, headers: &HeaderMap) -> Result<(), Fault> {
             Err(Fault::new(Reason::PermissionDenied, message))
         }
     }
-}
-
-/// The caller by its token or, without one, by its connection.
-pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
-    static NOBODY: Caller = Caller::nobody();
-    // Connections set this before any service runs.
-    let peer = || Some(&extensions.get::<Peer>()?.caller);
-    extensions.get().or_else(peer).unwrap_or(&NOBODY)
 }
 
 fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), Fault> {

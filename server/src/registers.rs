@@ -93,11 +93,11 @@ pub(crate) fn begin(
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,
-        (shared.store.clone(), Arc::clone(&shared.limits.budget)),
+        (shared.store.clone(), Arc::clone(&shared.kv.limits.budget)),
         links.clone(),
         shared.started,
         (reports, slices),
-        (shared.metrics.registers.clone(), shared.tracer.clone()),
+        (shared.metrics.registers.clone(), shared.kv.tracer.clone()),
     ));
     let _ = shared
         .link_service

@@ -21,9 +21,9 @@ use torc_store::Store;
 use torc_transfers::send::{self, CopyStream};
 
 use crate::founding;
-use crate::recipient::caller_of;
 use crate::rotation;
 use crate::shared::Shared;
+use torc_limits::connections::caller_of;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ impl Replica for ReplicaService {
         let (shared, caller) = (&self.shared, caller_of(request.extensions()));
         let (call, request) = ("Replica/GiveAuthority", request.get_ref());
         let act = Act::of_a_node(
-            &shared.audit,
+            &shared.kv.audit,
             shared.member.identity.node(),
             caller,
             call,

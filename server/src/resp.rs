@@ -19,9 +19,10 @@ use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, Holder, ReadGenerations, Role, RoutingTable};
 use torc_tls::Door;
 
+use crate::call::DEFAULT_DEADLINE;
 use crate::cluster::status;
 use crate::kv;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::shared::Shared;
 use torc_limits::connections::{Connection, Place, Places};
 
 /// Pause after the system failed to accept a connection.
@@ -41,14 +42,14 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     };
     let node = Arc::new(Backend(Arc::clone(&shared)));
     let metrics = Arc::clone(&shared.metrics.resp);
-    let server = Server::new(options, node, metrics, shared.closing.clone());
+    let server = Server::new(options, node, metrics, shared.kv.closing.clone());
     let places = Places::new(settings.max_connections);
     let workers = shared.workers.get().cloned().unwrap_or_default();
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            () = shared.closing.cancelled() => return,
+            () = shared.kv.closing.cancelled() => return,
         };
         let accepted = accepted.and_then(|(stream, from)| {
             let Some(place) = places.take(from.ip()) else {
@@ -127,11 +128,11 @@ impl Node for Backend {
     }
 
     fn enter(&self, count: usize) -> Result<(), Fault> {
-        self.0.limits.admission.enter(count)
+        self.0.kv.limits.admission.enter(count)
     }
 
     fn leave(&self, count: usize) {
-        self.0.limits.admission.leave(count);
+        self.0.kv.limits.admission.leave(count);
     }
 
     fn get_all<'a>(
@@ -140,7 +141,7 @@ impl Node for Backend {
         deadline: Instant,
         generations: &'a mut ReadGenerations,
     ) -> BoxFuture<'a, Vec<Result<GetResponse, Fault>>> {
-        Box::pin(kv::get_all(&self.0, gets, deadline, generations))
+        Box::pin(kv::get_all(&self.0.kv, gets, deadline, generations))
     }
 
     fn put_all<'a>(
@@ -148,7 +149,7 @@ impl Node for Backend {
         puts: &'a [PutRequest],
         deadline: Instant,
     ) -> BoxFuture<'a, Vec<Result<PutResponse, Fault>>> {
-        Box::pin(kv::put_all(&self.0, puts, deadline))
+        Box::pin(kv::put_all(&self.0.kv, puts, deadline))
     }
 
     fn delete_all<'a>(
@@ -156,14 +157,14 @@ impl Node for Backend {
         deletes: &'a [DeleteRequest],
         deadline: Instant,
     ) -> BoxFuture<'a, Vec<Result<DeleteResponse, Fault>>> {
-        Box::pin(kv::delete_all(&self.0, deletes, deadline))
+        Box::pin(kv::delete_all(&self.0.kv, deletes, deadline))
     }
 
     fn scan(
         &self,
         request: ScanRequest,
     ) -> Result<BoxStream<'static, Result<ScanResponse, Fault>>, Fault> {
-        let pages = kv::scan(&self.0, request)?;
+        let pages = kv::scan(&self.0.kv, request)?;
         let pages = pages.map(|page| {
             page.map_err(|status| Fault {
                 // Reading changes nothing.
@@ -175,11 +176,11 @@ impl Node for Backend {
     }
 
     fn may(&self, caller: &Caller, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
-        self.0.may(caller, role, namespace, key)
+        self.0.kv.may(caller, role, namespace, key)
     }
 
     fn denied(&self, caller: &Caller, call: &str, fault: &Fault) {
-        self.0.denied(caller, call, fault);
+        self.0.kv.denied(caller, call, fault);
     }
 
     fn holder(&self, token: &str) -> Result<Arc<Holder>, Fault> {
@@ -187,7 +188,7 @@ impl Node for Backend {
     }
 
     fn force_charge(&self, bytes: usize) -> Charge {
-        Box::new(self.0.limits.budget.force(bytes))
+        Box::new(self.0.kv.limits.budget.force(bytes))
     }
 
     fn charge(
@@ -199,6 +200,7 @@ impl Node for Backend {
         Box::pin(async move {
             let charged = self
                 .0
+                .kv
                 .limits
                 .budget
                 .wait_for_part(bytes, whole, until)
@@ -208,7 +210,7 @@ impl Node for Backend {
     }
 
     fn charged_bytes(&self) -> usize {
-        self.0.limits.budget.held()
+        self.0.kv.limits.budget.held()
     }
 
     fn resident_bytes(&self) -> u64 {

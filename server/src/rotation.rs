@@ -89,7 +89,7 @@ impl Turn {
     pub(crate) const fn look_again(&self) -> Duration {
         match self.authorities.step {
             RotationStep::Trust | RotationStep::Issue => LOOK_SOON,
-            RotationStep::Settled => LOOK_LATER,
+            RotationStep::Finished => LOOK_LATER,
         }
     }
 }

@@ -20,8 +20,9 @@ use torc_replication::{Locator, Outcome, Request};
 use torc_ring::topology::{Command, RoutingTable, dropped_name};
 use torc_ring::{NodeId, Partition};
 
+use crate::call::{DEFAULT_DEADLINE, LONGEST_DEADLINE};
 use crate::kv::no_quorum;
-use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use crate::shared::Shared;
 
 /// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);

@@ -122,7 +122,7 @@ impl Packed {
         if len > bytes.len() {
             return Err("a record is cut off");
         }
-        if origin_at(bytes) == Some(ballot_at(bytes, BALLOT_AT)) {
+        if origin_at(bytes).is_some_and(|origin| origin == ballot_at(bytes, BALLOT_AT)) {
             return Err("an origin that is the ballot");
         }
         Ok(len)

@@ -87,16 +87,13 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Appends the slots of some digests, in any order.
+    /// Appends the slots of digests that are arranged by bucket.
     pub(super) fn slots(&self, digests: &[Digest], out: &mut Vec<u32>) {
         let parts = match self {
             Self::Mphf(function) => return function.slots(digests, out),
             Self::GigaHash(parts) => parts,
         };
-        // Digests of one part are looked up together, so that their cache misses overlap.
-        let mut sorted = digests.to_vec();
-        sorted.sort_unstable_by_key(|digest| digest.0[0]);
-        for of_part in sorted.chunk_by(|one, other| one.0[0] == other.0[0]) {
+        for of_part in digests.chunk_by(|one, other| one.0[0] == other.0[0]) {
             let Some((first, part)) = parts.get(usize::from(of_part[0].0[0])) else {
                 continue;
             };

@@ -11,8 +11,6 @@ use torc_record::{Digest, DigestKey, NamespaceId};
 
 use crate::records::Random;
 
-/// Rows read at a time.
-const ROWS: usize = 1 << 16;
 const URL_LEN: usize = 64;
 const KEY: DigestKey = DigestKey([7; 32]);
 
@@ -102,10 +100,11 @@ impl Input {
     }
 
     /// Splits the input into `parts`, reads them in parallel, and passes their digests to `take`,
-    /// some thousand at a time, each with the number of its part.
+    /// those of at most `at_once` rows at a time, each with the number of its part.
     pub(super) fn each_part(
         &self,
         parts: usize,
+        at_once: usize,
         take: impl Fn(usize, &[Digest]) -> Result<()> + Sync,
     ) -> Result<()> {
         let file = File::open(&self.path).context("the input cannot be opened")?;
@@ -115,7 +114,9 @@ impl Input {
             let threads: Vec<_> = (0..parts)
                 .map(|part| {
                     let rows = border(part)..border(part + 1);
-                    scope.spawn(move || self.read(file, rows, |digests| take(part, digests)))
+                    scope.spawn(move || {
+                        self.read(file, rows, at_once, |digests| take(part, digests))
+                    })
                 })
                 .collect();
             for thread in threads {
@@ -130,13 +131,14 @@ impl Input {
         &self,
         file: &File,
         rows: std::ops::Range<u64>,
+        at_once: usize,
         mut take: impl FnMut(&[Digest]) -> Result<()>,
     ) -> Result<()> {
         let row_len = self.kind.row_len();
-        let (mut bytes, mut digests) = (vec![0; ROWS * row_len], Vec::with_capacity(ROWS));
+        let (mut bytes, mut digests) = (vec![0; at_once * row_len], Vec::with_capacity(at_once));
         let mut at = rows.start;
         while at < rows.end {
-            let count = (rows.end - at).min(ROWS as u64) as usize;
+            let count = (rows.end - at).min(at_once as u64) as usize;
             let bytes = &mut bytes[..count * row_len];
             file.read_exact_at(bytes, at * row_len as u64)?;
             digests.clear();

@@ -2,8 +2,8 @@
 //! and memory, then looks up every key.
 //!
 //! Two passes with two threads each: the first scatters digests to 256 buckets on the disk by their
-//! leading byte; the second reads and sorts each bucket, and builds the functions of its 256
-//! partitions. The result is checked: every key has its own slot. With `--gigahash` the function is
+//! leading byte; the second sorts each bucket, which a third thread reads, and builds the functions
+//! of its 256 partitions. The result is checked: every key has its own slot. With `--gigahash` the function is
 //! the paper's, one per bucket; the number of keys in earlier buckets offsets its slots.
 
 mod function;
@@ -11,8 +11,8 @@ mod input;
 mod scatter;
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -34,6 +34,10 @@ const PARTITION_BITS: u32 = 8;
 const PARTITIONS: usize = BUCKETS << PARTITION_BITS;
 /// Keys per batch of lookups.
 const QUERIES: usize = 4_096;
+/// Threads of lookups: as many again, because half of them wait for the disk.
+const READERS: usize = 2 * THREADS;
+/// Bytes of rows that one of them reads together.
+const TOGETHER: usize = 32 << 20;
 
 const KEYS: Metric = Metric::new("keys", "millions");
 const SCATTER: Metric = Metric::new("scatter", "s");
@@ -157,32 +161,48 @@ fn measure(report: &mut Report, dir: &Path, input: &Input, method: Method) -> Re
     Ok(())
 }
 
-/// Builds the functions of all parts, in order.
+/// Builds the functions of all parts, in order. One thread reads the next bucket meanwhile.
 fn build(dir: &Path, method: Method) -> Result<Vec<Vec<u8>>> {
-    let queue = Mutex::new(0..BUCKETS);
     let parts: Vec<Mutex<Vec<Vec<u8>>>> = (0..BUCKETS).map(|_| Mutex::default()).collect();
+    let (send, buckets) = mpsc::sync_channel(1);
+    let (give_back, spare) = mpsc::channel();
+    let buckets = Arc::new(Mutex::new(buckets));
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut sorted = Vec::new();
-                    loop {
-                        let next = queue.lock().ok().and_then(|mut queue| queue.next());
-                        let Some(bucket) = next else {
-                            return anyhow::Ok(());
-                        };
-                        scatter::sorted_bucket(dir, bucket, &mut sorted)?;
-                        let built = method.build(&sorted)?;
-                        if let Ok(mut part) = parts[bucket].lock() {
-                            *part = built;
-                        }
+        let reader = scope.spawn(move || {
+            for bucket in 0..BUCKETS {
+                let mut bytes = spare.try_recv().unwrap_or_default();
+                scatter::take_bucket(dir, bucket, &mut bytes)?;
+                // Fails once all workers have.
+                if send.send((bucket, bytes)).is_err() {
+                    break;
+                }
+            }
+            anyhow::Ok(())
+        });
+        let work = |_| {
+            let (buckets, give_back) = (Arc::clone(&buckets), give_back.clone());
+            let parts = &parts;
+            scope.spawn(move || {
+                let (mut sorted, mut group) = (Vec::new(), Vec::new());
+                loop {
+                    let next = buckets.lock().ok().and_then(|next| next.recv().ok());
+                    let Some((bucket, bytes)) = next else {
+                        return anyhow::Ok(());
+                    };
+                    scatter::sort(&bytes, &mut sorted, &mut group);
+                    let _ = give_back.send(bytes);
+                    let built = method.build(&sorted)?;
+                    if let Ok(mut part) = parts[bucket].lock() {
+                        *part = built;
                     }
-                })
+                }
             })
-            .collect();
-        for worker in workers {
-            let ended = worker.join();
-            ended.map_err(|_| anyhow::anyhow!("a worker panicked"))??;
+        };
+        let workers: Vec<_> = (0..THREADS).map(work).collect();
+        drop(buckets);
+        for thread in workers.into_iter().chain([reader]) {
+            let ended = thread.join();
+            ended.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
         }
         anyhow::Ok(())
     })?;
@@ -192,7 +212,7 @@ fn build(dir: &Path, method: Method) -> Result<Vec<Vec<u8>>> {
     Ok(parts.flatten().collect())
 }
 
-/// Looks up all keys in the order of the input. Returns the time in seconds, including reading.
+/// Looks up all keys. Returns the time in seconds, including reading.
 fn look_up(input: &Input, function: &Function<'_>) -> Result<f64> {
     let sum = AtomicU64::new(0);
     let started = Instant::now();
@@ -224,15 +244,25 @@ fn check(input: &Input, function: &Function<'_>) -> Result<()> {
     })
 }
 
-/// Passes on the slots of all keys, some thousand at a time.
+/// Passes on the slots of all keys, some thousand at a time. Millions of keys are read together and
+/// arranged by bucket, so that the functions of a bucket are in the cache while they are asked.
 fn each_slots(
     input: &Input,
     function: &Function<'_>,
     take: impl Fn(&[u32]) -> Result<()> + Sync,
 ) -> Result<()> {
-    input.each_part(THREADS, |_, digests| {
+    let arranged: Vec<_> = (0..READERS).map(|_| Mutex::new(Vec::new())).collect();
+    let at_once = TOGETHER / input.kind().row_len();
+    input.each_part(READERS, at_once, |thread, digests| {
+        // Each thread has its own value, so the lock is never contended.
+        let mut arranged = arranged[thread]
+            .lock()
+            .map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+        arranged.resize(digests.len(), Digest([0; 16]));
+        let bucket = |digest: &Digest| usize::from(digest.0[0]);
+        scatter::arrange(digests.iter().copied(), &mut arranged, BUCKETS, bucket);
         let mut slots = Vec::with_capacity(QUERIES);
-        digests.chunks(QUERIES).try_for_each(|digests| {
+        arranged.chunks(QUERIES).try_for_each(|digests| {
             slots.clear();
             function.slots(digests, &mut slots);
             take(&slots)

@@ -1,7 +1,7 @@
 //! Scatters digests to buckets on the disk, and sorts a bucket.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -11,11 +11,13 @@ use torc_record::Digest;
 use super::input::Input;
 use super::{BUCKETS, THREADS};
 
+/// Rows read at a time: few, which stay in the cache.
+const ROWS: usize = 1 << 16;
 /// Bytes buffered per write.
 const BUFFER: usize = 256 << 10;
-/// Bits after those that name a bucket. A digest is placed by these bits; the remaining short runs
-/// are then sorted.
-const FINE_BITS: u32 = 13;
+/// The bits that a group of digests, which share 16, is arranged by: in a bucket of four million
+/// they leave a few digests to sort.
+const FINE_BITS: u32 = 11;
 
 /// The output of one scattering thread.
 struct Runs(Vec<(File, Vec<u8>)>);
@@ -60,45 +62,71 @@ pub(super) fn scatter(dir: &Path, input: &Input) -> Result<()> {
         let locked = runs[thread].lock();
         locked.map_err(|_| anyhow::anyhow!("a thread panicked"))
     };
-    input.each_part(THREADS, |thread, digests| {
+    input.each_part(THREADS, ROWS, |thread, digests| {
         let mut mine = locked(thread)?;
         digests.iter().try_for_each(|digest| mine.push(digest))
     })?;
     (0..THREADS).try_for_each(|thread| locked(thread)?.finish())
 }
 
-/// Reads a bucket and sorts it: places digests by their next bits, which leaves short runs to sort.
-pub(super) fn sorted_bucket(dir: &Path, bucket: usize, sorted: &mut Vec<Digest>) -> Result<()> {
-    let mut bytes = Vec::new();
+/// Reads a bucket into `bytes`, and removes it from the disk.
+pub(super) fn take_bucket(dir: &Path, bucket: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    bytes.clear();
     for thread in 0..THREADS {
         let path = run_path(dir, bucket, thread);
-        bytes.extend_from_slice(&std::fs::read(&path)?);
+        let mut file = File::open(&path)?;
+        bytes.reserve_exact(usize::try_from(file.metadata()?.len())?);
+        file.read_to_end(bytes)?;
         std::fs::remove_file(&path)?;
     }
-    let digests = bytes.as_chunks::<16>().0;
-    let fine = |digest: &[u8; 16]| {
-        let bits = u64::from_be_bytes([digest[1], digest[2], digest[3], digest[4], 0, 0, 0, 0]);
-        (bits >> (u64::BITS - FINE_BITS)) as usize
-    };
-    let mut starts = vec![0_usize; (1 << FINE_BITS) + 1];
-    for digest in digests {
-        starts[fine(digest) + 1] += 1;
+    Ok(())
+}
+
+/// Sorts a bucket: arranges its digests by their next bits, then each group by the bits after
+/// those while it is in the cache, and sorts the short rest.
+pub(super) fn sort(bucket: &[u8], sorted: &mut Vec<Digest>, group: &mut Vec<Digest>) {
+    let digests = bucket.as_chunks::<16>().0;
+    sorted.clear();
+    sorted.resize(digests.len(), Digest([0; 16]));
+    let digests = digests.iter().copied().map(Digest);
+    let groups = arrange(digests, sorted, 1 << 8, |digest| digest.0[1].into());
+    for of_group in groups.windows(2) {
+        let sorted = &mut sorted[of_group[0]..of_group[1]];
+        group.clear();
+        group.extend_from_slice(sorted);
+        let fine = |digest: &Digest| {
+            let bits = u16::from_be_bytes([digest.0[2], digest.0[3]]);
+            usize::from(bits >> (u16::BITS - FINE_BITS))
+        };
+        let starts = arrange(group.iter().copied(), sorted, 1 << FINE_BITS, fine);
+        for run in starts.windows(2) {
+            sorted[run[0]..run[1]].sort_unstable();
+        }
+    }
+}
+
+/// Arranges digests by a number less than `count`. Returns where each number's digests start, and
+/// the end.
+pub(super) fn arrange(
+    digests: impl Iterator<Item = Digest> + Clone,
+    out: &mut [Digest],
+    count: usize,
+    number: impl Fn(&Digest) -> usize,
+) -> Vec<usize> {
+    let mut starts = vec![0; count + 1];
+    for digest in digests.clone() {
+        starts[number(&digest) + 1] += 1;
     }
     for at in 1..starts.len() {
         starts[at] += starts[at - 1];
     }
-    sorted.clear();
-    sorted.resize(digests.len(), Digest([0; 16]));
     let mut next = starts.clone();
     for digest in digests {
-        let place = &mut next[fine(digest)];
-        sorted[*place] = Digest(*digest);
+        let place = &mut next[number(&digest)];
+        out[*place] = digest;
         *place += 1;
     }
-    for stretch in starts.windows(2) {
-        sorted[stretch[0]..stretch[1]].sort_unstable();
-    }
-    Ok(())
+    starts
 }
 
 fn run_path(dir: &Path, bucket: usize, thread: usize) -> PathBuf {
@@ -116,9 +144,11 @@ mod tests {
         for kind in [Kind::Digests, Kind::Urls] {
             let input = Input::create(dir.path(), kind, 20_000).unwrap();
             scatter(dir.path(), &input).unwrap();
-            let (mut sorted, mut all) = (Vec::new(), Vec::new());
+            let (mut bytes, mut sorted, mut group) = (Vec::new(), Vec::new(), Vec::new());
+            let mut all = Vec::new();
             for bucket in 0..BUCKETS {
-                sorted_bucket(dir.path(), bucket, &mut sorted).unwrap();
+                take_bucket(dir.path(), bucket, &mut bytes).unwrap();
+                sort(&bytes, &mut sorted, &mut group);
                 assert!(sorted.iter().all(|it| usize::from(it.0[0]) == bucket));
                 all.extend_from_slice(&sorted);
             }
@@ -128,7 +158,7 @@ mod tests {
                 wanted.lock().unwrap().extend_from_slice(digests);
                 Ok(())
             };
-            input.each_part(3, take).unwrap();
+            input.each_part(3, 1 << 10, take).unwrap();
             let mut wanted = wanted.into_inner().unwrap();
             wanted.sort_unstable();
             assert_eq!(all, wanted);

@@ -9,6 +9,7 @@
 mod digests;
 mod gigahash;
 mod ours;
+#[cfg(feature = "peers")]
 mod peers;
 mod subject;
 
@@ -17,7 +18,7 @@ use std::time::Instant;
 use anyhow::Result;
 use torc_record::Digest;
 
-use crate::options::Options;
+use crate::options::{NOT_BUILT_IN, Options};
 use crate::report::{Metric, Prediction, Report, TORC};
 use ours::{OneFunction, Parts};
 use subject::Function;
@@ -113,6 +114,9 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
         return Ok(report);
     }
     sizes(&mut report, if options.quick { SIZED - 6 } else { SIZED })?;
+    if cfg!(not(feature = "peers")) {
+        report.skip("ptr_hash, sux and ph", NOT_BUILT_IN);
+    }
     for case in [SMALL, LARGE] {
         let keys = if options.quick {
             case.keys / 50
@@ -172,20 +176,11 @@ fn round(report: &mut Report, case: Case, keys: &[Digest]) -> Result<()> {
     turn.cases = &cases[bits.len()..];
     let one = turn.build(|| OneFunction::build(keys))?;
     turn.ask(&one.view()?);
-    turn.cases = &cases;
-    let keys = peers::Key::all(keys);
-    turn.subject = "ptr_hash";
-    let built = turn.build(|| peers::PtrDefault::build(&keys))?;
-    turn.ask(&built);
-    turn.subject = "ptr_hash compact";
-    let built = turn.build(|| peers::PtrCompact::build(&keys))?;
-    turn.ask(&built);
-    turn.subject = "sux PHastR";
-    let built = turn.build(|| peers::SuxPhastr::build(&keys))?;
-    turn.ask(&built);
-    turn.subject = "ph PHast+";
-    let built = turn.build(|| Ok(peers::PhastPlus::build(&keys)))?;
-    turn.ask(&built);
+    #[cfg(feature = "peers")]
+    {
+        turn.cases = &cases;
+        peers::measure(&mut turn, keys)?;
+    }
     Ok(())
 }
 

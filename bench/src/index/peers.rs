@@ -22,18 +22,33 @@ use sux::func::PHastR;
 use sux::utils::{FromSlice, ToSig};
 use torc_record::Digest;
 
+use super::Turn;
 use super::subject::{BATCH, Function};
+
+/// Builds and measures every peer once.
+pub(super) fn measure(turn: &mut Turn<'_>, keys: &[Digest]) -> Result<()> {
+    let keys: Vec<Key> = keys.iter().copied().map(Key).collect();
+    turn.subject = "ptr_hash";
+    let built = turn.build(|| PtrDefault::build(&keys))?;
+    turn.ask(&built);
+    turn.subject = "ptr_hash compact";
+    let built = turn.build(|| PtrCompact::build(&keys))?;
+    turn.ask(&built);
+    turn.subject = "sux PHastR";
+    let built = turn.build(|| SuxPhastr::build(&keys))?;
+    turn.ask(&built);
+    turn.subject = "ph PHast+";
+    let built = turn.build(|| Ok(PhastPlus::build(&keys)))?;
+    turn.ask(&built);
+    Ok(())
+}
 
 /// A digest as the peers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Key(Digest);
+struct Key(Digest);
 
 impl Key {
-    pub(super) fn all(digests: &[Digest]) -> Vec<Self> {
-        digests.iter().copied().map(Self).collect()
-    }
-
     #[inline(always)]
     fn seeded(&self, seed: u64) -> u64 {
         let factor = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -51,10 +66,10 @@ impl Hash for Key {
 
 /// The seeded hash of a key, in the form that `ptr_hash` and ph require.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seeded;
+struct Seeded;
 
 /// Computes [`Key::seeded`] from what [`Key`] writes.
-pub(super) struct SeededHasher {
+struct SeededHasher {
     seed: u64,
     key: [u64; 2],
 }
@@ -104,20 +119,20 @@ impl ToSig<[u64; 1]> for Key {
 }
 
 /// `ptr_hash` with its default parameters.
-pub(super) struct PtrDefault(DefaultPtrHash<Seeded, Key>);
+struct PtrDefault(DefaultPtrHash<Seeded, Key>);
 
 impl PtrDefault {
-    pub(super) fn build(keys: &[Key]) -> Result<Self> {
+    fn build(keys: &[Key]) -> Result<Self> {
         let built = DefaultPtrHash::try_new(keys, PtrHashParams::default_fast());
         Ok(Self(built.context("ptr_hash found no function")?))
     }
 }
 
 /// `ptr_hash` with its compact parameters.
-pub(super) struct PtrCompact(CompactPtrHash<Seeded, Key>);
+struct PtrCompact(CompactPtrHash<Seeded, Key>);
 
 impl PtrCompact {
-    pub(super) fn build(keys: &[Key]) -> Result<Self> {
+    fn build(keys: &[Key]) -> Result<Self> {
         let built = CompactPtrHash::try_new(keys, PtrHashParams::default_compact());
         Ok(Self(built.context("ptr_hash found no compact function")?))
     }
@@ -149,10 +164,10 @@ macro_rules! ptr_hash_function {
 ptr_hash_function!(PtrDefault, PtrCompact);
 
 /// The PHastR of sux.
-pub(super) struct SuxPhastr(PHastR<Key>);
+struct SuxPhastr(PHastR<Key>);
 
 impl SuxPhastr {
-    pub(super) fn build(keys: &[Key]) -> Result<Self> {
+    fn build(keys: &[Key]) -> Result<Self> {
         PHastR::try_new(FromSlice::new(keys), no_logging![]).map(Self)
     }
 }
@@ -177,12 +192,10 @@ impl Function for SuxPhastr {
 }
 
 /// The PHast+ of ph, wrapping with factor 3.
-pub(super) struct PhastPlus(
-    Function2<Bits8, ShiftOnlyWrapped<3>, ph::phast::DefaultCompressedArray, Seeded>,
-);
+struct PhastPlus(Function2<Bits8, ShiftOnlyWrapped<3>, ph::phast::DefaultCompressedArray, Seeded>);
 
 impl PhastPlus {
-    pub(super) fn build(keys: &[Key]) -> Self {
+    fn build(keys: &[Key]) -> Self {
         let params = Params::new(Bits8, bits_per_seed_to_100_bucket_size(8));
         Self(Function2::with_slice_p_hash_sc(
             keys,
@@ -205,5 +218,33 @@ impl Function for PhastPlus {
 
     fn slots(&self, _: &[Digest; BATCH], _: &mut Vec<u32>) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::digests;
+    use super::*;
+
+    fn check(name: &str, function: &impl Function, digests: &[Digest]) {
+        let mut slots: Vec<_> = digests.iter().map(|digest| function.slot(digest)).collect();
+        let (batches, _) = digests.as_chunks::<BATCH>();
+        let mut batched = Vec::new();
+        if function.slots(&batches[0], &mut batched) {
+            let batched: Vec<_> = batched.into_iter().map(|slot| slot as usize).collect();
+            assert_eq!(batched, slots[..BATCH], "{name}");
+        }
+        slots.sort_unstable();
+        assert!(slots.into_iter().eq(0..digests.len()), "{name}");
+    }
+
+    #[test]
+    fn every_peer_gives_each_key_a_slot_of_its_own() {
+        let digests = digests::sorted(10_000);
+        let keys: Vec<Key> = digests.iter().copied().map(Key).collect();
+        check("ptr_hash", &PtrDefault::build(&keys).unwrap(), &digests);
+        check("compact", &PtrCompact::build(&keys).unwrap(), &digests);
+        check("sux", &SuxPhastr::build(&keys).unwrap(), &digests);
+        check("ph", &PhastPlus::build(&keys), &digests);
     }
 }

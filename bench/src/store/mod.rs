@@ -15,9 +15,11 @@
 
 pub(crate) mod child;
 mod engine;
+#[cfg(feature = "peers")]
 mod fjall;
 mod grouped;
 mod held;
+#[cfg(feature = "peers")]
 mod lmdb;
 mod metrics;
 mod moved;
@@ -41,7 +43,7 @@ use tempfile::TempDir;
 use torc_testkit::Process;
 
 use crate::cleanup;
-use crate::options::Options;
+use crate::options::{NOT_BUILT_IN, Options};
 use crate::process;
 use crate::report::Report;
 use subject::Subject;
@@ -78,8 +80,7 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
     let mut subjects = args.subjects();
     subjects.retain(|subject| {
         if !subject.is_built_in() {
-            let why = "built without it: --features rocksdb";
-            report.skip(subject.name(), why);
+            report.skip(subject.name(), NOT_BUILT_IN);
         }
         subject.is_built_in()
     });

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use anyhow::Result;
-#[cfg(not(feature = "rocksdb"))]
+#[cfg(not(all(feature = "peers", feature = "rocksdb")))]
 use anyhow::bail;
 
 use super::engine::Engine;
 use super::grouped::Grouped;
-use super::{fjall, lmdb, redb, sled, torc};
+use super::{redb, sled, torc};
+use crate::options::NOT_BUILT_IN;
 use crate::report::TORC;
 
 /// The stores that are measured, ours first.
@@ -42,7 +43,11 @@ impl Subject {
 
     /// Whether this program can measure it.
     pub(super) const fn is_built_in(self) -> bool {
-        !matches!(self, Self::RocksDb) || cfg!(feature = "rocksdb")
+        match self {
+            Self::Torc | Self::Sled | Self::SledSynced | Self::Redb => true,
+            Self::Fjall | Self::Lmdb => cfg!(feature = "peers"),
+            Self::RocksDb => cfg!(feature = "rocksdb"),
+        }
     }
 
     /// Disk space per record of the suite, at most and during the load, bytes. Checked before a
@@ -66,12 +71,14 @@ pub(super) fn open(subject: Subject, dir: &Path) -> Result<Box<dyn Engine>> {
             sled::Flush::Fdatasync,
         )?)?),
         Subject::Redb => Box::new(Grouped::start(redb::Redb::open(dir)?)?),
-        Subject::Fjall => Box::new(Grouped::start(fjall::Fjall::open(dir)?)?),
-        Subject::Lmdb => Box::new(Grouped::start(lmdb::Lmdb::open(dir)?)?),
+        #[cfg(feature = "peers")]
+        Subject::Fjall => Box::new(Grouped::start(super::fjall::Fjall::open(dir)?)?),
+        #[cfg(feature = "peers")]
+        Subject::Lmdb => Box::new(Grouped::start(super::lmdb::Lmdb::open(dir)?)?),
         #[cfg(feature = "rocksdb")]
         Subject::RocksDb => Box::new(Grouped::start(super::rocksdb::RocksDb::open(dir)?)?),
-        #[cfg(not(feature = "rocksdb"))]
-        Subject::RocksDb => bail!("torc-bench is built without the feature rocksdb"),
+        #[cfg(not(all(feature = "peers", feature = "rocksdb")))]
+        _ => bail!("{}: {NOT_BUILT_IN}", subject.name()),
     })
 }
 

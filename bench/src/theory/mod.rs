@@ -18,20 +18,17 @@ mod gigahash;
 mod lecture;
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine;
 use crate::options::Options;
+use crate::plots;
 use claim::Claim;
 
 /// What to compare.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Write a plot of each claim to this directory, as NAME.svg
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
     /// Look at this claim only; may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -90,7 +87,7 @@ const CLAIMS: [Entry; 19] = [
     ("matrix", lecture::matrix::measure),
 ];
 
-/// Compares claims, prints each result as soon as it is available, and writes the plots.
+/// Compares claims, and prints and draws each result as soon as it is available.
 ///
 /// # Errors
 /// There is no such claim, a structure cannot be built, or a plot cannot be written.
@@ -104,18 +101,19 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<()> {
         divisor: if options.quick { 50 } else { 1 },
         seed: args.seed,
     };
-    if let Some(dir) = &args.plot {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    if let Some(dir) = &options.plot {
+        plots::make_dir(dir)?;
     }
+    let mut drawn = Ok(());
     for (name, measure) in chosen {
         let claim = measure(&sizes).with_context(|| format!("claim {name}"))?;
         print(name, &claim, options.json)?;
-        if let Some(dir) = &args.plot {
-            write_plot(dir, name, &claim)?;
+        if let (Some(dir), Some(svg)) = (&options.plot, claim.svg()) {
+            drawn = drawn.and(plots::write(dir, name, svg));
         }
     }
     eprintln!("{}; load average: {}", machine::describe(), machine::load());
-    Ok(())
+    drawn
 }
 
 fn chosen(only: &[String]) -> Result<Vec<Entry>> {
@@ -136,14 +134,6 @@ fn print(name: &'static str, claim: &Claim, json: bool) -> io::Result<()> {
         writeln!(out, "{name}: {claim}")?;
     }
     out.flush()
-}
-
-fn write_plot(dir: &Path, name: &str, claim: &Claim) -> Result<()> {
-    let Some(plot) = claim.svg() else {
-        return Ok(());
-    };
-    let file = dir.join(name).with_extension("svg");
-    std::fs::write(&file, plot).with_context(|| file.display().to_string())
 }
 
 #[cfg(test)]

@@ -26,6 +26,16 @@ pub(super) enum Work {
     StreamPuts {
         in_flight: usize,
     },
+    /// One key per request; a connection sends `depth` requests together, and again when all are
+    /// answered. Latencies are those of all together.
+    PipelinedGets {
+        connections: usize,
+        depth: usize,
+    },
+    PipelinedPuts {
+        connections: usize,
+        depth: usize,
+    },
 }
 
 /// Keys per batch.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -42,6 +42,26 @@ impl Connection {
             } else {
                 self.receive().await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends requests and waits for exactly these answers.
+    pub(super) async fn exchange_for(&mut self, requests: &[u8], answers: &[u8]) -> Result<()> {
+        self.stream.write_all(requests).await?;
+        let mut missing = answers;
+        while !missing.is_empty() {
+            self.receive().await?;
+            let (expected, later) = missing.split_at(missing.len().min(self.received.len()));
+            let received = &self.received[..expected.len()];
+            if received != expected {
+                bail!(
+                    "another answer than expected: {}",
+                    different(&self.received, expected)
+                );
+            }
+            self.received.advance(expected.len());
+            missing = later;
         }
         Ok(())
     }
@@ -95,17 +115,27 @@ impl Connection {
     }
 }
 
-/// Connections to one server, opened on demand.
+/// The line of `received` that differs first.
+fn different(received: &[u8], expected: &[u8]) -> String {
+    let pairs = received.iter().zip(expected);
+    let same = pairs.take_while(|(one, other)| one == other).count();
+    let start = received[..same].iter().rposition(|byte| *byte == b'\n');
+    let line = &received[start.map_or(0, |at| at + 1)..];
+    let end = line_end(line).unwrap_or(line.len());
+    line[..end].escape_ascii().to_string()
+}
+
+/// Connections, as many to each server, opened on demand.
 pub(super) struct Pool {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     parse: Parse,
     open: tokio::sync::Mutex<Vec<Connection>>,
 }
 
 impl Pool {
-    pub(super) fn new(address: SocketAddr, parse: Parse) -> Self {
+    pub(super) fn new(addresses: Vec<SocketAddr>, parse: Parse) -> Self {
         Self {
-            address,
+            addresses,
             parse,
             open: tokio::sync::Mutex::default(),
         }
@@ -117,8 +147,9 @@ impl Pool {
         count: usize,
     ) -> Result<tokio::sync::MutexGuard<'_, Vec<Connection>>> {
         let mut open = self.open.lock().await;
-        while open.len() < count {
-            open.push(Connection::open(self.address, self.parse).await?);
+        let missing = self.addresses.iter().cycle().skip(open.len());
+        for address in missing.take(count.saturating_sub(open.len())) {
+            open.push(Connection::open(*address, self.parse).await?);
         }
         Ok(open)
     }
@@ -130,4 +161,17 @@ pub(super) fn line_end(bytes: &[u8]) -> Option<usize> {
         .iter()
         .position(|byte| *byte == b'\n')
         .map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_differs_is_told() {
+        let differs = |received: &[u8]| different(received, b"+OK\r\n$3\r\nabc\r\n");
+        assert_eq!(differs(b"-ERR no\r\n"), r"-ERR no\r\n");
+        assert_eq!(differs(b"+OK\r\n$-1\r\n+OK\r\n"), r"$-1\r\n");
+        assert_eq!(differs(b"+OK\r\n$3\r\nabd"), "abd");
+    }
 }

@@ -34,7 +34,7 @@ pub(super) async fn start() -> Result<Option<Box<dyn Subject>>> {
     ]);
     Ok(Some(Box::new(Memcached {
         process: server::start(&mut command, address).await?,
-        connections: Pool::new(address, parse),
+        connections: Pool::new(vec![address], parse),
     })))
 }
 
@@ -152,9 +152,7 @@ impl Subject for Memcached {
                     };
                     self.each(in_flight, BATCH, time, fill).await
                 }
-                Work::PutBatches { .. } | Work::StreamGets { .. } | Work::StreamPuts { .. } => {
-                    return Ok(None);
-                }
+                _ => return Ok(None),
             };
             sample.map(Some)
         })

@@ -20,9 +20,11 @@ pub(crate) mod paths;
 mod peers;
 mod redis;
 pub(crate) mod replicas;
+pub(crate) mod resp;
 mod server;
 mod session;
 mod subject;
+mod timed;
 pub(crate) mod tls;
 mod torc;
 mod unary;
@@ -35,10 +37,10 @@ use crate::kvd::{REPLICAS_NOTE, Replicas};
 use crate::machine;
 use crate::options::Options;
 use crate::report::{Metric, Report};
-use case::{CASES, Case, PREDICTIONS};
-use closed_loop::Sample;
+use case::{CASES, PREDICTIONS};
 use data::Data;
 use subject::Subject;
+use timed::Timed;
 
 const RATE: Metric = Metric::new("rate", "keys/s");
 const P50: Metric = Metric::new("p50", "us");
@@ -92,49 +94,12 @@ async fn measure(report: &mut Report, options: &Options, program: &std::path::Pa
     for _ in 0..options.rounds() {
         for case in CASES {
             for subject in &subjects {
-                one(report, &**subject, case, &data, time).await?;
+                let timed = Timed::run(&**subject, case.work, &data, time).await?;
+                if let Some(timed) = timed {
+                    timed.tell(report, case.name, subject.name());
+                }
             }
         }
     }
-    Ok(())
-}
-
-/// One case of one subject, after a tenth of the time to warm up.
-async fn one(
-    report: &mut Report,
-    subject: &dyn Subject,
-    case: &Case,
-    data: &Data,
-    time: Duration,
-) -> Result<()> {
-    if subject.run(case.work, data, time / 10).await?.is_none() {
-        return Ok(());
-    }
-    let before = subject.cpu_time()?;
-    let Some(sample) = subject.run(case.work, data, time).await? else {
-        return Ok(());
-    };
-    let spent = subject.cpu_time()?.saturating_sub(before);
-    let Sample {
-        operations,
-        took,
-        latencies_ns,
-    } = sample;
-    let name = subject.name();
-    let us = |quantile| latencies_ns.value_at_quantile(quantile) as f64 / 1e3;
-    report.add(
-        case.name,
-        RATE,
-        name,
-        operations as f64 / took.as_secs_f64(),
-    );
-    report.add(case.name, P50, name, us(0.5));
-    report.add(case.name, P99, name, us(0.99));
-    report.add(
-        case.name,
-        SERVER,
-        name,
-        spent.as_secs_f64() * 1e6 / operations.max(1) as f64,
-    );
     Ok(())
 }

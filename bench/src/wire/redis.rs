@@ -1,12 +1,16 @@
-//! The peer redis, by RESP 2: one command per connection, MGET and MSET, and pipelines.
+//! Servers of the Redis protocol, by RESP 2: the peer redis, and nodes of Torc.
+//!
+//! One client drives both, and compares each answer with the expected one, byte for byte. (Of a
+//! stream it checks only that the key was found.)
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
-use torc_testkit::{Process, free_address};
+use torc_testkit::{Kvd, Process, free_address};
 
 use super::case::{BATCH, Work};
 use super::closed_loop::{Sample, closed_loop};
@@ -14,7 +18,9 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
+use crate::process;
 use crate::records::Random;
+use crate::report::TORC;
 
 /// When a write is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +40,25 @@ impl Durability {
     }
 }
 
-struct Redis {
-    process: Process,
-    durability: Durability,
+/// Servers, and a client of them.
+pub(super) struct Redis {
+    name: &'static str,
+    servers: Vec<Server>,
     connections: Pool,
+}
+
+enum Server {
+    Redis(Process),
+    Torc(Box<Kvd>),
+}
+
+impl Server {
+    fn id(&self) -> Result<u32> {
+        match self {
+            Self::Redis(process) => Ok(process.id()),
+            Self::Torc(node) => Ok(node.pid()?),
+        }
+    }
 }
 
 /// Starts redis, if it is installed.
@@ -54,11 +75,25 @@ pub(super) async fn start(dir: &Path, durability: Durability) -> Result<Option<B
         Durability::None => command.args(["--appendonly", "no"]),
         Durability::Aof => command.args(["--appendonly", "yes", "--appendfsync", "always"]),
     };
+    let process = server::start(&mut command, address).await?;
     Ok(Some(Box::new(Redis {
-        process: server::start(&mut command, address).await?,
-        durability,
-        connections: Pool::new(address, parse),
+        name: durability.name(),
+        servers: vec![Server::Redis(process)],
+        connections: Pool::new(vec![address], parse),
     })))
+}
+
+/// Nodes of Torc, which serve.
+pub(super) fn of_nodes(nodes: Vec<Kvd>) -> Redis {
+    let addresses = nodes.iter().map(|node| node.resp).collect();
+    Redis {
+        name: TORC,
+        servers: nodes
+            .into_iter()
+            .map(|node| Server::Torc(Box::new(node)))
+            .collect(),
+        connections: Pool::new(addresses, parse),
+    }
 }
 
 /// The length of a complete RESP answer: a line, a bulk string, or an array of these.
@@ -89,59 +124,94 @@ fn parse(bytes: &[u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Appends a command.
-fn push(request: &mut Vec<u8>, words: &[&[u8]]) {
-    request.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+/// Commands, and the answers to them.
+#[derive(Default)]
+struct Exchange {
+    requests: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+/// Appends a command of one or more records, and its answer.
+type Command = fn(&mut Exchange, &[&(Bytes, Bytes)]);
+
+fn get(exchange: &mut Exchange, records: &[&(Bytes, Bytes)]) {
+    for (key, value) in records {
+        push(&mut exchange.requests, &[b"GET", key]);
+        push_bulk(&mut exchange.answers, value);
+    }
+}
+
+fn set(exchange: &mut Exchange, records: &[&(Bytes, Bytes)]) {
+    for (key, value) in records {
+        push(&mut exchange.requests, &[b"SET", key, value]);
+        exchange.answers.extend_from_slice(OK);
+    }
+}
+
+fn mget(exchange: &mut Exchange, records: &[&(Bytes, Bytes)]) {
+    let keys = records.iter().map(|(key, _)| &**key);
+    let words: Vec<&[u8]> = std::iter::once(&b"MGET"[..]).chain(keys).collect();
+    push(&mut exchange.requests, &words);
+    let values: Vec<&[u8]> = records.iter().map(|(_, value)| &**value).collect();
+    push(&mut exchange.answers, &values);
+}
+
+fn mset(exchange: &mut Exchange, records: &[&(Bytes, Bytes)]) {
+    let pairs = records.iter().flat_map(|(key, value)| [&**key, &**value]);
+    let words: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+    push(&mut exchange.requests, &words);
+    exchange.answers.extend_from_slice(OK);
+}
+
+const OK: &[u8] = b"+OK\r\n";
+
+/// Appends an array of bulk strings.
+fn push(bytes: &mut Vec<u8>, words: &[&[u8]]) {
+    push_header(bytes, b'*', words.len());
     for word in words {
-        request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        request.extend_from_slice(word);
-        request.extend_from_slice(b"\r\n");
+        push_bulk(bytes, word);
     }
 }
 
-/// Appends a command for a record.
-type Command = fn(&mut Vec<u8>, &(Bytes, Bytes));
-
-fn get(request: &mut Vec<u8>, (key, _): &(Bytes, Bytes)) {
-    push(request, &[b"GET", key]);
+fn push_bulk(bytes: &mut Vec<u8>, word: &[u8]) {
+    push_header(bytes, b'$', word.len());
+    bytes.extend_from_slice(word);
+    bytes.extend_from_slice(b"\r\n");
 }
 
-fn set(request: &mut Vec<u8>, (key, value): &(Bytes, Bytes)) {
-    push(request, &[b"SET", key, value]);
-}
-
-fn mget(request: &mut Vec<u8>, data: &Data, random: &mut Random) {
-    let mut words: Vec<&[u8]> = vec![b"MGET"];
-    words.extend((0..BATCH).map(|_| &*data.any(random).0));
-    push(request, &words);
-}
-
-fn mset(request: &mut Vec<u8>, data: &Data, random: &mut Random) {
-    let mut words: Vec<&[u8]> = vec![b"MSET"];
-    for _ in 0..BATCH {
-        let (key, value) = data.any(random);
-        words.extend([&**key, &**value]);
-    }
-    push(request, &words);
+fn push_header(bytes: &mut Vec<u8>, kind: u8, number: usize) {
+    bytes.push(kind);
+    // Writing to a Vec cannot fail.
+    let _ = write!(bytes, "{number}\r\n");
 }
 
 impl Redis {
-    /// Runs the given number of connections with one command each.
-    async fn single(
+    /// Runs connections that send commands of `keys` keys together.
+    async fn each(
         &self,
         command: Command,
         data: &Data,
-        in_flight: usize,
+        connections: usize,
+        keys: usize,
         time: Duration,
     ) -> Result<Sample> {
-        self.each(in_flight, 1, time, |request, random| {
-            command(request, data.any(random));
-        })
-        .await
+        let mut pool = self.connections.take(connections).await?;
+        let workers = pool.iter_mut().take(connections);
+        let workers = workers.map(|connection| (connection, Exchange::default()));
+        let request = async |(connection, exchange): &mut (&mut Connection, Exchange),
+                             random: &mut Random| {
+            exchange.requests.clear();
+            exchange.answers.clear();
+            let records: Vec<_> = (0..keys).map(|_| data.any(random)).collect();
+            command(exchange, &records);
+            let Exchange { requests, answers } = exchange;
+            connection.exchange_for(requests, answers).await
+        };
+        closed_loop(workers, keys, time, request).await
     }
 
     /// Runs one connection with the given number of commands in flight.
-    async fn pipeline(
+    async fn stream(
         &self,
         command: Command,
         data: &Data,
@@ -151,64 +221,38 @@ impl Redis {
         let mut random = Random::of(in_flight as u64);
         let mut pool = self.connections.take(1).await?;
         let connection = pool.first_mut().context("no connection")?;
-        let push = |requests: &mut Vec<u8>| command(requests, data.any(&mut random));
-        connection.keep_in_flight(in_flight, time, push).await
-    }
-
-    /// Runs the given number of connections with one command of many keys each.
-    async fn batches(
-        &self,
-        command: fn(&mut Vec<u8>, &Data, &mut Random),
-        data: &Data,
-        in_flight: usize,
-        time: Duration,
-    ) -> Result<Sample> {
-        self.each(in_flight, BATCH, time, |request, random| {
-            command(request, data, random);
-        })
-        .await
-    }
-
-    async fn each(
-        &self,
-        connections: usize,
-        operations: usize,
-        time: Duration,
-        fill: impl Fn(&mut Vec<u8>, &mut Random),
-    ) -> Result<Sample> {
-        let mut pool = self.connections.take(connections).await?;
-        let workers = pool
-            .iter_mut()
-            .take(connections)
-            .map(|connection| (connection, Vec::new()));
-        let request = async |(connection, request): &mut (&mut Connection, Vec<u8>),
-                             random: &mut Random| {
-            request.clear();
-            fill(request, random);
-            connection.exchange(request, 1).await
+        let mut exchange = Exchange::default();
+        let push = |requests: &mut Vec<u8>| {
+            exchange.requests.clear();
+            command(&mut exchange, &[data.any(&mut random)]);
+            requests.append(&mut exchange.requests);
         };
-        closed_loop(workers, operations, time, request).await
+        connection.keep_in_flight(in_flight, time, push).await
     }
 }
 
 impl Subject for Redis {
     fn name(&self) -> &'static str {
-        self.durability.name()
+        self.name
     }
 
     fn process(&self) -> Result<u32> {
-        Ok(self.process.id())
+        self.servers.first().context("no server")?.id()
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        let each = self.servers.iter();
+        each.map(|server| process::cpu_time(server.id()?)).sum()
     }
 
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async {
             let mut pool = self.connections.take(1).await?;
             for records in data.all().chunks(BATCH) {
-                let mut request = Vec::new();
-                for record in records {
-                    set(&mut request, record);
-                }
-                pool[0].exchange(&request, records.len()).await?;
+                let mut exchange = Exchange::default();
+                set(&mut exchange, &records.iter().collect::<Vec<_>>());
+                let Exchange { requests, answers } = exchange;
+                pool[0].exchange_for(&requests, &answers).await?;
             }
             Ok(())
         })
@@ -221,14 +265,21 @@ impl Subject for Redis {
         time: Duration,
     ) -> LocalBoxFuture<'a, Result<Option<Sample>>> {
         Box::pin(async move {
-            let sample = match work {
-                Work::Get { in_flight } => self.single(get, data, in_flight, time).await,
-                Work::Put { in_flight } => self.single(set, data, in_flight, time).await,
-                Work::GetBatches { in_flight } => self.batches(mget, data, in_flight, time).await,
-                Work::PutBatches { in_flight } => self.batches(mset, data, in_flight, time).await,
-                Work::StreamGets { in_flight } => self.pipeline(get, data, in_flight, time).await,
-                Work::StreamPuts { in_flight } => self.pipeline(set, data, in_flight, time).await,
+            let (command, connections, keys): (Command, _, _) = match work {
+                Work::Get { in_flight } => (get, in_flight, 1),
+                Work::Put { in_flight } => (set, in_flight, 1),
+                Work::GetBatches { in_flight } => (mget, in_flight, BATCH),
+                Work::PutBatches { in_flight } => (mset, in_flight, BATCH),
+                Work::PipelinedGets { connections, depth } => (get, connections, depth),
+                Work::PipelinedPuts { connections, depth } => (set, connections, depth),
+                Work::StreamGets { in_flight } => {
+                    return self.stream(get, data, in_flight, time).await.map(Some);
+                }
+                Work::StreamPuts { in_flight } => {
+                    return self.stream(set, data, in_flight, time).await.map(Some);
+                }
             };
+            let sample = self.each(command, data, connections, keys, time).await;
             sample.map(Some)
         })
     }
@@ -270,9 +321,24 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_an_array_of_bulk_strings() {
-        let mut request = Vec::new();
-        push(&mut request, &[b"GET", b"key"]);
-        assert_eq!(request, b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
+    fn commands_and_their_answers_are_arrays_of_bulk_strings() {
+        let record = (Bytes::from_static(b"key"), Bytes::from_static(b"v"));
+        let told = |command: Command, records: &[&(Bytes, Bytes)]| {
+            let mut exchange = Exchange::default();
+            command(&mut exchange, records);
+            [exchange.requests, exchange.answers].map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(
+            told(get, &[&record]),
+            ["*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", "$1\r\nv\r\n"]
+        );
+        assert_eq!(
+            told(set, &[&record]),
+            ["*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$1\r\nv\r\n", "+OK\r\n"]
+        );
+        let [asked, answered] = told(mget, &[&record, &record]);
+        assert!(asked.starts_with("*3\r\n$4\r\nMGET\r\n$3\r\nkey\r\n"));
+        assert_eq!(answered, "*2\r\n$1\r\nv\r\n$1\r\nv\r\n");
+        assert_eq!(told(mset, &[&record])[1], "+OK\r\n");
     }
 }

@@ -25,7 +25,7 @@ use super::closed_loop::{Sample, closed_loop, latencies};
 use super::data::Data;
 use super::etcd;
 use super::subject::Subject;
-use super::{P50, P99, RATE, SERVER};
+use super::timed::Timed;
 use crate::kvd::{self, REPLICAS_NOTE, load};
 use crate::options::Options;
 use crate::process;
@@ -151,22 +151,6 @@ struct Torc {
     client: Client,
 }
 
-/// A sample, and the servers' processor time during it.
-struct Timed {
-    sample: Sample,
-    spent: Duration,
-}
-
-impl Timed {
-    fn rate(&self) -> f64 {
-        rate(&self.sample)
-    }
-
-    fn cost_us(&self) -> f64 {
-        self.spent.as_secs_f64() * 1e6 / self.sample.operations.max(1) as f64
-    }
-}
-
 struct Suite<'a> {
     args: &'a Args,
     options: &'a Options,
@@ -236,10 +220,8 @@ impl Suite<'_> {
         data: &Data,
     ) -> Result<f64> {
         let timed = timed(subject, work, data, self.time()).await?;
-        let name = subject.name();
-        add(self.report, case, name, &timed.sample);
-        self.report.add(case, SERVER, name, timed.cost_us());
-        Ok(timed.rate())
+        timed.tell(self.report, case, subject.name());
+        Ok(timed.sample.rate())
     }
 
     /// Duration of a case.
@@ -254,7 +236,7 @@ impl Suite<'_> {
         let slowed = timed(torc, FEW, data, self.time()).await;
         drop(slow);
         let slowed = slowed?;
-        add(self.report, SLOW, TORC, &slowed.sample);
+        slowed.sample.tell(self.report, SLOW, TORC);
         let ratio = p99(&slowed) / normal;
         self.report.add(SLOW, P99_RATIO, TORC, ratio);
         Ok(())
@@ -264,17 +246,17 @@ impl Suite<'_> {
     async fn overload(&mut self, torc: &Torc, data: &Data) -> Result<()> {
         let (mut peak, mut best) = (0.0, 0);
         for in_flight in PEAKS {
-            let reached = rate(&by_tasks(torc, data, in_flight, self.time()).await?);
+            let reached = by_tasks(torc, data, in_flight, self.time()).await?.rate();
             if reached > peak {
                 (peak, best) = (reached, in_flight);
             }
         }
         let overloaded = by_tasks(torc, data, OVERLOAD * best, self.time()).await?;
         let report = &mut *self.report;
-        add(report, OVERLOADED, TORC, &overloaded);
+        overloaded.tell(report, OVERLOADED, TORC);
         report.add(OVERLOADED, PEAK, TORC, peak);
         report.add(OVERLOADED, IN_FLIGHT, TORC, (OVERLOAD * best) as f64);
-        report.add(OVERLOADED, GOODPUT, TORC, rate(&overloaded) / peak);
+        report.add(OVERLOADED, GOODPUT, TORC, overloaded.rate() / peak);
         Ok(())
     }
 
@@ -299,32 +281,16 @@ impl Suite<'_> {
                 Ok(())
             });
             let sample = sample.await?;
-            add(self.report, case, TORC, &sample);
+            sample.tell(self.report, case, TORC);
             self.report.add(case, FAILED, TORC, failed.get() as f64);
         }
         Ok(())
     }
 }
 
-/// Measures after a tenth of the time to warm up.
 async fn timed(subject: &dyn Subject, work: Work, data: &Data, time: Duration) -> Result<Timed> {
-    let what = "no such work";
-    subject.run(work, data, time / 10).await?.context(what)?;
-    let before = subject.cpu_time()?;
-    let sample = subject.run(work, data, time).await?.context(what)?;
-    let spent = subject.cpu_time()?.saturating_sub(before);
-    Ok(Timed { sample, spent })
-}
-
-fn add(report: &mut Report, case: &str, name: &'static str, sample: &Sample) {
-    let us = |quantile| sample.latencies_ns.value_at_quantile(quantile) as f64 / 1e3;
-    report.add(case, RATE, name, rate(sample));
-    report.add(case, P50, name, us(0.5));
-    report.add(case, P99, name, us(0.99));
-}
-
-fn rate(sample: &Sample) -> f64 {
-    sample.operations as f64 / sample.took.as_secs_f64()
+    let timed = Timed::run(subject, work, data, time).await?;
+    timed.context("no such work")
 }
 
 /// Runs each get in flight in its own task, as a service has one task per request: thousands of

@@ -127,6 +127,7 @@ impl Subject for Torc {
                 Work::PutBatches { in_flight } => self.put_batches(data, in_flight, time).await,
                 Work::StreamGets { in_flight } => self.sessions.gets(data, in_flight, time).await,
                 Work::StreamPuts { in_flight } => self.sessions.puts(data, in_flight, time).await,
+                Work::PipelinedGets { .. } | Work::PipelinedPuts { .. } => return Ok(None),
             };
             sample.map(Some)
         })

@@ -12,7 +12,7 @@ use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, deepest};
 use super::Peer;
 use crate::naming::Connection;
 use crate::retry::{Failure, Nature, Stop};
-use crate::session::{SessionPermit, Ticket, Unsent};
+use torc_session::{SessionPermit, Ticket, Unsent};
 
 /// The transport of a request: a connection for calls, or a permit on a session.
 pub(crate) trait Transport: Sized {
@@ -187,7 +187,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     if is_due_to::<tonic::TimeoutExpired>(status) {
         return no_answer(peer);
     }
-    if is_due_to::<Unsent>(status) {
+    if Unsent::is_cause_of(status) {
         let message = format!("{peer}: {Unsent}");
         return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
     }

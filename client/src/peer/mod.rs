@@ -22,15 +22,18 @@ use torc_tls::Connector;
 use torc_record::to_millis;
 
 use crate::breaker::{BreakerState, CircuitBreaker};
-use crate::naming::{Connection, Naming};
+use crate::naming::{Connection, Naming, kv};
 use crate::options::Config;
 use crate::retry::Nature;
-use crate::session::{Session, SessionPermit, WINDOW};
 use crate::{Error, ErrorKind};
+use torc_session::{Accepting, Session, SessionPermit};
 
 /// With these two, the client detects a host that vanished within the default deadline.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Most operations in flight per connection to a node.
+const WINDOW: usize = 256;
 
 /// Flow control windows for answers, bytes: per stream, and per connection.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -103,10 +106,13 @@ impl Slot {
     /// Starts a session on this connection, unless another caller has just started one.
     fn begin_session(&self, channel: Connection, leaving: &Arc<AtomicBool>) -> Arc<Session> {
         let mut session = self.session.lock();
-        match session.as_ref().filter(|session| session.is_open()) {
-            Some(begun) => Arc::clone(begun),
-            None => Arc::clone(session.insert(Session::open(channel, Arc::clone(leaving)))),
+        if let Some(begun) = session.as_ref().filter(|session| session.is_open()) {
+            return Arc::clone(begun);
         }
+        let call = |requests| -> Accepting {
+            Box::pin(async move { kv(channel).session(requests).await })
+        };
+        Arc::clone(session.insert(Session::open(call, Arc::clone(leaving))))
     }
 }
 

@@ -32,7 +32,9 @@ function attention({ status }) {
   const list = [];
   const add = (how, text) => list.push(h("li", { class: how }, text));
   if (status.without_quorum) add("bad", `Partitions without a quorum: ${count(status.without_quorum)}. Their keys cannot be read or written.`);
-  if (status.under_replicated) add("", `${count(status.under_replicated)} of ${count(status.partitions)} partitions lack a replica: restart the nodes that are down, or replace them.`);
+  const isSmall = status.nodes.length < status.replicas && status.nodes.every((node) => node.reachable);
+  const advice = isSmall ? `${count(status.nodes.length)} nodes cannot hold ${status.replicas} replicas. Add nodes.` : "restart the nodes that are down, or replace them.";
+  if (status.under_replicated) add("", `${count(status.under_replicated)} of ${count(status.partitions)} partitions lack a replica: ${advice}`);
   if (!status.topology_leader) add("", "The topology group has no leader: joins and leaves must wait.");
   for (const node of status.nodes) {
     const who = `Node ${node.id}`;

@@ -110,7 +110,7 @@ pub(super) fn show(of: &Authorities, global: &Global, out: &mut Out) -> Result<(
         RotationStep::Issue => {
             "step 2 of 3: nodes trust both authorities; the new one issues certificates"
         }
-        RotationStep::Settled => "none running",
+        RotationStep::Finished => "none running",
     };
     out.line(format_args!("rotation  {step}"))?;
     for member in &of.members {
@@ -172,7 +172,7 @@ const fn next(step: RotationStep) -> &'static str {
         RotationStep::Issue => {
             "next: replace client certificates of the old authority (`kvctl cert issue`), then `kvctl ca rotate --finish`"
         }
-        RotationStep::Settled => "nodes trust one authority alone; `kvctl ca show` shows it",
+        RotationStep::Finished => "nodes trust one authority alone; `kvctl ca show` shows it",
     }
 }
 

@@ -174,8 +174,9 @@ fn short(status: &ClusterStatus) -> Option<String> {
     let under = status.under_replicated.filter(|count| *count > 0)?;
     let all = text::count(status.partitions.into());
     let line = format!(
-        "{} of {all} partitions lack a replica: restart the nodes that are down, or replace them",
+        "{} of {all} partitions lack a replica: {}",
         text::count(under.into()),
+        advice_on_few_replicas(status)
     );
     let without = status.without_quorum.filter(|count| *count > 0);
     let without = without.map_or_else(String::new, |count| {
@@ -185,6 +186,17 @@ fn short(status: &ClusterStatus) -> Option<String> {
         )
     });
     Some(line + &without)
+}
+
+/// What to do about partitions that lack replicas.
+pub(super) fn advice_on_few_replicas(status: &ClusterStatus) -> String {
+    let nodes = status.nodes.len() as u64;
+    let all_answer = status.nodes.iter().all(|node| node.reachable);
+    if all_answer && nodes < status.replicas.into() {
+        let (nodes, replicas) = (text::counted(nodes, "node"), status.replicas);
+        return format!("{nodes} cannot hold {replicas} replicas: add nodes");
+    }
+    "restart the nodes that are down, or replace them".to_owned()
 }
 
 fn fullness(node: &NodeStatus) -> Option<String> {
@@ -432,6 +444,17 @@ removal of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 decla
         assert!(describe(&status, &ProgressRate::default()).ends_with("1 min 5 s"));
         status.topology_leader = None;
         assert!(describe(&status, &ProgressRate::default()).contains("joins and leaves wait"));
+    }
+
+    #[test]
+    fn a_cluster_that_is_too_small_is_told_to_grow_and_not_to_restart_nodes() {
+        let mut status = status();
+        status.nodes.pop();
+        (status.replicas, status.without_quorum) = (3, Some(0));
+        let told = describe(&status, &ProgressRate::default());
+        let expected =
+            "2,048 of 4,096 partitions lack a replica: 1 node cannot hold 3 replicas: add nodes\n";
+        assert!(told.contains(expected), "{told}");
     }
 
     #[test]

@@ -30,7 +30,8 @@ async fn the_quick_start_the_concepts_and_the_sizing_can_be_pasted() {
 async fn growing_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
     let playground = Playground::start(&dir.path().join("playground")).await;
-    let mut spare = prepare(dir.path(), "node-4", &[]);
+    // As many as the playground has.
+    let mut spare = prepare(dir.path(), "node-4", &["--partitions=4096"]);
     spare.start().unwrap();
     spare.listens().await.unwrap();
     let shown: Vec<String> = blocks_of(&page("growing.md"), "sh")

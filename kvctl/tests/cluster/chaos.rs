@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::join::{fill, settled, some_traffic};
+use crate::join::{fill, some_traffic, transition_ended};
 use crate::processes::{Cluster, until};
 use crate::traffic::Traffic;
 
@@ -29,7 +29,7 @@ async fn whoever_dies_whenever_nothing_acknowledged_is_lost_and_the_change_compl
         let address = cluster.nodes[spare].grpc.to_string();
         client.join(&address, None).await.unwrap();
         die_and_return(&mut cluster, &mut random).await;
-        settled(&client, 4).await;
+        transition_ended(&client, 4).await;
         some_traffic(&traffic).await;
 
         let status = client.status().await.unwrap();
@@ -45,7 +45,7 @@ async fn whoever_dies_whenever_nothing_acknowledged_is_lost_and_the_change_compl
         })
         .await;
         die_and_return(&mut cluster, &mut random).await;
-        settled(&client, 3).await;
+        transition_ended(&client, 3).await;
         some_traffic(&traffic).await;
         cluster.nodes.truncate(3);
         eprintln!(

@@ -1,6 +1,8 @@
 //! The commands, their output and their exit codes.
 
-use crate::processes::{Cluster, Playground, free_address, http_get, kvctl, prepare, until};
+use crate::processes::{
+    Cluster, PARTITIONS, Playground, free_address, http_get, kvctl, prepare, until,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_go_in_and_come_out_byte_for_byte() {
@@ -85,7 +87,7 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
         .iter()
         .map(|n| n["partitions"].as_u64().unwrap())
         .sum();
-    assert_eq!(partitions, 2 * 4096, "both nodes have all");
+    assert_eq!(partitions, 2 * PARTITIONS, "both nodes have all");
     let mut metrics = String::new();
     for node in &cluster.nodes {
         metrics += &http_get(node.http, "/metrics").await.1;

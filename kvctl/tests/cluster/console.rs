@@ -191,7 +191,7 @@ fn usable_without_a_mouse(browser: &mut Browser) {
         ("heading", "Hot keys"),
         ("region", "Nodes"),
         ("table", "The ring in figures"),
-        ("image", "Ring of 4096 partitions"),
+        ("image", "Ring of 1024 partitions"),
         ("image", "Memory of all nodes"),
         ("textbox", "Key"),
         ("combobox", "Window"),

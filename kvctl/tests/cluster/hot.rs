@@ -23,11 +23,12 @@ async fn hot_keys_are_shown_with_their_shares_and_missing_nodes_are_named() {
     };
     // An operation that the library repeats counts twice.
     let repeats = |count: &serde_json::Value, once: u64| {
-        (once..once + 8).contains(&count.as_u64().unwrap_or_default())
+        (once..=2 * once).contains(&count.as_u64().unwrap_or_default())
     };
     let seen = RefCell::new(serde_json::Value::Null);
     let counted = async || {
-        let hot = json(&cluster, &[]);
+        // On a busy machine a short window ends before all are counted.
+        let hot = json(&cluster, &["--window", "24h"]);
         let counted = repeats(&hot["accesses"], 67);
         seen.replace(hot);
         counted

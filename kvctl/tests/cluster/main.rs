@@ -15,6 +15,7 @@ mod browser;
 mod chaos;
 mod commands;
 mod console;
+mod containers;
 mod data;
 mod doctor;
 mod enrolment;

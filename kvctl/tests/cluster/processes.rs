@@ -33,7 +33,12 @@ pub(crate) fn prepare_cluster(dir: &Path, count: usize, flags: &[&str]) -> Vec<K
     nodes.into_iter().map(for_tests).collect()
 }
 
+/// Fewer than by default: a node built without optimisation spends most of its time on them.
+pub(crate) const PARTITIONS: u64 = 1_024;
+
 fn for_tests(mut node: Kvd) -> Kvd {
+    // A flag overrides it.
+    node.variable("TORC_PARTITIONS", &PARTITIONS.to_string());
     for (name, value) in SMALL_DATA {
         node.variable(name, value);
     }
@@ -281,4 +286,12 @@ impl Playground {
 pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     let response = torc_testkit::http_get(address, path).await;
     response.unwrap_or_default()
+}
+
+/// A node's counter or gauge without labels.
+pub(crate) async fn metric(node: &Kvd, name: &str) -> u64 {
+    let text = http_get(node.http, "/metrics").await.1;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }

@@ -18,8 +18,8 @@ use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 
-use crate::join::{fill, settled, some_traffic};
-use crate::processes::{Cluster, Kvd, http_get, kvd_path, until, until_or};
+use crate::join::{fill, some_traffic, transition_ended};
+use crate::processes::{Cluster, Kvd, kvd_path, metric, until, until_or};
 use crate::traffic::Traffic;
 
 /// Few partitions: the results do not depend on their number, the duration does.
@@ -81,23 +81,15 @@ async fn with_three_replicas_a_join_and_a_leave_fail_nothing_and_lose_nothing() 
 
     let join = cluster.kvctl(&["join-node", &address]);
     assert!(join.status.success(), "{join:?}");
-    settled(&client, 4).await;
+    transition_ended(&client, 4).await;
     some_traffic(&traffic).await;
     let leave = cluster.kvctl(&["leave-node", "2"]);
     assert!(leave.status.success(), "{leave:?}");
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     some_traffic(&traffic).await;
 
     traffic.stop(&client).await.assert_hardly_in_doubt();
     assert_eq!(dumped(&cluster), before);
-}
-
-/// A node's counter or gauge without labels.
-async fn metric(node: &Kvd, name: &str) -> u64 {
-    let text = http_get(node.http, "/metrics").await.1;
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,7 +160,7 @@ async fn with_three_replicas_a_join_moves_slices_as_they_are() {
     let address = cluster.nodes[spare].grpc.to_string();
     let join = cluster.kvctl(&["join-node", &address]);
     assert!(join.status.success(), "{join:?}");
-    settled(&client, 4).await;
+    transition_ended(&client, 4).await;
     // Three quarters of all.
     holds_slices(&cluster.nodes[spare], 5_000).await;
     assert_eq!(dumped(&cluster), before);
@@ -186,7 +178,7 @@ async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
     let address = cluster.nodes[third].grpc.to_string();
     let join = cluster.kvctl(&["join-node", &address]);
     assert!(join.status.success(), "{join:?}");
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     holds_slices(&cluster.nodes[third], 7_999).await;
     assert_eq!(dumped(&cluster), before);
 
@@ -199,7 +191,7 @@ async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
         cluster.kvctl(&replace).status.success()
     })
     .await;
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     holds_slices(&cluster.nodes[fourth], 7_999).await;
     assert_eq!(dumped(&cluster), before);
 }
@@ -237,10 +229,10 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     let address = cluster.nodes[fourth].grpc.to_string();
     let join = cluster.kvctl(&["join-node", &address]);
     assert!(join.status.success(), "{join:?}");
-    settled(&client, 4).await;
+    transition_ended(&client, 4).await;
     let leave = cluster.kvctl(&["leave-node", "2"]);
     assert!(leave.status.success(), "{leave:?}");
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     assert!(all(&cluster) == before, "nothing was lost on the way");
 
     cluster.nodes[2].kill_9();
@@ -254,7 +246,7 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     .await;
     let replaced = cluster.kvctl(&[&replace[..], &["--force"]].concat());
     assert!(replaced.status.success(), "{replaced:?}");
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     let [default, one, two] = all(&cluster);
     assert!(default == before[0] && two == before[2], "a copy was left");
     assert!(one.is_subset(&before[1]) && !one.is_empty() && one.len() < FILLER);
@@ -393,7 +385,7 @@ async fn three_of_five_nodes_lost_for_good_are_recovered_from_the_others() {
         let changed = cluster.kvctl(&[change, &["--dead", "--force"]].concat());
         assert!(changed.status.success(), "{changed:?}");
     }
-    settled(&client, 3).await;
+    transition_ended(&client, 3).await;
     all_read(&client, &kept, true).await;
     all_read(&client, &lost, false).await;
     fill(&client, KEYS).await;

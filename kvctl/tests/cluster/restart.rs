@@ -8,7 +8,7 @@ use torc_proto::v1::StatusRequest;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, Reason};
 
-use crate::processes::{Cluster, Kvd, Signal, TIMEOUT, http_get, kvctl, until};
+use crate::processes::{Cluster, Kvd, PARTITIONS, Signal, TIMEOUT, http_get, kvctl, until};
 use crate::traffic::Traffic;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +67,7 @@ async fn a_node_whose_partitions_have_no_quorum_is_not_ready_and_says_why() {
     cluster.nodes[1].kill_9();
     until("one of the three is missed", async || {
         let (_, status) = http_get(cluster.nodes[0].http, "/status").await;
-        status.contains("\"under_replicated\":4096")
+        status.contains(&format!("\"under_replicated\":{PARTITIONS}"))
     })
     .await;
     assert_eq!(

@@ -103,7 +103,7 @@ async fn the_authority_of_a_cluster_is_rotated_under_load_and_nothing_fails() {
     let old = trusted(&cluster);
     assert_eq!(
         (old.len(), &rotation(&cluster)["step"]),
-        (1, &"settled".into())
+        (1, &"finished".into())
     );
     let client = cluster.client();
     let traffic = Traffic::start(&client, "t", 200);

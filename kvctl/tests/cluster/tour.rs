@@ -82,7 +82,8 @@ async fn the_tour_can_be_pasted_from_top_to_bottom() {
     let shown = paste(&records, dir.path(), &endpoint);
     assert!(shown.ends_with("the same\n"), "{shown}");
 
-    let mut spare = prepare(dir.path(), "node-4", &[]);
+    // As many as the playground has.
+    let mut spare = prepare(dir.path(), "node-4", &["--partitions=4096"]);
     for told in [
         "kvd -- serve ",
         " --grpc-addr 127.0.0.1:7404 ",

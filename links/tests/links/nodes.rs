@@ -207,10 +207,10 @@ impl Node {
         self.received.lock().len()
     }
 
-    /// Leaves the other nodes. `settled` resolves once this node has answered them.
-    pub(crate) fn leave(&self, settled: impl Future<Output = ()>) {
+    /// Leaves the other nodes. `answered` resolves once this node has answered them.
+    pub(crate) fn leave(&self, answered: impl Future<Output = ()>) {
         let runtime = self.runtime.as_ref().unwrap();
-        runtime.block_on(self.links.leave(settled));
+        runtime.block_on(self.links.leave(answered));
     }
 
     /// Ends everything of the node at once, including connections.

@@ -94,7 +94,7 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         let current = Self::current(&op, seen);
-        if current.expired && !self.mutations.has(Mutation::ExpiryUnsettled) {
+        if current.expired && !self.mutations.has(Mutation::ExpiryUnwritten) {
             return self.go_slow(now, op, out);
         }
         let outcome = match &seen.content {

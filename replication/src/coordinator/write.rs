@@ -53,7 +53,7 @@ impl Coordinator {
             Change::Keep(outcome) if self.may_answer(&op, proven) => {
                 self.finish(&op, outcome, out);
             }
-            Change::Expire(outcome) if self.mutations.has(Mutation::ExpiryUnsettled) => {
+            Change::Expire(outcome) if self.mutations.has(Mutation::ExpiryUnwritten) => {
                 self.finish(&op, outcome, out);
             }
             change => self.carry_out(now, op, (&config, proven), &current, change, out),
@@ -72,7 +72,7 @@ impl Coordinator {
     ) {
         let builds = op.request.blind().is_none() && matches!(change, Change::Write { .. });
         if builds && !proven && !self.mutations.has(Mutation::BuildsOnUnproven) {
-            return self.settle(now, op, config, current, out);
+            return self.complete_first(now, op, config, current, out);
         }
         let tombstone = torc_record::State::Tombstone;
         // Accepting the present version again creates no new version.
@@ -114,7 +114,7 @@ impl Coordinator {
 
     /// First completes the version that a write builds on. So a version that no write quorum has
     /// stored has had no effect, and its writer may retry (R7).
-    fn settle(
+    fn complete_first(
         &mut self,
         now: Now,
         op: Box<RegisterOp>,

@@ -166,7 +166,7 @@ impl Replica {
     /// The batch that must be durable before an answer may tell up to which ballot, or time, this
     /// replica is closed: after a crash it would know neither.
     ///
-    /// Registers need it less. A get of an expired value settles it by an accept, whose
+    /// Registers need it less. A get of an expired value ends it by an accept, whose
     /// acknowledgement is durable; `collecting` only makes the get do so. The gate costs them a
     /// sync per collection.
     pub(super) fn closing(&self) -> Seq {

@@ -59,7 +59,7 @@ const SHOWN: &[(Mutation, &str)] = &[
     (Mutation::PushUnchosen, "collection/one_lacks_it"),
     (Mutation::AbsentZero, "collection/all_replicas_hold_it"),
     (Mutation::NoFloorAtCollection, "collection/late_copy"),
-    (Mutation::ExpiryUnsettled, "collection/expired_values"),
+    (Mutation::ExpiryUnwritten, "collection/expired_values"),
     (Mutation::CollectingUntold, "collection/expired_values"),
     (Mutation::ExpiryUnnoted, "collection/expired_values"),
     (Mutation::CollectsDuringMerge, "merge/later_writes_win"),

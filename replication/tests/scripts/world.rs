@@ -15,7 +15,7 @@
 //! | `put n1 k=v`, `delete n1 k`, `get n1 k`, `reconcile n1 k` | an operation, coordinated by n1; `if=absent`, `if=1.100.n1`, `older=2.0.n0`, `until=500`, `deadline=20` (milliseconds from now) |
 //! | `abandon op1` | its caller is gone |
 //! | `deliver`, `drop` | the messages in flight, once; with `from=n1`, `to=n2`, `kind=accept`, a selection of them |
-//! | `settle` | delivers until nothing is in flight; the same filters, and `among=n1/n2` |
+//! | `deliver_all` | delivers until nothing is in flight; the same filters, and `among=n1/n2` |
 //! | `hear n1 accept k=v 1.100.n9` | n1 receives this from n9, in its epoch or `epoch=2` |
 //! | `wait 5` | 5 milliseconds pass |
 //! | `clock n1 ahead=500`, `behind=500` | n1's wall clock is wrong by this |
@@ -50,7 +50,7 @@ use crate::words::{self, Result};
 const PARTITION: Partition = Partition(0);
 const STRANGERS: NodeId = NodeId(9);
 const DEADLINE_MS: u64 = 10_000;
-/// Limit of one `settle`; a script needs about twenty.
+/// Limit of one `deliver_all`; a script needs about twenty.
 const MOST_LETTERS: usize = 1_000;
 
 struct Process {
@@ -552,7 +552,7 @@ impl World {
             .try_for_each(|it| self.arrive(it))
     }
 
-    fn settle(&mut self, filter: &Filter) -> Result<()> {
+    fn deliver_all(&mut self, filter: &Filter) -> Result<()> {
         self.deliver(filter)?;
         for _ in 0..MOST_LETTERS {
             let Some(at) = self.flight.iter().position(|it| filter.fits(it)) else {
@@ -759,7 +759,7 @@ impl Runner for World {
             "put" | "get" | "delete" | "reconcile" => self.operation(&command.name, args)?,
             "abandon" => self.abandon(args)?,
             "deliver" => self.deliver(&Filter::take(args)?)?,
-            "settle" => self.settle(&Filter::take(args)?)?,
+            "deliver_all" => self.deliver_all(&Filter::take(args)?)?,
             "drop" => self.drop(&Filter::take(args)?),
             "hear" => self.hear(args)?,
             "wait" => self.wait(args.next_pos().ok_or("how long?")?.parse()?)?,

@@ -50,7 +50,7 @@ pub enum Mutation {
     /// A move that reads the new set is aborted in one step.
     AbortInOneStep,
     /// A coordinator reports an expired value as absent without making its absence durable.
-    ExpiryUnsettled,
+    ExpiryUnwritten,
     /// A record that fails its checksum counts as absent (R9).
     UnreadableIsAbsent,
     /// A newcomer without a displaced replica starts empty.
@@ -154,7 +154,7 @@ pub enum Mutation {
     /// A write that a replica may have stored is reported as unavailable (`eventual`).
     EventualLostIsUnavailable,
     /// A value that is expired by one clock is absent at once (`eventual`).
-    EventualExpiryUnsettled,
+    EventualExpiryOpen,
     /// A replica accepts a store at or below a collection (`eventual`).
     StoreRevives,
     /// A replica accepts a repair from a replica that has not collected (`eventual`).
@@ -220,7 +220,7 @@ impl Mutation {
         Self::TransitionalChosen,
         Self::AbsentZero,
         Self::AbortInOneStep,
-        Self::ExpiryUnsettled,
+        Self::ExpiryUnwritten,
         Self::UnreadableIsAbsent,
         Self::GrowthStartsEmpty,
         Self::ShrinkWithoutMerge,
@@ -280,7 +280,7 @@ impl Mutation {
         Self::ActsBeforeDurable,
         Self::ReadoutOfAnyEpoch,
         Self::ExpiryUnnoted,
-        Self::EventualExpiryUnsettled,
+        Self::EventualExpiryOpen,
         Self::ReservesUnheard,
         Self::CollectsDuringMerge,
         Self::MergesOverTombstones,

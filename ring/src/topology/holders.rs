@@ -3,7 +3,7 @@
 //! Derived from a topology and a time. Everything opened in its name shares a [`Holder`], which
 //! costs one load to check whether its token was revoked or has expired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ impl Holder {
 
 /// The holders of valid tokens.
 #[derive(Debug, Default)]
-pub struct Holders(BTreeMap<BearerId, (SecretHash, Arc<Holder>)>);
+pub struct Holders(HashMap<BearerId, (SecretHash, Arc<Holder>)>);
 
 impl Holders {
     /// The holders of these tokens that have not expired. Ends those in `self` that are not among
@@ -62,7 +62,7 @@ impl Holders {
             (*id, (token.hash, holder))
         };
         let all = tokens.iter().filter(|(_, token)| counts(token));
-        let next: BTreeMap<_, _> = all.map(holder).collect();
+        let next: HashMap<_, _> = all.map(holder).collect();
         let stays = |(id, (_, holder)): (&BearerId, &(SecretHash, Arc<Holder>))| {
             next.get(id)
                 .is_some_and(|(_, other)| Arc::ptr_eq(holder, other))

@@ -116,11 +116,19 @@ impl FromStr for BearerId {
     type Err = MalformedBearer;
 
     fn from_str(text: &str) -> Result<Self, MalformedBearer> {
-        if text.len() != ID_LEN || !text.bytes().all(is_digit) {
+        if text.len() != ID_LEN {
             return Err(MalformedBearer);
         }
-        let id = u64::from_str_radix(text, 16);
-        id.map(Self).map_err(|_| MalformedBearer)
+        let mut id = 0;
+        for digit in text.bytes() {
+            let value = match digit {
+                b'0'..=b'9' => digit - b'0',
+                b'a'..=b'f' => digit - b'a' + 10,
+                _ => return Err(MalformedBearer),
+            };
+            id = id << 4 | u64::from(value);
+        }
+        Ok(Self(id))
     }
 }
 

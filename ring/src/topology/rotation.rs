@@ -74,7 +74,7 @@ impl Topology {
         let known = self.stored.authorities.as_ref();
         let rotation = match known {
             None => 1,
-            Some(known) if known.step != RotationStep::Settled => {
+            Some(known) if known.step != RotationStep::Finished => {
                 return Err(TopologyError::Rotating);
             }
             // The rotation was planned on an authority that another rotation has replaced since.
@@ -102,7 +102,7 @@ impl Topology {
         let before = match to {
             _ if step >= to => return Ok(Outcome::Done),
             RotationStep::Trust | RotationStep::Issue => RotationStep::Trust,
-            RotationStep::Settled => RotationStep::Issue,
+            RotationStep::Finished => RotationStep::Issue,
         };
         if step != before {
             return Err(TopologyError::RotationStep { step, to });
@@ -114,7 +114,7 @@ impl Topology {
         let authorities = self.rotation(rotation)?;
         match to {
             RotationStep::Trust | RotationStep::Issue => authorities.trusted.reverse(),
-            RotationStep::Settled => authorities.trusted.truncate(1),
+            RotationStep::Finished => authorities.trusted.truncate(1),
         }
         authorities.enter(to);
         self.advance_epoch();
@@ -127,10 +127,10 @@ impl Topology {
         match authorities.step {
             RotationStep::Trust => {}
             RotationStep::Issue => return Err(TopologyError::RotationIssues),
-            RotationStep::Settled => return Ok(Outcome::Done),
+            RotationStep::Finished => return Ok(Outcome::Done),
         }
         authorities.trusted.truncate(1);
-        authorities.enter(RotationStep::Settled);
+        authorities.enter(RotationStep::Finished);
         self.advance_epoch();
         Ok(Outcome::Done)
     }

@@ -52,18 +52,18 @@ fn each_step_waits_until_every_member_has_done_the_one_before() {
         let waiting = waiting.to_vec();
         Err(TopologyError::RotationWaits { waiting })
     };
-    let (trust, issue, settled) = (
+    let (trust, issue, finished) = (
         RotationStep::Trust,
         RotationStep::Issue,
-        RotationStep::Settled,
+        RotationStep::Finished,
     );
     done(&mut topology, &THREE[..2], 1, trust);
     assert_eq!(rotate(&mut topology, 1, issue), waits(&THREE[2..]));
     let skipped = TopologyError::RotationStep {
         step: trust,
-        to: settled,
+        to: finished,
     };
-    assert_eq!(rotate(&mut topology, 1, settled), Err(skipped));
+    assert_eq!(rotate(&mut topology, 1, finished), Err(skipped));
     done(&mut topology, &THREE[2..], 1, issue);
     assert_eq!(
         rotate(&mut topology, 1, issue),
@@ -80,13 +80,13 @@ fn each_step_waits_until_every_member_has_done_the_one_before() {
     assert_eq!(trusted(&topology), ["new", "old"], "once");
 
     done(&mut topology, &THREE, 1, issue);
-    rotate(&mut topology, 1, settled).unwrap();
-    rotate(&mut topology, 1, settled).unwrap();
+    rotate(&mut topology, 1, finished).unwrap();
+    rotate(&mut topology, 1, finished).unwrap();
     assert_eq!(trusted(&topology), ["new"]);
 
     begin(&mut topology, "new", "newer").unwrap();
     assert_eq!(trusted(&topology), ["new", "newer"]);
-    let late = rotate(&mut topology, 1, settled);
+    let late = rotate(&mut topology, 1, finished);
     assert_eq!(late, Err(TopologyError::NoRotation), "of the one before");
 }
 

@@ -34,7 +34,7 @@ pub enum RotationStep {
     /// The new authority issues certificates; members still trust the old one.
     Issue,
     /// Members trust one authority alone. The rotation is over.
-    Settled,
+    Finished,
 }
 
 impl std::fmt::Display for RotationStep {
@@ -42,7 +42,7 @@ impl std::fmt::Display for RotationStep {
         f.write_str(match self {
             Self::Trust => "trust",
             Self::Issue => "issue",
-            Self::Settled => "settled",
+            Self::Finished => "finished",
         })
     }
 }

@@ -26,10 +26,10 @@ pub(super) async fn show(
     let own = rotatable(shared)?;
     let topology = shared.group.read_current(deadline).await?;
     let known = topology.authorities();
-    let step = match known.map_or(RotationStep::Settled, |known| known.step) {
+    let step = match known.map_or(RotationStep::Finished, |known| known.step) {
         RotationStep::Trust => v1::RotationStep::Trust,
         RotationStep::Issue => v1::RotationStep::Issue,
-        RotationStep::Settled => v1::RotationStep::Settled,
+        RotationStep::Finished => v1::RotationStep::Finished,
     };
     Ok(v1::Authorities {
         rotation: known.map_or(0, |known| known.rotation),
@@ -69,7 +69,7 @@ pub(super) async fn rotate(
     let own = rotatable(shared)?;
     let topology = shared.group.read_current(deadline).await?;
     let known = topology.authorities();
-    let under_way = |known: &&Authorities| known.step != RotationStep::Settled;
+    let under_way = |known: &&Authorities| known.step != RotationStep::Finished;
     let number = || {
         let none = GroupError::Refused(TopologyError::NoRotation);
         known.map(|known| known.rotation).ok_or(none)
@@ -83,7 +83,7 @@ pub(super) async fn rotate(
         RotationAction::Issue | RotationAction::Finish => {
             let to = match action {
                 RotationAction::Issue => RotationStep::Issue,
-                _ => RotationStep::Settled,
+                _ => RotationStep::Finished,
             };
             let rotation = number()?;
             if known.is_some_and(|known| known.step < to) {

@@ -27,7 +27,8 @@ use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
 use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::target::resolve;
-use crate::shared::{Shared, deadline_of};
+use crate::call::deadline_of;
+use crate::shared::Shared;
 
 pub(super) async fn join(
     shared: &Arc<Shared>,

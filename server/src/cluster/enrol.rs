@@ -35,7 +35,7 @@ pub(super) async fn enrol(
     let vetted = vet(shared, caller, &request);
     // Strangers can cause these faults, so they count as denials, whose log lines are limited.
     let (own, bearer, signing_request) =
-        vetted.inspect_err(|fault| shared.denied(caller, CALL, fault))?;
+        vetted.inspect_err(|fault| shared.kv.denied(caller, CALL, fault))?;
     let act = shared.act(caller, CALL, &format_args!("{} {request:?}", bearer.id()));
     let admitted = admit(shared, own, &bearer, &signing_request, &request, deadline).await;
     act.ends(admitted.as_ref().err());

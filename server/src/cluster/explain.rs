@@ -44,16 +44,16 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.limits.classes.stored.enter_soon().await?;
+        let _place = shared.kv.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, &at, answer).await?;
-        let hot = shared.hot.estimate(namespace, &digest).await;
+        let hot = shared.kv.hot.estimate(namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
     if request.local {
         return here().await;
     }
-    let _place = shared.limits.classes.explanations.enter_soon().await?;
+    let _place = shared.kv.limits.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
         let answer = if shared.member.identity.node() == Some(node) {
@@ -205,7 +205,7 @@ async fn held(
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),
-        fingerprint_bits: fingerprint_bits(shared, at.namespace),
+        fingerprint_bits: fingerprint_bits(&shared.kv, at.namespace),
         ..answer
     })
 }

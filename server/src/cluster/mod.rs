@@ -54,10 +54,11 @@ pub(crate) use newcomer::release_of;
 #[cfg(feature = "backup")]
 use torc_transfers::backup::{self, BackupStream};
 
+use crate::call::deadline_of;
 use crate::hot;
 use crate::kv::while_counted;
-use crate::recipient::caller_of;
-use crate::shared::{Shared, deadline_of};
+use crate::shared::Shared;
+use torc_limits::connections::caller_of;
 
 #[cfg(not(feature = "backup"))]
 type BackupStream = futures::stream::Empty<Result<torc_proto::v1::WriteBackupResponse, Status>>;
@@ -276,6 +277,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<HotWindowResponse>, Status> {
         let answer = self
             .shared
+            .kv
             .hot
             .own(self.shared.member.node()?, request.into_inner())
             .await;
@@ -288,7 +290,9 @@ impl Cluster for ClusterService {
     ) -> Result<Response<Self::SketchKeysStream>, Status> {
         let caller = caller_of(request.extensions()).clone();
         for namespace in &request.get_ref().namespaces {
-            self.shared.may(&caller, Role::Read, &namespace.name, b"")?;
+            self.shared
+                .kv
+                .may(&caller, Role::Read, &namespace.name, b"")?;
         }
         let sketches = sketch_keys::start(&self.shared, request.into_inner()).await?;
         Ok(Response::new(while_counted(caller, sketches)))
@@ -363,7 +367,10 @@ impl Cluster for ClusterService {
             ..request.get_ref().clone()
         };
         let act = self.shared.act(&caller, "Cluster/WriteBackup", &said);
-        let (class, closing) = (&self.shared.limits.classes.backups, &self.shared.closing);
+        let (class, closing) = (
+            &self.shared.kv.limits.classes.backups,
+            &self.shared.kv.closing,
+        );
         let writing = backup::start(&self.shared.transfers, class, closing, request.into_inner());
         let writing = writing.await;
         let counted = |writing| -> BackupStream { while_counted(caller, writing) };

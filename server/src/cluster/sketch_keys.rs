@@ -61,8 +61,9 @@ pub(super) async fn start(
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
-    let place = shared.limits.classes.sketches.enter()?;
+    let place = shared.kv.limits.classes.sketches.enter()?;
     let charge = shared
+        .kv
         .limits
         .budget
         .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;
@@ -216,7 +217,7 @@ struct Sketching {
 impl Sketching {
     async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
         let shared = Arc::clone(&self.shared);
-        let mut turn = std::pin::pin!(shared.limits.sketch_permits.acquire());
+        let mut turn = std::pin::pin!(shared.kv.limits.sketch_permits.acquire());
         let _turn = loop {
             match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
                 Ok(turn) => break turn,

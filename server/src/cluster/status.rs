@@ -32,7 +32,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Waits until this node has adopted all that the topology group committed before the call. Few
 /// requests may wait; they take no permits of statuses, which need no majority.
 pub(super) async fn catch_up(shared: &Shared, deadline: Instant) -> Result<(), Fault> {
-    let _place = shared.limits.classes.current.enter()?;
+    let _place = shared.kv.limits.classes.current.enter()?;
     let deadline = deadline.min(Instant::now() + CATCH_UP_TIMEOUT);
     let committed = shared.group.read_current(deadline).await?.epoch();
     let mut adopted = shared.member.adopted.subscribe();
@@ -59,7 +59,7 @@ pub(crate) async fn gather(
             .into_iter()
             .collect()
     } else {
-        let _place = shared.limits.classes.statuses.enter_soon().await?;
+        let _place = shared.kv.limits.classes.statuses.enter_soon().await?;
         let asked = table
             .members
             .iter()
@@ -202,7 +202,7 @@ fn own(
     let registers = shared.member.registers.get();
     let out_of_reach = registers.map(|it| it.out_of_reach()).unwrap_or_default();
     let heat = if load_ms > 0 {
-        shared.hot.heat(table.partitions.count() as usize)
+        shared.kv.hot.heat(table.partitions.count() as usize)
     } else {
         Vec::new()
     };
@@ -248,7 +248,7 @@ fn own(
         exposed: shared.settings.exposed(),
         out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
         #[cfg(feature = "backup")]
-        backing_up: shared.limits.classes.backups.is_full(),
+        backing_up: shared.kv.limits.classes.backups.is_full(),
         load: shared.console.load(load_ms),
         heat,
         ..counts(table, id)

@@ -13,8 +13,9 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_ring::topology::ReadGenerations;
 
 use super::item::Item;
+use super::node::KvNode;
 use super::run;
-use crate::shared::{CallContext, Shared};
+use crate::call::CallContext;
 
 /// Bytes of values per answer. A message is at most twice as long.
 const ANSWER_BYTES: usize = 8 << 20;
@@ -22,7 +23,7 @@ const ANSWER_BYTES: usize = 8 << 20;
 const GETS_AT_ONCE: usize = 128;
 
 pub(super) async fn get(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     caller: &Caller,
     request: BatchGetRequest,
     call: CallContext,
@@ -30,7 +31,7 @@ pub(super) async fn get(
     check_count(request.items.len())?;
     let mut generations = ReadGenerations::default();
     loop {
-        let results = read(shared, caller, &request.items, call, &mut generations).await;
+        let results = read(node, caller, &request.items, call, &mut generations).await;
         // Ends even if generations change all the time: past the deadline, gets fail at once.
         if !generations.have_changed() {
             return Ok(BatchGetResponse { results });
@@ -39,7 +40,7 @@ pub(super) async fn get(
 }
 
 async fn read(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     caller: &Caller,
     items: &[GetRequest],
     call: CallContext,
@@ -60,7 +61,7 @@ async fn read(
     while room > 0
         && let Some(part) = parts.next()
     {
-        let gets = allowed(shared, caller, part, call, Some(generations)).await;
+        let gets = allowed(node, caller, part, call, Some(generations)).await;
         results.extend(gets.into_iter().map(|result| {
             let result = result.and_then(|response| fit(response, &mut room));
             answered(result)
@@ -73,25 +74,25 @@ async fn read(
 
 /// Runs the items that the caller's permissions allow, and denies the others, each at its index.
 async fn allowed<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     caller: &Caller,
     items: &[I],
     call: CallContext,
     generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
     if !caller.is_scoped() {
-        return run::many(shared, items, call, generations).await;
+        return run::many(node, items, call, generations).await;
     }
     let (mut denied, mut open) = (Vec::with_capacity(items.len()), Vec::new());
     for item in items {
         let (namespace, key) = item.place();
-        let may = shared.may(caller, I::ROLE, namespace, key);
+        let may = node.may(caller, I::ROLE, namespace, key);
         if may.is_ok() {
             open.push(item.clone());
         }
         denied.push(may.err());
     }
-    let answers = run::many(shared, &open, call, generations).await;
+    let answers = run::many(node, &open, call, generations).await;
     let mut answers = answers.into_iter();
     let answers = denied.into_iter().map(|denied| match denied {
         Some(fault) => Err(fault),
@@ -117,13 +118,13 @@ fn fit(response: GetResponse, room: &mut usize) -> Result<GetResponse, Fault> {
 }
 
 pub(super) async fn put(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     caller: &Caller,
     request: BatchPutRequest,
     call: CallContext,
 ) -> Result<BatchPutResponse, Fault> {
     check_count(request.items.len())?;
-    let puts = allowed(shared, caller, &request.items, call, None).await;
+    let puts = allowed(node, caller, &request.items, call, None).await;
     let results = puts.into_iter().map(|result| {
         let outcome = match result {
             Ok(response) => put_result::Outcome::Ok(response),

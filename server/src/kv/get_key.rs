@@ -13,18 +13,18 @@ use torc_proto::{Fault, Reason, version_to_wire};
 use torc_ring::Partition;
 use torc_ring::topology::{GenerationShape, RoutingTable};
 
+use super::node::KvNode;
 use super::request::generation_of;
-use crate::shared::Shared;
 
 /// Time for another node to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn get(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     request: GetKeyRequest,
     deadline: Instant,
 ) -> Result<GetKeyResponse, Fault> {
-    let table = shared.member.routing()?;
+    let table = node.member.routing()?;
     let id = generation_of(&table, &request.namespace, request.generation)?;
     let generation = table.generations.get(&id);
     let shape = generation.and_then(|generation| generation.shape());
@@ -41,8 +41,8 @@ pub(super) async fn get(
     let partition = table.partitions.in_layer(id.layer(), arc);
     let held = {
         // Fails only if the semaphore is closed, which never happens.
-        let _reader = shared.limits.readers.acquire().await;
-        shared.member.registers()?.key_in(partition, id, slot).await
+        let _reader = node.limits.readers.acquire().await;
+        node.member.registers()?.key_in(partition, id, slot).await
     };
     match held {
         Ok(Some(key)) => Ok(GetKeyResponse {
@@ -61,7 +61,7 @@ pub(super) async fn get(
                 local: true,
                 ..request
             };
-            let answer = elsewhere(shared, &table, partition, request, deadline).await;
+            let answer = elsewhere(node, &table, partition, request, deadline).await;
             answer.ok_or_else(|| store_fault(&error))
         }
     }
@@ -69,27 +69,29 @@ pub(super) async fn get(
 
 /// The first answer of another replica.
 async fn elsewhere(
-    shared: &Shared,
+    node: &KvNode,
     table: &RoutingTable,
     partition: Partition,
     request: GetKeyRequest,
     deadline: Instant,
 ) -> Option<GetKeyResponse> {
-    let registers = shared.member.registers().ok()?;
+    let registers = node.member.registers().ok()?;
     let state = table.state(partition)?;
     let members = state.config.members.iter().map(|member| member.node);
-    let is_other = |node: &_| shared.member.identity.node() != Some(*node);
-    let mut nodes: Vec<_> = members.filter(is_other).collect();
-    nodes.sort_by_key(|node| (registers.is_out_of_reach(*node), *node != state.lead));
-    for node in nodes {
+    let is_other = |replica: &_| node.member.identity.node() != Some(*replica);
+    let mut replicas: Vec<_> = members.filter(is_other).collect();
+    replicas.sort_by_key(|it| (registers.is_out_of_reach(*it), *it != state.lead));
+    for replica in replicas {
         let left = deadline.saturating_duration_since(Instant::now());
-        let recipient = shared.member.recipient(node);
-        let client = recipient.and_then(|to| shared.member.peers.kv(&to));
+        let recipient = node.member.recipient(replica);
+        let client = recipient.and_then(|to| node.member.peers.kv(&to));
         let Ok(mut client) = client else { continue };
         let asked = within(left.min(TIMEOUT), request.clone());
         match client.get_key(asked).await {
             Ok(answer) => return Some(answer.into_inner()),
-            Err(status) => tracing::debug!(%node, %status, "a replica did not return a key"),
+            Err(status) => {
+                tracing::debug!(node = %replica, %status, "a replica did not return a key");
+            }
         }
     }
     None

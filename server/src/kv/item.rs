@@ -5,10 +5,11 @@
     reason = "a batch has at most MAX_BATCH_ITEMS"
 )]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use tonic::Status;
+use torc_limits::budget::SMALL;
 use torc_member::fault::store_fault;
 use torc_member::peers::{self, Recipient};
 use torc_proto::v1::{
@@ -20,12 +21,14 @@ use torc_record::{Ballot, Condition, Digest, NamespaceId, Record};
 use torc_replication::{Outcome, Request, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
+use torc_session::SessionPermit;
 use torc_telemetry::clock::unix_ms;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
+use super::node::KvNode;
 use super::request::{Target, check_value};
-use crate::shared::{CallContext, Shared};
+use crate::call::CallContext;
 
 /// Time for the lead to answer a get before this node runs it instead; each further get of a batch
 /// adds as much.
@@ -68,19 +71,30 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     /// The item with this route, for the lead of its partition.
     fn routed(&self, route: Route, target: &Target) -> Self;
     /// The answer, if this node may give it without asking other nodes. Never waits for the disk.
-    fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<AtOnce<Self::Answer>, Fault> {
+    fn at_once(&self, _node: &KvNode, _target: &Target) -> Result<AtOnce<Self::Answer>, Fault> {
         Ok(AtOnce::No)
     }
     /// The answer of an item that needs the disk. Blocks on the disk.
-    fn read_cold(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
+    fn read_cold(&self, _node: &KvNode, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
         Ok(None)
     }
     /// The request to the key's replicas.
     fn request(&self, target: &Target) -> Result<Request, Fault>;
-    fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<Self::Answer, Fault>;
-    /// Sends items to their lead.
-    fn send(
-        shared: &Shared,
+    fn answer(node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<Self::Answer, Fault>;
+    /// Whether the request is short.
+    fn is_short(&self) -> bool {
+        true
+    }
+    /// Sends an item to its lead, on the session with it.
+    fn send_one(
+        self,
+        node: &KvNode,
+        to: &Recipient,
+        call: CallContext,
+    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+    /// Sends items to their lead, in a call.
+    fn send_many(
+        node: &KvNode,
         to: &Recipient,
         items: Vec<Self>,
         call: CallContext,
@@ -129,23 +143,23 @@ impl Item for GetRequest {
 
     routed!();
 
-    fn at_once(&self, shared: &Shared, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
+    fn at_once(&self, node: &KvNode, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
         if self.consistency() != Consistency::Stale || target.rules == Rules::Static {
             return Ok(AtOnce::No);
         }
-        let cached = shared.store.get_cached(target.at.borrowed());
+        let cached = node.store.get_cached(target.at.borrowed());
         let Some(found) = cached else {
             return Ok(AtOnce::Cold);
         };
         let found = found.map_err(|error| store_fault(&error))?;
-        let held = found.map(|record| held(shared, target, &record));
+        let held = found.map(|record| held(node, target, &record));
         Ok(held.transpose()?.map_or(AtOnce::No, AtOnce::Answer))
     }
 
-    fn read_cold(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
-        let found = shared.store.get(target.at.borrowed());
+    fn read_cold(&self, node: &KvNode, target: &Target) -> Result<Option<GetResponse>, Fault> {
+        let found = node.store.get(target.at.borrowed());
         let found = found.map_err(|error| store_fault(&error))?;
-        let held = found.map(|record| held(shared, target, &record));
+        let held = found.map(|record| held(node, target, &record));
         held.transpose()
     }
 
@@ -153,8 +167,8 @@ impl Item for GetRequest {
         Ok(Request::Get)
     }
 
-    fn answer(shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<GetResponse, Fault> {
-        let hot = shared.hot.hint(&asked.digest);
+    fn answer(node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<GetResponse, Fault> {
+        let hot = node.hot.hint(&asked.digest);
         match outcome {
             Outcome::Found {
                 value,
@@ -167,7 +181,7 @@ impl Item for GetRequest {
                 version: Some(version_to_wire(version)),
                 expires_at_ms: expires_at_ms.unwrap_or(0),
                 hot,
-                fingerprint_bits: fingerprint_bits(shared, asked.namespace),
+                fingerprint_bits: fingerprint_bits(node, asked.namespace),
             }),
             Outcome::Absent { .. } => Ok(GetResponse {
                 hot,
@@ -177,8 +191,23 @@ impl Item for GetRequest {
         }
     }
 
-    async fn send(
-        shared: &Shared,
+    async fn send_one(
+        self,
+        node: &KvNode,
+        to: &Recipient,
+        call: CallContext,
+    ) -> Result<GetResponse, Fault> {
+        let deadline = call.deadline.min(Instant::now() + LEAD_TIME);
+        let send = async |permit: SessionPermit, left| {
+            permit.on_behalf_of(call.trace).get(self, left).await
+        };
+        let peers = &node.member.peers;
+        let answer = peers.on_session(to, deadline, send).await?;
+        charged(node, answer)
+    }
+
+    async fn send_many(
+        node: &KvNode,
         to: &Recipient,
         items: Vec<Self>,
         call: CallContext,
@@ -186,12 +215,9 @@ impl Item for GetRequest {
         let left = call.left();
         let lead_time = LEAD_TIME + TIME_FOR_ITEM * items.len() as u32;
         let request = within(left.min(lead_time), BatchGetRequest { items }, call.trace);
-        let answer = shared.member.peers.kv(to)?.batch_get(request).await;
+        let answer = node.member.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
-            Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
-                value: shared.limits.budget.hold(ok.value)?,
-                ..ok
-            }),
+            Some(get_result::Outcome::Ok(ok)) => charged(node, ok),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown(
                 "a node did not answer an item, so its outcome is unknown: get the key before you retry",
@@ -202,15 +228,23 @@ impl Item for GetRequest {
     }
 }
 
+/// The answer of another node, with its value charged to the budget.
+fn charged(node: &KvNode, answer: GetResponse) -> Result<GetResponse, Fault> {
+    Ok(GetResponse {
+        value: node.limits.budget.hold(answer.value)?,
+        ..answer
+    })
+}
+
 /// What this node holds for a key, with expiry judged by its own clock.
-fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse, Fault> {
+fn held(node: &KvNode, target: &Target, record: &Record) -> Result<GetResponse, Fault> {
     Ok(match record.visible(unix_ms()) {
         Some(value) => GetResponse {
             found: true,
-            value: shared.limits.budget.hold(value.clone())?,
+            value: node.limits.budget.hold(value.clone())?,
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
-            hot: shared.hot.hint(&target.at.digest),
+            hot: node.hot.hint(&target.at.digest),
             // No stale read reaches a generation.
             fingerprint_bits: 0,
         },
@@ -219,11 +253,11 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
 }
 
 /// Fingerprint bits of a keyless generation; zero for any other namespace.
-pub(crate) fn fingerprint_bits(shared: &Shared, namespace: NamespaceId) -> u32 {
+pub(crate) fn fingerprint_bits(node: &KvNode, namespace: NamespaceId) -> u32 {
     if !namespace.is_generation() {
         return 0;
     }
-    let table = shared.member.routing().ok();
+    let table = node.member.routing().ok();
     let generation = table.as_ref().and_then(|it| it.generations.get(&namespace));
     match generation.and_then(|generation| generation.shape()) {
         Some(GenerationShape::Keyless {
@@ -276,7 +310,7 @@ impl Item for PutRequest {
         })
     }
 
-    fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
+    fn answer(_node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
         match outcome {
             Outcome::Written { version, .. } => Ok(PutResponse {
                 version: Some(version_to_wire(version)),
@@ -285,15 +319,32 @@ impl Item for PutRequest {
         }
     }
 
-    async fn send(
-        shared: &Shared,
+    fn is_short(&self) -> bool {
+        self.value.len() <= SMALL
+    }
+
+    async fn send_one(
+        self,
+        node: &KvNode,
+        to: &Recipient,
+        call: CallContext,
+    ) -> Result<PutResponse, Fault> {
+        let send = async |permit: SessionPermit, left| {
+            permit.on_behalf_of(call.trace).put(self, left).await
+        };
+        let peers = &node.member.peers;
+        peers.on_session(to, call.deadline, send).await
+    }
+
+    async fn send_many(
+        node: &KvNode,
         to: &Recipient,
         items: Vec<Self>,
         call: CallContext,
     ) -> Result<Vec<Result<PutResponse, Fault>>, Fault> {
         let left = call.left();
         let request = within(left, BatchPutRequest { items }, call.trace);
-        let answer = shared.member.peers.kv(to)?.batch_put(request).await;
+        let answer = node.member.peers.kv(to)?.batch_put(request).await;
         let open = |result: PutResult| match result.outcome {
             Some(put_result::Outcome::Ok(ok)) => Ok(ok),
             Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
@@ -338,7 +389,7 @@ impl Item for DeleteRequest {
         })
     }
 
-    fn answer(_shared: &Shared, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {
+    fn answer(_node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {
         let (existed, version) = match outcome {
             Outcome::Written {
                 version, existed, ..
@@ -352,18 +403,27 @@ impl Item for DeleteRequest {
         })
     }
 
-    async fn send(
-        shared: &Shared,
+    async fn send_one(
+        self,
+        node: &KvNode,
+        to: &Recipient,
+        call: CallContext,
+    ) -> Result<DeleteResponse, Fault> {
+        let send = async |permit: SessionPermit, left| {
+            permit.on_behalf_of(call.trace).delete(self, left).await
+        };
+        let peers = &node.member.peers;
+        peers.on_session(to, call.deadline, send).await
+    }
+
+    async fn send_many(
+        node: &KvNode,
         to: &Recipient,
         items: Vec<Self>,
         call: CallContext,
     ) -> Result<Vec<Result<DeleteResponse, Fault>>, Fault> {
-        let left = call.left();
-        let kv = shared.member.peers.kv(to)?;
-        let sent = items.into_iter().map(|item| {
-            let mut kv = kv.clone();
-            async move { received(kv.delete(within(left, item, call.trace)).await) }
-        });
+        let sent = items.into_iter();
+        let sent = sent.map(|item| item.send_one(node, to, call));
         // Bounded by the size of a connection's burst.
         Ok(join_all(sent).await)
     }

@@ -6,11 +6,13 @@
 //! * `fault`: the faults of operations that did not succeed.
 //! * `batch`, `session`: many operations at once. `scan`, with `search` to filter by value.
 //! * `get_key`: from the id of a key to the key.
+//! * `node`: what all of these need of the node.
 
 mod batch;
 mod fault;
 mod get_key;
 mod item;
+mod node;
 mod request;
 mod run;
 mod scan;
@@ -20,6 +22,7 @@ mod started;
 
 pub(crate) use fault::no_quorum;
 pub(crate) use item::fingerprint_bits;
+pub(crate) use node::KvNode;
 pub(crate) use scan::start as scan;
 
 use std::pin::Pin;
@@ -39,21 +42,21 @@ use torc_proto::v1::{
 use torc_ring::topology::{ReadGenerations, Role};
 use torc_telemetry::spans::{Serving, context_of};
 
-use crate::recipient::caller_of;
-use crate::shared::{CallContext, Shared, deadline_of};
+use crate::call::{CallContext, deadline_of};
 use item::Item;
 use started::Started;
+use torc_limits::connections::caller_of;
 use torc_telemetry::operation::Operation;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
 pub(crate) struct KvService {
-    shared: Arc<Shared>,
+    node: Arc<KvNode>,
 }
 
 impl KvService {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn new(node: Arc<KvNode>) -> Self {
+        Self { node }
     }
 
     async fn one<I: Item>(
@@ -61,19 +64,19 @@ impl KvService {
         operation: Operation,
         request: Request<I>,
     ) -> Result<Response<I::Answer>, Status> {
-        let shared = &self.shared;
-        let started = Started::now(shared, operation, || context_of(request.metadata()));
+        let node = &self.node;
+        let started = Started::now(node, operation, || context_of(request.metadata()));
         let call = started.call(deadline_of(&request));
         let (namespace, key) = request.get_ref().place();
         let caller = caller_of(request.extensions());
-        let allowed = shared.may(caller, I::ROLE, namespace, key);
-        let asked = shared.slow.is_on().then(|| request.get_ref().clone());
-        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
-            Ok(_admitted) => run::one(shared, request.into_inner(), call).await,
+        let allowed = node.may(caller, I::ROLE, namespace, key);
+        let asked = node.slow.is_on().then(|| request.get_ref().clone());
+        let answer = match allowed.and_then(|()| node.limits.admission.admit(1)) {
+            Ok(_admitted) => run::one(node, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        started.end(shared, answer.as_ref().err(), || {
-            run::partition_of(shared, asked.as_ref())
+        started.end(node, answer.as_ref().err(), || {
+            run::partition_of(node, asked.as_ref())
         });
         Ok(Response::new(answer?))
     }
@@ -92,27 +95,27 @@ pub(crate) fn while_counted<T: 'static>(
 
 /// Runs gets like those of a batch; returns the answers in the same order.
 pub(crate) async fn get_all(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     gets: &[GetRequest],
     deadline: Instant,
     generations: &mut ReadGenerations,
 ) -> Vec<Result<GetResponse, Fault>> {
-    all(shared, gets, deadline, "resp get", Some(generations)).await
+    all(node, gets, deadline, "resp get", Some(generations)).await
 }
 
 /// Runs items without a caller's trace context.
 async fn all<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     items: &[I],
     deadline: Instant,
     name: &'static str,
     generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
-    let tracer = shared.tracer.as_ref().filter(|_| !items.is_empty());
+    let tracer = node.tracer.as_ref().filter(|_| !items.is_empty());
     let serving = Serving::begin(tracer, None, name);
     let trace = serving.as_ref().map(|it| it.context());
     let call = CallContext { deadline, trace };
-    let answers = run::many(shared, items, call, generations).await;
+    let answers = run::many(node, items, call, generations).await;
     if let Some(serving) = serving {
         serving.end(answers.iter().find_map(|answer| answer.as_ref().err()));
     }
@@ -121,20 +124,20 @@ async fn all<I: Item>(
 
 /// Runs puts like those of a batch.
 pub(crate) async fn put_all(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     puts: &[PutRequest],
     deadline: Instant,
 ) -> Vec<Result<PutResponse, Fault>> {
-    all(shared, puts, deadline, "resp put", None).await
+    all(node, puts, deadline, "resp put", None).await
 }
 
 /// Runs deletes like those of a batch.
 pub(crate) async fn delete_all(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     deletes: &[DeleteRequest],
     deadline: Instant,
 ) -> Vec<Result<DeleteResponse, Fault>> {
-    all(shared, deletes, deadline, "resp delete", None).await
+    all(node, deletes, deadline, "resp delete", None).await
 }
 
 #[tonic::async_trait]
@@ -162,19 +165,19 @@ impl Kv for KvService {
         request: Request<BatchGetRequest>,
     ) -> Result<Response<BatchGetResponse>, Status> {
         let trace = || context_of(request.metadata());
-        let started = Started::now(&self.shared, Operation::BatchGet, trace);
+        let started = Started::now(&self.node, Operation::BatchGet, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
         let answer = match self
-            .shared
+            .node
             .limits
             .admission
             .admit(request.get_ref().items.len())
         {
-            Ok(_admitted) => batch::get(&self.shared, &caller, request.into_inner(), call).await,
+            Ok(_admitted) => batch::get(&self.node, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        started.end(&self.shared, answer.as_ref().err(), || None);
+        started.end(&self.node, answer.as_ref().err(), || None);
         Ok(Response::new(answer?))
     }
 
@@ -183,19 +186,19 @@ impl Kv for KvService {
         request: Request<BatchPutRequest>,
     ) -> Result<Response<BatchPutResponse>, Status> {
         let trace = || context_of(request.metadata());
-        let started = Started::now(&self.shared, Operation::BatchPut, trace);
+        let started = Started::now(&self.node, Operation::BatchPut, trace);
         let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
         let answer = match self
-            .shared
+            .node
             .limits
             .admission
             .admit(request.get_ref().items.len())
         {
-            Ok(_admitted) => batch::put(&self.shared, &caller, request.into_inner(), call).await,
+            Ok(_admitted) => batch::put(&self.node, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        started.end(&self.shared, answer.as_ref().err(), || None);
+        started.end(&self.node, answer.as_ref().err(), || None);
         Ok(Response::new(answer?))
     }
 
@@ -206,16 +209,14 @@ impl Kv for KvService {
         let caller = caller_of(request.extensions()).clone();
         let request = request.into_inner();
         // A position is a key, so a scan reveals keys even where it omits records.
-        let allowed = self
-            .shared
-            .may(&caller, Role::Read, &request.namespace, b"");
-        self.shared
+        let allowed = self.node.may(&caller, Role::Read, &request.namespace, b"");
+        self.node
             .metrics
             .operations
             .start(Operation::Scan)
             .stop(&allowed);
         allowed?;
-        let pages = scan::start(&self.shared, request)?;
+        let pages = scan::start(&self.node, request)?;
         Ok(Response::new(while_counted(caller, pages)))
     }
 
@@ -223,20 +224,20 @@ impl Kv for KvService {
         &self,
         request: Request<GetKeyRequest>,
     ) -> Result<Response<GetKeyResponse>, Status> {
-        let shared = &self.shared;
+        let node = &self.node;
         let trace = || context_of(request.metadata());
         // Counted as a get: it reads one record.
-        let started = Started::now(shared, Operation::Get, trace);
+        let started = Started::now(node, Operation::Get, trace);
         let deadline = deadline_of(&request);
         let caller = caller_of(request.extensions()).clone();
         let request = request.into_inner();
         // The answer reveals a key, which may be any.
-        let allowed = shared.may(&caller, Role::Read, &request.namespace, b"");
-        let answer = match allowed.and_then(|()| shared.limits.admission.admit(1)) {
-            Ok(_admitted) => get_key::get(shared, request, deadline).await,
+        let allowed = node.may(&caller, Role::Read, &request.namespace, b"");
+        let answer = match allowed.and_then(|()| node.limits.admission.admit(1)) {
+            Ok(_admitted) => get_key::get(node, request, deadline).await,
             Err(refused) => Err(refused),
         };
-        started.end(shared, answer.as_ref().err(), || None);
+        started.end(node, answer.as_ref().err(), || None);
         Ok(Response::new(answer?))
     }
 
@@ -246,10 +247,6 @@ impl Kv for KvService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let caller = caller_of(request.extensions()).clone();
         let requests = request.into_inner();
-        Ok(Response::new(session::start(
-            &self.shared,
-            caller,
-            requests,
-        )))
+        Ok(Response::new(session::start(&self.node, caller, requests)))
     }
 }

@@ -22,26 +22,27 @@ use torc_ring::topology::{ReadGenerations, Role, RoutingTable};
 use torc_telemetry::spans::TRACED_ITEMS;
 
 use super::item::{Asked, AtOnce, Item};
+use super::node::KvNode;
 use super::request::Target;
-use crate::shared::{CallContext, Shared};
+use crate::call::CallContext;
 
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
 
 /// Runs one item.
 pub(super) async fn one<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     item: I,
     call: CallContext,
 ) -> Result<I::Answer, Fault> {
-    let answer = many(shared, &[item], call, None).await.pop();
+    let answer = many(node, &[item], call, None).await.pop();
     answer.unwrap_or_else(|| Err(lost()))
 }
 
 /// Runs all items; returns the answers in the same order. Writes of the same key take effect in this
 /// order. `generations` is that of the batch that the items are part of.
 pub(super) async fn many<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     items: &[I],
     call: CallContext,
     mut generations: Option<&mut ReadGenerations>,
@@ -50,14 +51,14 @@ pub(super) async fn many<I: Item>(
     let mut attempts = Attempts::new(call.deadline);
     let mut open: Vec<usize> = (0..items.len()).collect();
     while !open.is_empty() {
-        let table = shared.member.routing();
+        let table = node.member.routing();
         if let (Ok(table), Some(generations)) = (&table, &mut generations)
             && generations.differ(table, items.iter().map(|item| item.place().0))
         {
             open = (0..items.len()).collect();
         }
         let mut failed = Vec::new();
-        for (place, answer) in once(shared, table, items, open, call).await {
+        for (place, answer) in once(node, table, items, open, call).await {
             // Retries only items without a route: a sender that set a route handles retries itself.
             let may_retry = |fault| items[place].route().is_none() && attempts.may_retry(fault);
             if answer.as_ref().is_err_and(may_retry) {
@@ -65,7 +66,7 @@ pub(super) async fn many<I: Item>(
             }
             answers[place] = Some(answer);
         }
-        if !failed.is_empty() && attempts.wait(shared).await.is_err() {
+        if !failed.is_empty() && attempts.wait(node).await.is_err() {
             break;
         }
         // Items with the same key keep their order.
@@ -79,8 +80,8 @@ pub(super) async fn many<I: Item>(
 }
 
 /// The partition of an item's key, if it has one.
-pub(super) fn partition_of<I: Item>(shared: &Shared, item: Option<&I>) -> Option<Partition> {
-    let table = shared.member.routing().ok()?;
+pub(super) fn partition_of<I: Item>(node: &KvNode, item: Option<&I>) -> Option<Partition> {
+    let table = node.member.routing().ok()?;
     Some(item?.target(&table).ok()?.partition)
 }
 
@@ -124,7 +125,7 @@ impl<I: Item> Sorted<I> {
 
 /// Runs each item once, here or at its lead; runs here the items that the lead did not run.
 async fn once<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     table: Result<Arc<RoutingTable>, Fault>,
     items: &[I],
     open: Vec<usize>,
@@ -139,10 +140,10 @@ async fn once<I: Item>(
     };
     let mut sorted = Sorted::with_capacity(open.len());
     for place in open {
-        sorted.add(place, route(shared, &table, &items[place]));
+        sorted.add(place, route(node, &table, &items[place]));
     }
     let cold = std::mem::take(&mut sorted.cold);
-    for (place, routed) in from_disk(shared, &table, items, cold).await {
+    for (place, routed) in from_disk(node, &table, items, cold).await {
         sorted.add(place, routed);
     }
     let Sorted {
@@ -153,8 +154,8 @@ async fn once<I: Item>(
     } = sorted;
     let sent = elsewhere
         .into_iter()
-        .map(|(to, (items, lengths))| send(shared, to, items, lengths, call));
-    let (done, sent) = tokio::join!(carry_out::<I>(shared, here, call), join_all(sent));
+        .map(|(to, (items, lengths))| send(node, to, items, lengths, call));
+    let (done, sent) = tokio::join!(carry_out::<I>(node, here, call), join_all(sent));
     answered.extend(done);
     let mut left = Vec::new();
     for (place, answer) in sent.into_iter().flatten() {
@@ -169,7 +170,7 @@ async fn once<I: Item>(
             answer => answered.push((place, answer)),
         }
     }
-    answered.extend(carry_out::<I>(shared, left, call).await);
+    answered.extend(carry_out::<I>(node, left, call).await);
     answered
 }
 
@@ -244,15 +245,15 @@ pub(super) enum Routed<I: Item> {
 }
 
 /// Checks an item and decides where it goes.
-pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: &I) -> Routed<I> {
+pub(super) fn route<I: Item>(node: &KvNode, table: &RoutingTable, item: &I) -> Routed<I> {
     let routed = || {
         let target = item.target(table)?;
-        match item.at_once(shared, &target)? {
+        match item.at_once(node, &target)? {
             AtOnce::Answer(answer) => {
                 count(&target);
                 Ok(Routed::Answered(Ok(answer)))
             }
-            AtOnce::No => ask(shared, table, item, target),
+            AtOnce::No => ask(node, table, item, target),
             AtOnce::Cold => Ok(Routed::Cold),
         }
     };
@@ -261,13 +262,13 @@ pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: &I) ->
 
 /// Where to send an item that this node cannot answer on its own.
 fn ask<I: Item>(
-    shared: &Shared,
+    node: &KvNode,
     table: &RoutingTable,
     item: &I,
     target: Target,
 ) -> Result<Routed<I>, Fault> {
-    if let Some((to, route)) = recipient_of(shared, table, item, &target)? {
-        let length = Length::of::<I>(shared, table, &target);
+    if let Some((to, route)) = recipient_of(node, table, item, &target)? {
+        let length = Length::of::<I>(node, table, &target);
         return Ok(Routed::There(to, item.routed(route, &target), length));
     }
     task(item, target).map(Routed::Here)
@@ -285,25 +286,25 @@ pub(super) enum Length {
 }
 
 impl Length {
-    fn of<I: Item>(shared: &Shared, table: &RoutingTable, target: &Target) -> Self {
+    fn of<I: Item>(node: &KvNode, table: &RoutingTable, target: &Target) -> Self {
         if I::ROLE != Role::Read {
             return Self::Short;
         }
-        let me = shared.member.identity.node();
+        let me = node.member.identity.node();
         let state = table.state(target.partition);
         let is_here = state.zip(me);
         let is_here = is_here.is_some_and(|(state, me)| state.config.index(me).is_some());
-        if is_here && let Some(registers) = shared.member.registers.get() {
+        if is_here && let Some(registers) = node.member.registers.get() {
             return match registers.permits_of(&Request::Get, &target.at) {
                 0 => Self::Short,
                 permits => Self::Long(permits),
             };
         }
-        let longest = shared
+        let longest = node
             .limits
             .budget
             .longest()
-            .max(shared.store.longest_record());
+            .max(node.store.longest_record());
         Self::Unknown(LongValues::permits_of(longest))
     }
 }
@@ -328,7 +329,7 @@ impl Lengths {
 
 /// Answers items from the disk, on a thread that serves no requests.
 async fn from_disk<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     table: &Arc<RoutingTable>,
     items: &[I],
     cold: Vec<usize>,
@@ -337,10 +338,10 @@ async fn from_disk<I: Item>(
         return Vec::new();
     }
     // Fails only if the semaphore is closed, which never happens.
-    let _reader = shared.limits.readers.acquire().await;
-    shared.metrics.cold_reads.inc_by(cold.len() as u64);
+    let _reader = node.limits.readers.acquire().await;
+    node.metrics.cold_reads.inc_by(cold.len() as u64);
     let asked: Vec<I> = cold.iter().map(|place| items[*place].clone()).collect();
-    let (reading, known) = (Arc::clone(shared), Arc::clone(table));
+    let (reading, known) = (Arc::clone(node), Arc::clone(table));
     let read = tokio::task::spawn_blocking(move || {
         let read = |item: I| {
             let target = item.target(&known)?;
@@ -357,7 +358,7 @@ async fn from_disk<I: Item>(
             .unwrap_or_else(|| Err(lost()))
             .and_then(|(target, answer)| {
                 let Some(answer) = answer else {
-                    return ask(shared, table, &items[place], target);
+                    return ask(node, table, &items[place], target);
                 };
                 count(&target);
                 Ok(Routed::Answered(Ok(answer)))
@@ -372,7 +373,7 @@ async fn from_disk<I: Item>(
 
 /// The node to which the item must be sent, and its route, if it is not this one.
 fn recipient_of<I: Item>(
-    shared: &Shared,
+    node: &KvNode,
     table: &RoutingTable,
     item: &I,
     target: &Target,
@@ -381,19 +382,19 @@ fn recipient_of<I: Item>(
         return Ok(None);
     };
     let holds = |node| state.config.index(node).is_some();
-    if target.rules == Rules::Static && shared.member.identity.node().is_some_and(holds) {
+    if target.rules == Rules::Static && node.member.identity.node().is_some_and(holds) {
         return Ok(None);
     }
     if let Some(route) = item.route() {
         // A sender that routed by an older topology to a node that is not the lead gets a fault, so
         // that it sends its next operations to the lead.
-        let is_lead = shared.member.identity.node() == Some(state.lead);
+        let is_lead = node.member.identity.node() == Some(state.lead);
         if route.epoch < state.config.epoch.0 && !is_lead {
             return Err(stale(target.partition, state.config.epoch));
         }
         return Ok(None);
     }
-    if shared.member.goes_here(state.lead) {
+    if node.member.goes_here(state.lead) {
         return Ok(None);
     }
     let Ok(recipient) = Recipient::of(table, state.lead) else {
@@ -408,14 +409,14 @@ fn recipient_of<I: Item>(
 
 /// Runs items here, with one visit to each coordinator.
 async fn carry_out<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     tasks: Vec<(usize, Task)>,
     call: CallContext,
 ) -> Vec<Answered<I>> {
     if tasks.is_empty() {
         return Vec::new();
     }
-    let registers = match shared.member.registers() {
+    let registers = match node.member.registers() {
         Ok(registers) => registers,
         Err(fault) => {
             let refused = tasks.into_iter();
@@ -436,7 +437,7 @@ async fn carry_out<I: Item>(
     let answers = asked.into_iter().zip(outcomes);
     answers
         .map(|((place, asked), outcome)| {
-            let answer = outcome.and_then(|outcome| I::answer(shared, &asked, outcome));
+            let answer = outcome.and_then(|outcome| I::answer(node, &asked, outcome));
             (place, answer)
         })
         .collect()
@@ -444,35 +445,42 @@ async fn carry_out<I: Item>(
 
 /// Runs an item here.
 pub(super) async fn here<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     task: Task,
     call: CallContext,
 ) -> Result<I::Answer, Fault> {
-    let answered = carry_out::<I>(shared, vec![(0, task)], call).await.pop();
+    let answered = carry_out::<I>(node, vec![(0, task)], call).await.pop();
     answered.map_or_else(|| Err(lost()), |(_, answer)| answer)
 }
 
-/// Sends items to their lead; returns its answers. If all values are long and there is no
-/// room for them, it sends nothing: this node would have to drop the answers.
+/// Sends items to their lead; returns its answers. One item with a short value goes on this node's
+/// session with the lead, where it delays no other; several go in one call. If all values are long
+/// and there is no room for them, it sends nothing: this node would have to drop the answers.
 async fn send<I: Item>(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     to: Recipient,
     placed: Vec<(usize, I)>,
     lengths: Lengths,
     call: CallContext,
 ) -> Vec<Answered<I>> {
-    shared.metrics.forwarded.inc_by(placed.len() as u64);
+    node.metrics.forwarded.inc_by(placed.len() as u64);
     let (places, items): (Vec<usize>, Vec<I>) = placed.into_iter().unzip();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
     let sending = async {
-        let forwards = &shared.limits.forwards;
+        let forwards = &node.limits.forwards;
         let taking = forwards.take(to.node(), lengths.permits, call.deadline);
         let _permits = taking.await;
-        if lengths.long == count && !shared.limits.budget.has_room(SMALL + 1) {
-            return Err(shared.limits.budget.refuse());
+        if lengths.long == count && !node.limits.budget.has_room(SMALL + 1) {
+            return Err(node.limits.budget.refuse());
         }
-        I::send(shared, &to, items, call).await
+        match <[I; 1]>::try_from(items) {
+            Ok([item]) if lengths.permits == 0 && item.is_short() => {
+                Ok(vec![item.send_one(node, &to, call).await])
+            }
+            Ok([item]) => I::send_many(node, &to, vec![item], call).await,
+            Err(items) => I::send_many(node, &to, items, call).await,
+        }
     };
     let answers: Vec<_> = match sending.await {
         Ok(answers) if answers.len() == count => answers,
@@ -509,8 +517,8 @@ impl Attempts {
     }
 
     /// Waits for a change of the topology, or briefly.
-    pub(super) async fn wait(&mut self, shared: &Shared) -> Result<(), Fault> {
-        let mut changes = shared.member.adopted.subscribe();
+    pub(super) async fn wait(&mut self, node: &KvNode) -> Result<(), Fault> {
+        let mut changes = node.member.adopted.subscribe();
         let _ = tokio::time::timeout(self.backoff, changes.changed()).await;
         self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
         if Instant::now() >= self.deadline {

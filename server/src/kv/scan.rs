@@ -31,10 +31,11 @@ use torc_sketch::rolling::Match;
 use torc_sketch::search::Matches;
 
 use super::fault::no_quorum;
+use super::node::KvNode;
 use super::request::{foreign_digest, generation_of};
 use super::run::Attempts;
 use super::search::Search;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::call::DEFAULT_DEADLINE;
 use torc_limits::admission::stopping;
 use torc_limits::answers::{self, Messages, Stopped};
 
@@ -69,15 +70,15 @@ fn match_to_wire(found: &Match) -> ScanMatch {
     }
 }
 
-pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
-    let table = shared.member.routing()?;
+pub(crate) fn start(node: &Arc<KvNode>, request: ScanRequest) -> Result<ScanStream, Fault> {
+    let table = node.member.routing()?;
     let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
     check_position(&table, namespace, &position)?;
     let (pages, last, receiver) = answers::channel(PAGES_AHEAD);
     let is_long = request.limit == 0 || request.limit >= LONG;
     let scan = Scan {
-        shared: Arc::clone(shared),
+        node: Arc::clone(node),
         namespace,
         namespace_name: request.namespace,
         ahead: VecDeque::new(),
@@ -95,7 +96,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         silent: 0,
         sent: Instant::now(),
     };
-    let classes = &shared.limits.classes;
+    let classes = &node.limits.classes;
     let place = match scan.search {
         None => classes.scans.enter()?,
         Some(_) => classes.searches.enter()?,
@@ -145,7 +146,7 @@ struct Page(ScanResponse, #[expect(dead_code, reason = "held")] Charge);
 type Pages = Messages<Page>;
 
 struct Scan {
-    shared: Arc<Shared>,
+    node: Arc<KvNode>,
     namespace: NamespaceId,
     namespace_name: String,
     /// In ring order.
@@ -197,7 +198,7 @@ impl Scan {
             if pages.is_closed() {
                 return Err(Stopped::Gone);
             }
-            if self.shared.closing.is_cancelled() {
+            if self.node.closing.is_cancelled() {
                 return Err(stopping().into());
             }
             let step = match self.next_place() {
@@ -207,7 +208,7 @@ impl Scan {
             };
             let step = match step {
                 Ok(Step::Elsewhere(_)) if self.local => {
-                    let charge = self.shared.limits.budget.force(0);
+                    let charge = self.node.limits.budget.force(0);
                     return self.send(&pages, vec![], false, charge).await;
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
@@ -222,7 +223,7 @@ impl Scan {
                 Ok(Step::Done) => return Ok(()),
                 Ok(_) => attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE),
                 Err(fault) if attempts.may_retry(&fault) => {
-                    attempts.wait(&self.shared).await?;
+                    attempts.wait(&self.node).await?;
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -240,17 +241,17 @@ impl Scan {
     /// The node that leads the next partition; `None` if this node has a replica of it that serves
     /// reads, or holds the generation there.
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
-        let table = self.shared.member.routing()?;
+        let table = self.node.member.routing()?;
         let partition = self.at(&table);
         if self.is_here(partition)? {
             return Ok(None);
         }
         let lead = table.state(partition).map(|state| state.lead);
-        Ok(lead.filter(|lead| !self.shared.member.goes_here(*lead)))
+        Ok(lead.filter(|lead| !self.node.member.goes_here(*lead)))
     }
 
     fn is_here(&self, partition: Partition) -> Result<bool, Fault> {
-        let registers = self.shared.member.registers()?;
+        let registers = self.node.member.registers()?;
         Ok(if self.namespace.is_generation() {
             registers.has_generation(partition, self.namespace)
         } else {
@@ -280,7 +281,7 @@ impl Scan {
     }
 
     async fn read_page(&mut self, pages: &Pages) -> Result<(Vec<Entry>, bool, Charge), Fault> {
-        let table = self.shared.member.routing()?;
+        let table = self.node.member.routing()?;
         let partition = self.at(&table);
         let known = self.ahead.iter().position(|it| it.from == self.position);
         // Pages before that one were read elsewhere or must be read again.
@@ -289,7 +290,7 @@ impl Scan {
             reading
         } else {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = self.shared.limits.budget.wait(PAGE_BYTES, until).await?;
+            let charge = self.node.limits.budget.wait(PAGE_BYTES, until).await?;
             self.begin(self.position.clone(), partition, charge, pages)
         };
         self.read_ahead(partition, &table, pages);
@@ -373,11 +374,11 @@ impl Scan {
 
     /// The charge of another page of a partition; `None` if there is no room.
     fn room_ahead(&self, partition: Partition) -> Option<Charge> {
-        let bytes = self.shared.store.kept_bytes(partition);
+        let bytes = self.node.store.kept_bytes(partition);
         let bytes = bytes
             .map_or(PAGE_BYTES, |bytes| 2 * bytes)
             .clamp(TINY, PAGE_BYTES);
-        let budget = &self.shared.limits.budget;
+        let budget = &self.node.limits.budget;
         budget.has_room(bytes).then(|| budget.force(bytes))
     }
 
@@ -389,7 +390,7 @@ impl Scan {
         pages: &Pages,
     ) -> PageAhead {
         let reader = PageReader {
-            shared: Arc::clone(&self.shared),
+            node: Arc::clone(&self.node),
             namespace: self.namespace,
             search: self.search.clone(),
             pages: pages.clone(),
@@ -438,7 +439,7 @@ impl Scan {
             done,
         };
         charge.set(page.encoded_len());
-        answers::send(pages, Page(page, charge), self.shared.settings.idle_time).await
+        answers::send(pages, Page(page, charge), self.node.idle_time).await
     }
 
     /// Passes on the pages of another node's local scan.
@@ -454,7 +455,7 @@ impl Scan {
         let before = self.cursor.clone();
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
-            let charge = match self.shared.limits.budget.wait(PAGE_BYTES, until).await {
+            let charge = match self.node.limits.budget.wait(PAGE_BYTES, until).await {
                 Ok(charge) => charge,
                 Err(fault) => return Ok(Err(fault)),
             };
@@ -478,7 +479,7 @@ impl Scan {
             if !page.entries.is_empty() || done || page.cursor != before.to_bytes() {
                 charge.set(page.encoded_len());
                 let page = Page(ScanResponse { done, ..page }, charge);
-                answers::send(pages, page, self.shared.settings.idle_time).await?;
+                answers::send(pages, page, self.node.idle_time).await?;
             }
             if done {
                 return Ok(Ok(Step::Done));
@@ -507,7 +508,7 @@ impl Scan {
                 .map(|it| it.wanted())
                 .unwrap_or_default(),
         };
-        let member = &self.shared.member;
+        let member = &self.node.member;
         let mut client = member.peers.kv(&member.recipient(node)?)?;
         let opening = tokio::time::timeout(PAGE_TIMEOUT, client.scan(request));
         let opened = opening.await.map_err(|_| silent())?;
@@ -519,7 +520,7 @@ impl Scan {
 
 /// Reads the pages of a scan.
 struct PageReader {
-    shared: Arc<Shared>,
+    node: Arc<KvNode>,
     namespace: NamespaceId,
     search: Option<Arc<Search>>,
     pages: Pages,
@@ -547,7 +548,7 @@ impl PageReader {
     ) -> Result<Records, Fault> {
         let records = match &self.search {
             Some(search) if !records.is_empty() => {
-                search.page(&self.shared, records, &self.pages).await?
+                search.page(&self.node, records, &self.pages).await?
             }
             _ => {
                 let all = records.into_iter();
@@ -567,11 +568,11 @@ impl PageReader {
         let Some(search) = &self.search else {
             return Ok(None);
         };
-        let page = search.filtered_page(&self.shared, partition, after.cloned(), &self.pages);
+        let page = search.filtered_page(&self.node, partition, after.cloned(), &self.pages);
         let Some(page) = page.await? else {
             return Ok(None);
         };
-        let registers = self.shared.member.registers()?;
+        let registers = self.node.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list_filtered(partition, after.map(Locator::id), page, deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
@@ -585,7 +586,7 @@ impl PageReader {
         let (digest, key) = match from {
             ScanPosition::After { digest, key } => (digest, key),
             ScanPosition::At(token) => {
-                let start = self.shared.member.routing()?.partitions.start(partition);
+                let start = self.node.member.routing()?.partitions.start(partition);
                 let before = token.0.checked_sub(1).filter(|_| token > start);
                 // The last digest before the position, with any key: no record with that digest is
                 // wanted.
@@ -610,7 +611,7 @@ impl PageReader {
         partition: Partition,
         after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
-        let registers = self.shared.member.registers()?;
+        let registers = self.node.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list(partition, after.as_ref().map(Locator::id), deadline);
         let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
@@ -623,7 +624,7 @@ impl PageReader {
         partition: Partition,
         after: Option<Locator>,
     ) -> Result<(Vec<Record>, Option<Locator>), Fault> {
-        let registers = self.shared.member.registers()?;
+        let registers = self.node.member.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
         Ok((page.records, page.next))

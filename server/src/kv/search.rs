@@ -17,7 +17,7 @@ use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
 use torc_store::{ScanLimits, StoreError};
 
-use crate::shared::Shared;
+use super::node::KvNode;
 use torc_limits::admission::stopping;
 
 /// Limit on the matches reported per value.
@@ -54,25 +54,25 @@ impl Search {
     /// for the rest of the page, or is damaged there.
     pub(super) async fn filtered_page<T: Send + 'static>(
         &self,
-        shared: &Arc<Shared>,
+        node: &Arc<KvNode>,
         partition: Partition,
         after: Option<Locator>,
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Option<FilteredPage>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.limits.searchers.acquire().await;
+        let turn = node.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
-        let (pages, shared) = (pages.clone(), Arc::clone(shared));
+        let (pages, node) = (pages.clone(), Arc::clone(node));
         let reading = tokio::task::spawn_blocking(move || {
             let mut budget = Budget::new(|| !pages.is_closed());
-            let searched = shared.metrics.scan_searched_bytes.clone();
+            let searched = node.metrics.scan_searched_bytes.clone();
             let mut keep = |value: &[u8]| {
                 searched.inc_by(value.len() as u64);
                 let found = finder.find(value, 1, &mut budget);
                 found.is_some_and(|found| !found.first.is_empty())
             };
             let limits = ScanLimits::default();
-            let store = &shared.store;
+            let store = &node.store;
             store.scan_filtered(partition, after.as_ref(), limits, &mut keep)
         });
         let page = reading.await.map_err(|_| failed())?;
@@ -100,14 +100,14 @@ impl Search {
     /// `pages` is gone.
     pub(super) async fn page<T: Send + 'static>(
         &self,
-        shared: &Arc<Shared>,
+        node: &Arc<KvNode>,
         records: Vec<Record>,
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<Vec<(Record, Matches)>, Fault> {
         let mut finder = self.finder.clone();
-        let turn = shared.limits.searchers.acquire().await;
+        let turn = node.limits.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
-        let searched = shared.metrics.scan_searched_bytes.clone();
+        let searched = node.metrics.scan_searched_bytes.clone();
         let pages = pages.clone();
         let searching = tokio::task::spawn_blocking(move || {
             let mut budget = Budget::new(|| !pages.is_closed());

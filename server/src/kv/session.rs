@@ -45,9 +45,10 @@ use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
 use super::item::{Asked, Item};
+use super::node::KvNode;
 use super::run::{self, Routed, Task};
 use super::started::Started;
-use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use crate::call::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE};
 use torc_limits::connections::MAX_CONNECTION_AGE;
 use torc_telemetry::operation::Operation;
 
@@ -70,7 +71,7 @@ type Burst = Vec<Result<SessionResponse, Status>>;
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
 pub(super) fn start(
-    shared: &Arc<Shared>,
+    node: &Arc<KvNode>,
     caller: Caller,
     requests: Streaming<SessionRequest>,
 ) -> SessionStream {
@@ -84,7 +85,7 @@ pub(super) fn start(
         caller,
         requests: Some(requests),
         begun: None,
-        mailbox: Mailbox::new(&shared.limits.budget),
+        mailbox: Mailbox::new(&node.limits.budget),
         slots: Vec::new(),
         free: Vec::new(),
         waiting: VecDeque::new(),
@@ -94,12 +95,12 @@ pub(super) fn start(
         forwarded: FuturesUnordered::new(),
         forwards: HashMap::new(),
         ready: Vec::new(),
-        leaving: Some(Box::pin(shared.leaving.clone().cancelled_owned())),
-        closing: Some(Box::pin(shared.closing.clone().cancelled_owned())),
+        leaving: Some(Box::pin(node.leaving.clone().cancelled_owned())),
+        closing: Some(Box::pin(node.closing.clone().cancelled_owned())),
         age: Some(Box::pin(tokio::time::sleep(age))),
         is_closed: false,
         is_over: false,
-        shared: Arc::clone(shared),
+        node: Arc::clone(node),
     };
     let (answers, mut bursts) = mpsc::channel(1);
     tokio::spawn(session.run(answers));
@@ -130,7 +131,7 @@ struct Slot {
 }
 
 struct Session {
-    shared: Arc<Shared>,
+    node: Arc<KvNode>,
     caller: Caller,
     /// `None` once reading has stopped.
     requests: Option<Streaming<SessionRequest>>,
@@ -239,7 +240,7 @@ impl Session {
                 Poll::Ready(Some(request)) => {
                     let request = request?;
                     if table.is_none() {
-                        table = self.shared.member.routing().ok();
+                        table = self.node.member.routing().ok();
                     }
                     self.take(request, table.as_deref());
                 }
@@ -285,13 +286,13 @@ impl Session {
         table: Option<&RoutingTable>,
     ) {
         let (namespace, key) = item.place();
-        if let Err(fault) = self.shared.may(&self.caller, I::ROLE, namespace, key) {
+        if let Err(fault) = self.node.may(&self.caller, I::ROLE, namespace, key) {
             return self.answer(id, Err::<Answer, _>(fault));
         }
-        let started = Started::now(&self.shared, operation, || trace);
+        let started = Started::now(&self.node, operation, || trace);
         let call = started.call(deadline);
-        if let Err(refused) = self.shared.limits.admission.enter(1) {
-            started.end(&self.shared, Some(&refused), || None);
+        if let Err(refused) = self.node.limits.admission.enter(1) {
+            started.end(&self.node, Some(&refused), || None);
             return self.answer(id, Err::<Answer, _>(refused));
         }
         let charge = match self.charge(&item) {
@@ -299,11 +300,11 @@ impl Session {
             Err(refused) => return self.end(id, started, Err(refused), None),
         };
         let Some(table) = table else {
-            let fault = self.shared.member.routing().err();
+            let fault = self.node.member.routing().err();
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
             return self.end(id, started, Err(fault), None);
         };
-        let routed = run::route(&self.shared, table, &item);
+        let routed = run::route(&self.node, table, &item);
         let accepted = Accepted {
             id,
             started,
@@ -325,14 +326,14 @@ impl Session {
 
     /// Keeps an operation with the others, unless it has to wait for permits of its own.
     fn keep_or_wait<I: Sessional>(&mut self, accepted: Accepted, task: Task) {
-        let registers = self.shared.member.registers();
+        let registers = self.node.member.registers();
         let is_long = registers.is_ok_and(|registers| task.reads_long_value(registers));
         if !is_long {
             return self.keep(accepted, task);
         }
-        let (shared, partition) = (Arc::clone(&self.shared), task.target.partition);
+        let (node, partition) = (Arc::clone(&self.node), task.target.partition);
         let call = accepted.call;
-        let answering = async move { run::here::<I>(&shared, task, call).await };
+        let answering = async move { run::here::<I>(&node, task, call).await };
         self.answer_later::<I>(accepted, answering, move |_| Some(partition));
     }
 
@@ -341,7 +342,7 @@ impl Session {
         let bytes = item.encoded_len();
         let is_short = bytes <= TINY;
         (!is_short)
-            .then(|| self.shared.limits.budget.take(bytes))
+            .then(|| self.node.limits.budget.take(bytes))
             .transpose()
     }
 
@@ -358,15 +359,15 @@ impl Session {
         item: I,
         permits: Option<Arc<Semaphore>>,
     ) {
-        let (shared, call) = (Arc::clone(&self.shared), accepted.call);
-        let asked = shared.slow.is_on().then(|| item.clone());
+        let (node, call) = (Arc::clone(&self.node), accepted.call);
+        let asked = node.slow.is_on().then(|| item.clone());
         let answering = async move {
             let waiting = async { permits?.acquire_owned().await.ok() };
             // Past its deadline, the operation ends at once.
             let _permit = tokio::time::timeout_at(call.deadline.into(), waiting).await;
-            run::one(&shared, item, call).await
+            run::one(&node, item, call).await
         };
-        let partition = move |shared: &Shared| run::partition_of(shared, asked.as_ref());
+        let partition = move |node: &KvNode| run::partition_of(node, asked.as_ref());
         self.answer_later::<I>(accepted, answering, partition);
     }
 
@@ -375,9 +376,9 @@ impl Session {
         &mut self,
         accepted: Accepted,
         answering: impl Future<Output = Result<I::Answer, Fault>> + Send + 'static,
-        partition: impl FnOnce(&Shared) -> Option<Partition> + Send + 'static,
+        partition: impl FnOnce(&KvNode) -> Option<Partition> + Send + 'static,
     ) {
-        let shared = Arc::clone(&self.shared);
+        let node = Arc::clone(&self.node);
         let Accepted {
             id,
             started,
@@ -387,8 +388,8 @@ impl Session {
         let answer = async move {
             let answer = answering.await;
             drop(charge);
-            shared.limits.admission.leave(1);
-            started.end(&shared, answer.as_ref().err(), || partition(&shared));
+            node.limits.admission.leave(1);
+            started.end(&node, answer.as_ref().err(), || partition(&node));
             response(id, answer.map(I::into_answer))
         };
         self.forwarded.push(answer.boxed());
@@ -424,7 +425,7 @@ impl Session {
         if self.waiting.is_empty() {
             return;
         }
-        let registers = match self.shared.member.registers() {
+        let registers = match self.node.member.registers() {
             Ok(registers) => Arc::clone(registers),
             Err(fault) => {
                 for (number, _) in std::mem::take(&mut self.waiting) {
@@ -477,12 +478,12 @@ impl Session {
         if let Some(begun) = &mut self.begun {
             begun.answered(number);
         }
-        let shared = Arc::clone(&self.shared);
+        let node = Arc::clone(&self.node);
         let asked = &slot.asked;
         let answer = outcome.and_then(|outcome| match slot.started.operation {
-            Operation::Get => GetRequest::answer(&shared, asked, outcome).map(Answer::Get),
-            Operation::Delete => DeleteRequest::answer(&shared, asked, outcome).map(Answer::Delete),
-            _ => PutRequest::answer(&shared, asked, outcome).map(Answer::Put),
+            Operation::Get => GetRequest::answer(&node, asked, outcome).map(Answer::Get),
+            Operation::Delete => DeleteRequest::answer(&node, asked, outcome).map(Answer::Delete),
+            _ => PutRequest::answer(&node, asked, outcome).map(Answer::Put),
         });
         let partition = Some(slot.asked.partition);
         self.end(slot.id, slot.started, answer, partition);
@@ -495,8 +496,8 @@ impl Session {
         answer: Result<Answer, Fault>,
         partition: Option<Partition>,
     ) {
-        self.shared.limits.admission.leave(1);
-        started.end(&self.shared, answer.as_ref().err(), || partition);
+        self.node.limits.admission.leave(1);
+        started.end(&self.node, answer.as_ref().err(), || partition);
         self.answer(id, answer);
     }
 
@@ -508,7 +509,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Forwarded operations are cancelled here, and were counted as well.
-        self.shared.limits.admission.leave(self.in_flight());
+        self.node.limits.admission.leave(self.in_flight());
     }
 }
 

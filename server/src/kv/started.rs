@@ -7,7 +7,8 @@ use torc_ring::Partition;
 use torc_telemetry::slow::Ended;
 use torc_telemetry::spans::Serving;
 
-use crate::shared::{CallContext, Shared};
+use super::node::KvNode;
+use crate::call::CallContext;
 use torc_telemetry::operation::Operation;
 
 /// An operation that has started.
@@ -23,17 +24,17 @@ pub(super) struct Started {
 impl Started {
     /// Starts now. `trace` is the caller's trace context, if tracing is on.
     pub(super) fn now(
-        shared: &Shared,
+        node: &KvNode,
         operation: Operation,
         trace: impl FnOnce() -> Option<TraceContext>,
     ) -> Self {
-        let is_of_use = shared.tracer.is_some() || shared.slow.is_on();
+        let is_of_use = node.tracer.is_some() || node.slow.is_on();
         let trace = is_of_use.then(trace).flatten();
         Self {
             operation,
             at: Instant::now(),
             trace,
-            serving: Serving::begin(shared.tracer.as_ref(), trace, operation.span()),
+            serving: Serving::begin(node.tracer.as_ref(), trace, operation.span()),
         }
     }
 
@@ -48,12 +49,12 @@ impl Started {
     /// Ends the operation.
     pub(super) fn end(
         self,
-        shared: &Shared,
+        node: &KvNode,
         fault: Option<&Fault>,
         partition: impl FnOnce() -> Option<Partition>,
     ) {
         let took = self.at.elapsed();
-        shared.metrics.operations.ended(self.operation, took, fault);
+        node.metrics.operations.ended(self.operation, took, fault);
         let trace = self.serving.as_ref().map(|it| it.context());
         let ended = Ended {
             operation: self.operation,
@@ -61,7 +62,7 @@ impl Started {
             fault,
             trace: trace.or(self.trace),
         };
-        shared.slow.note(ended, partition);
+        node.slow.note(ended, partition);
         if let Some(serving) = self.serving {
             serving.end(fault);
         }

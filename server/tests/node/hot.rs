@@ -379,7 +379,7 @@ async fn switched_off_nothing_is_counted() {
     let node = Node::start(founder.check().unwrap()).await.unwrap();
     until("it is ready", async || node.ready().is_ok()).await;
     let nodes = [node];
-    get_all(&nodes, vec![get("key"); 30]).await;
+    get_all(&nodes, vec![get("a-secret-key"); 30]).await;
     let status = hot(&nodes[0], HotKeysRequest::default()).await.unwrap_err();
     let fault = Fault::from_status(&status);
     assert_eq!(fault.reason, Reason::Refused, "{fault}");
@@ -388,7 +388,8 @@ async fn switched_off_nothing_is_counted() {
     assert_eq!(metric(&node, "torc_hot_keys_accesses_total").await, 0);
     assert_eq!(metric(&node, "torc_hot_keys_history_bytes").await, 0);
     node.stop().await.unwrap();
-    assert!(!dir.path().join("scratch").exists(), "nothing was kept");
+    let told = tells(&dir.path().join("scratch"), b"a-secret-key");
+    assert!(!told, "nothing was kept");
 }
 
 async fn found_by_scan(node: &Node, request: ScanRequest) -> Vec<String> {

@@ -978,3 +978,90 @@ async fn redis_py_gets_on_with_a_cluster() {
         .collect();
     assert_eq!(tool(&python, &args).await.unwrap(), "done\n");
 }
+
+#[tokio::test]
+async fn memtier_benchmark_gets_on_with_a_cluster() {
+    if !is_there("memtier_benchmark") {
+        eprintln!("skipped: memtier_benchmark is not installed");
+        return;
+    }
+    let servers = Servers::start().await;
+    let port = servers.resp(0).port().to_string();
+    let common = [
+        "-p",
+        &port,
+        "-t",
+        "1",
+        "-c",
+        "5",
+        "-n",
+        "100",
+        "--hide-histogram",
+    ];
+    for more in [
+        &["--pipeline=16", "--ratio=1:1"][..],
+        &["--protocol=resp3", "--data-size=2000"],
+        &["--cluster-mode"],
+        &["--command=INCRBY counter-__key__ 2"],
+    ] {
+        let told = tool("memtier_benchmark", &[&common, more].concat()).await;
+        let told = told.unwrap();
+        assert!(told.contains("Totals"), "{told}");
+        assert!(!told.contains("error response"), "{told}");
+    }
+}
+
+/// Runs those of the tests of Tair's compatibility suite that have only commands which Torc has. The
+/// suite empties the server before each test; here, its keys are deleted.
+const TAIR: &str = r#"
+import json, os, sys, tempfile
+import redis
+suite, port, mode, *known = sys.argv[1:]
+tests = json.load(open(suite + "/cts.json"))
+words = lambda test: [command.replace('"', "").split() for command in test["command"]]
+tests = [test for test in tests if all(command[0].upper() in known for command in words(test))]
+keys = {word for test in tests for command in words(test) for word in command[1:]}
+for client in (redis.Redis, redis.RedisCluster):
+    client.flushall = lambda self: self.delete(*keys)
+with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    json.dump(tests, file)
+    file.flush()
+    sys.argv = ["cts", "--port", port, "--testfile", file.name, "--specific-version", "7.2.0", "--show-failed"]
+    sys.argv += ["--cluster"] if mode == "cluster" else []
+    program = suite + "/redis_compatibility_test.py"
+    exec(compile(open(program).read(), program, "exec"), {"__name__": "__main__"})
+"#;
+
+#[tokio::test]
+async fn what_tairs_suite_tests_of_these_commands_passes() {
+    let (Ok(suite), Ok(python)) = (
+        std::env::var("TORC_TEST_TAIR"),
+        std::env::var("TORC_TEST_PYTHON"),
+    ) else {
+        eprintln!(
+            "skipped: TORC_TEST_TAIR names a checkout of Tair's compatibility-test-suite-for-redis, \
+             and TORC_TEST_PYTHON a Python that has what it needs"
+        );
+        return;
+    };
+    let servers = Servers::start().await;
+    let port = servers.resp(0).port().to_string();
+    let mut client = servers.redis(0).await;
+    let known = client.call("COMMAND LIST").await.items();
+    let known: Vec<String> = known
+        .iter()
+        .map(|it| it.to_string().to_uppercase())
+        .collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    for (mode, count) in [("plain", 50), ("cluster", 50)] {
+        let args = [&["-c", TAIR, &suite, &port, mode], &known[..]].concat();
+        let told = tool(&python, &args).await.unwrap();
+        let summary = told.lines().find(|line| line.starts_with("Summary"));
+        let summary = summary.unwrap_or_else(|| panic!("{told}"));
+        let passed = told.matches(" passed\n").count();
+        assert!(
+            summary.ends_with("rate: 100.00%") && passed >= count,
+            "{told}"
+        );
+    }
+}

@@ -26,6 +26,7 @@ use torc_proto::v1::{
     BatchPutRequest, DeleteRequest, ExplainRequest, GetRequest, PutRequest, SessionRequest,
 };
 use torc_server::config::RawSettings;
+use torc_testkit::free_address;
 
 const CLIENT_SPAN: [u8; 8] = [0xc1; 8];
 
@@ -204,12 +205,7 @@ async fn one_trace_shows_client_coordinator_replicas_and_log_sync() {
         kv.put(with(&traceparent, put("key"))).await.unwrap();
         let served = collector.served(trace, "torc.v1.Kv/Put").await;
         let children = |name| collector.children(&served.span.span_id, name);
-        let both = || {
-            (
-                children("coordinator write"),
-                children("torc.v1.Kv/BatchPut"),
-            )
-        };
+        let both = || (children("coordinator write"), children("torc.v1.Kv/Put"));
         until("a coordinator", async || both() != (vec![], vec![])).await;
         if let Some(forwarded) = both().1.pop() {
             break (served, forwarded);
@@ -393,9 +389,7 @@ async fn a_node_begins_traces_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_is_dead_or_hangs_fails_nothing_and_what_is_lost_is_counted() {
     let (_collector, hanging) = Collector::start(Manner::Hangs).await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let dead = format!("http://{}", closed.local_addr().unwrap());
-    drop(closed);
+    let dead = format!("http://{}", free_address().unwrap());
     for url in [dead, hanging] {
         let servers = start(url, 1.0).await;
         let mut kv = servers.kv(0).await;

@@ -97,7 +97,7 @@ impl Nemesis {
             };
             self.wait(100, most_ms).await;
         }
-        self.settle(group).await?;
+        self.change_ended(group).await?;
         report.note_recovery(serves_again(group).await?);
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Nemesis {
     }
 
     /// Waits until no change is running.
-    async fn settle(&mut self, group: &mut Group) -> Result<(), String> {
+    async fn change_ended(&mut self, group: &mut Group) -> Result<(), String> {
         while !self.changes.look_after(group).await? {
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -144,7 +144,7 @@ impl Nemesis {
     ) -> Result<(), String> {
         if fault == Fault::Wipe {
             // Losing a second disk before the first node is replaced would lose data.
-            self.settle(group).await?;
+            self.change_ended(group).await?;
             report.note_kills(1);
             return self.changes.wipe(group).await;
         }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use torc_index::prefetch;
 use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
@@ -23,6 +24,8 @@ use crate::{PartitionSummary, StoreError};
 
 /// Bytes that are gathered for one write, and read at a time.
 const BUFFER_LEN: usize = 1 << 20;
+/// Records whose memory is fetched before they are read: it may be anywhere.
+const AHEAD: usize = 16;
 
 /// A file of slices that is being written. It is valid once [`finish`](Self::finish) has returned.
 #[derive(Debug)]
@@ -160,7 +163,16 @@ impl SliceFileWriter {
         partition: Partition,
         records: &[PackedRecord<'_>],
     ) -> Result<Placed, StoreError> {
-        let digests: Vec<Digest> = records.iter().map(|record| record.digest()).collect();
+        let digest = |(number, record): (usize, &PackedRecord<'_>)| {
+            if let Some(later) = records.get(number + AHEAD) {
+                let bytes = later.bytes();
+                for line in [0, 64, 128] {
+                    prefetch(bytes, line);
+                }
+            }
+            record.digest()
+        };
+        let digests: Vec<Digest> = records.iter().enumerate().map(digest).collect();
         if !digests.is_sorted_by(|one, other| one < other) {
             return Err(StoreError::Unflushable {
                 why: "the records of a slice are not in ring order, or have a digest twice".into(),

@@ -21,8 +21,6 @@ pub(super) type Trouble = String;
 
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// Nothing was stored yet, so sled, which takes 28 MiB once open, is not opened.
-    Empty(PathBuf),
     Sled(sled::Db),
     Memory(Memory),
 }
@@ -34,15 +32,6 @@ pub(super) struct Memory {
 }
 
 impl Backing {
-    /// The content of a directory; sled is opened only if the directory exists.
-    pub(super) fn of(dir: &Path) -> Result<Self, Trouble> {
-        if dir.exists() {
-            Self::open(dir)
-        } else {
-            Ok(Self::Empty(dir.to_owned()))
-        }
-    }
-
     /// Opens sled in a directory, on a thread that is abandoned if it does not return.
     pub(super) fn open(dir: &Path) -> Result<Self, Trouble> {
         let (done, opened) = mpsc::channel();
@@ -65,11 +54,7 @@ impl Backing {
     }
 
     pub(super) fn put(&mut self, tree: &str, key: &[u8], value: &[u8]) -> Result<(), Trouble> {
-        if let Self::Empty(dir) = self {
-            *self = Self::open(dir)?;
-        }
         match self {
-            Self::Empty(_) => Ok(()),
             Self::Sled(db) => guarded(|| db.open_tree(tree)?.insert(key, value).map(|_| ())),
             Self::Memory(memory) => {
                 memory.put(tree, key, value);
@@ -80,7 +65,6 @@ impl Backing {
 
     pub(super) fn get(&self, tree: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Trouble> {
         match self {
-            Self::Empty(_) => Ok(None),
             Self::Sled(db) => guarded(|| Ok(db.open_tree(tree)?.get(key)?.map(|v| v.to_vec()))),
             Self::Memory(memory) => Ok(memory
                 .trees
@@ -92,7 +76,6 @@ impl Backing {
 
     pub(super) fn delete(&mut self, tree: &str, key: &[u8]) -> Result<(), Trouble> {
         match self {
-            Self::Empty(_) => Ok(()),
             Self::Sled(db) => guarded(|| db.open_tree(tree)?.remove(key).map(|_| ())),
             Self::Memory(memory) => {
                 if let Some(tree) = memory.trees.get_mut(tree) {
@@ -105,7 +88,6 @@ impl Backing {
 
     pub(super) fn list(&self, tree: &str) -> Result<Pairs, Trouble> {
         match self {
-            Self::Empty(_) => Ok(Pairs::new()),
             Self::Sled(db) => guarded(|| {
                 let pairs = db.open_tree(tree)?.iter();
                 pairs
@@ -124,7 +106,7 @@ impl Backing {
     pub(super) fn write_out(&self) -> Result<(), Trouble> {
         match self {
             Self::Sled(db) => guarded(|| db.flush().map(|_| ())),
-            Self::Empty(_) | Self::Memory(_) => Ok(()),
+            Self::Memory(_) => Ok(()),
         }
     }
 

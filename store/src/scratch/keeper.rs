@@ -56,7 +56,7 @@ impl Keeper {
 
     /// Serves requests until the last caller is gone or one asks to close.
     pub(super) fn run(&self, inbox: &Receiver<Request>) {
-        let mut backing = match Backing::of(&self.dir) {
+        let mut backing = match Backing::open(&self.dir) {
             Ok(backing) => backing,
             Err(trouble) => self.start_over(&trouble),
         };

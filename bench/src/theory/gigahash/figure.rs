@@ -87,7 +87,7 @@ fn draw(plan: &BuildPlan<'_>, keys: usize, graph: &SolvedGraph) -> String {
         let top = 70.0 + 74.0 * index as f64;
         let _ = writeln!(
             out,
-            "<rect x=\"30\" y=\"{top}\" width=\"290\" height=\"40\" fill=\"#eef4fa\" stroke=\"#0072b2\"/>\
+            "<rect x=\"30\" y=\"{top}\" width=\"290\" height=\"40\" fill=\"#0072b2\" fill-opacity=\"0.12\" stroke=\"#0072b2\"/>\
              <text x=\"175\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             top + 25.0,
             escaped(stage)
@@ -95,7 +95,7 @@ fn draw(plan: &BuildPlan<'_>, keys: usize, graph: &SolvedGraph) -> String {
         if index > 0 {
             let _ = writeln!(
                 out,
-                "<path d=\"M175 {}v30l-4 -7m4 7l4 -7\" stroke=\"black\" fill=\"none\"/>",
+                "<path d=\"M175 {}v30l-4 -7m4 7l4 -7\" class=\"a\" fill=\"none\"/>",
                 top - 33.0
             );
         }
@@ -126,7 +126,7 @@ fn draw_graph(out: &mut String, graph: &SolvedGraph) {
         let fill = if *value == 0 { "white" } else { "#d55e00" };
         let _ = writeln!(
             out,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\" fill=\"{fill}\" stroke=\"black\" stroke-width=\"0.6\"><title>g({vertex}) = {value}</title></circle>",
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\" fill=\"{fill}\" class=\"a\" stroke-width=\"0.6\"><title>g({vertex}) = {value}</title></circle>",
             2.5 + 4.0 * share
         );
     }

@@ -29,7 +29,7 @@
 //! ranges.
 //!
 //! # Measured
-//! `cargo run --profile ship -p torc-bench -- index --gigahash` measures the paper's Table 1 on
+//! `cargo bench-suite index --gigahash` measures the paper's Table 1 on
 //! 10 million generated URLs (the paper: one billion crawled ones). Bits per key are those of the whole
 //! function, including 0.25 for offsets. "Predicted" is an earlier implementation without offsets.
 //!

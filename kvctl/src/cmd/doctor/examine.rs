@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use torc_client::{ClusterStatus, MemberState, Namespace, NodeId, NodeStatus};
 
+use crate::cmd::status;
 use crate::text;
 
 /// Report clocks that differ by more. A node refuses to follow a clock that is 500 ms ahead.
@@ -139,8 +140,8 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
             "without_quorum",
             Level::Critical,
             format!(
-                "without a quorum: {}. Their keys cannot be read or written",
-                text::counted(count, "partition")
+                "{} no quorum: their keys cannot be read or written",
+                partitions_have(count)
             ),
             "start the nodes that are down; for a node lost for good, see `kvctl replace-node --help`",
         ));
@@ -149,11 +150,8 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
         findings.push(finding(
             "under_replicated",
             Level::Warning,
-            format!(
-                "with too few live replicas: {}",
-                text::counted(count, "partition")
-            ),
-            "start the nodes that are down, or replace them; if there are fewer nodes than replicas, add nodes",
+            format!("{} too few live replicas", partitions_have(count)),
+            &status::advice_on_few_replicas(status),
         ));
     }
     let nodes = staying(status).count();
@@ -180,6 +178,11 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
         findings.push(finding("few_replicas", Level::Warning, what, &advice));
     }
     findings
+}
+
+fn partitions_have(count: u64) -> String {
+    let verb = if count == 1 { "has" } else { "have" };
+    format!("{} {verb}", text::counted(count, "partition"))
 }
 
 fn dead(node: &NodeStatus) -> Finding {

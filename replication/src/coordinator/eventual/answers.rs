@@ -43,9 +43,9 @@ impl Coordinator {
             } = newest.content
             && expiry_ms <= at_ms
             && !read.agrees_on_expiry(expiry_ms)
-            && !self.mutations.has(Mutation::EventualExpiryUnsettled)
+            && !self.mutations.has(Mutation::EventualExpiryOpen)
         {
-            return self.settle_expiry(now, op, expiry_ms, out);
+            return self.close_up_to_expiry(now, op, expiry_ms, out);
         }
         let outcome = outcome_of(&newest.content, newest.ballot, at_ms);
         if asks_first(&op) {
@@ -64,7 +64,7 @@ impl Coordinator {
 
     /// Asks again, closing replicas up to the expiry of the found value. Replicas that were
     /// already asked this way in the round may still answer.
-    fn settle_expiry(
+    fn close_up_to_expiry(
         &mut self,
         now: Now,
         mut op: Box<EventualOp>,

@@ -507,7 +507,7 @@ fn who_cannot_read_what_is_nowhere_else_is_given_a_tombstone_by_a_majority() {
 }
 
 #[test]
-fn a_settle_brings_a_newcomer_that_writes_already_what_it_cannot_read() {
+fn a_reconcile_brings_a_newcomer_that_writes_already_what_it_cannot_read() {
     let moving = config().begin(Epoch(2), &[NODES[0], NODES[1], NodeId(4)], &[]);
     let both = moving
         .and_then(|c| c.advance(Epoch(3), crate::Mutations::NONE))

@@ -13,21 +13,22 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, Plan, ScanRequest, StatusRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
-use torc_testkit::http_get;
 pub(crate) use torc_testkit::until;
+use torc_testkit::{free_address, http_get};
 
 pub(crate) struct Servers {
     pub(crate) nodes: Vec<Node>,
     pub(crate) dir: tempfile::TempDir,
 }
 
+/// The addresses of a node that is started again stay free for it.
 pub(crate) fn settings(dir: PathBuf) -> RawSettings {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     RawSettings {
         test_link_faults: Some(dir.join("link-faults.json")),
         data_dir: Some(dir),
-        grpc_addr: Some(any),
-        peer_addr: Some(any),
+        grpc_addr: Some(free_address().unwrap()),
+        peer_addr: Some(free_address().unwrap()),
         http_addr: Some(any),
         resp_addr: Some(any),
         partitions: Some(64),

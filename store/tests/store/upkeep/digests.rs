@@ -92,7 +92,9 @@ fn an_idle_node_compacts_them_once() {
     write(&store, &mut model, tombstone(1, 9));
     block_on(store.flush()).unwrap();
     model.check(&store, "compacted by itself");
-    assert_eq!(compact(&store).slices_written, 1);
+    // If the thread has not compacted what was flushed, this does.
+    assert!(compact(&store).slices_written <= 1);
+    assert_eq!(compact(&store).slices_read, 0, "nothing is left to compact");
     assert!(
         store.stats().compactions <= compactions + 2,
         "it does not compact for ever"

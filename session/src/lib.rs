@@ -1,9 +1,10 @@
 //! Sessions: many operations on single keys share one stream to a node.
 //!
-//! A separate call would cost each operation several microseconds of headers and frames on both
-//! sides. On an existing stream it costs a message, and messages that are ready together travel
-//! together. For the same reason, a node's first session fills up before its next connection gets
-//! one.
+//! The client library sends its operations on sessions, and so does a node that forwards an
+//! operation to the lead of its partition. A separate call would cost each operation several
+//! microseconds of headers and frames on both sides. On an existing stream it costs a message, and
+//! messages that are ready together travel together. For the same reason, a node's first session
+//! fills up before its next connection gets one.
 //!
 //! Invariants:
 //! * An operation that ended with [`Unsent`] was not started and never will be.
@@ -11,42 +12,65 @@
 //! * Nothing is sent before the node has accepted the stream.
 //! * When the stream breaks, sent operations are in doubt; waiting ones, and those that the
 //!   node reports as unread, are [`Unsent`].
-//! * At most [`WINDOW`] operations per connection are in flight at a node; more wait here, in
-//!   order, where giving up costs nothing.
+//! * Each operation holds a place of its sender's window, which limits those in flight at a node;
+//!   more wait for a place, where giving up costs nothing.
 //!
 //! An old stream, or one whose node is about to stop, accepts no more operations and ends when
 //! the sent ones are answered.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
 use torc_proto::{Fault, TraceContext, v1};
 
-use crate::naming::{Connection, kv};
-
-/// Most operations in flight per connection to a node.
-pub(crate) const WINDOW: usize = 256;
 /// A session with this many in flight counts as full while another session of the node is not.
 const FILL: usize = 64;
 
 /// The operation was not started: the session ended before it was sent or read.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream to the node ended before the operation was started")]
-pub(crate) struct Unsent;
+pub struct Unsent;
+
+impl Unsent {
+    /// Whether this is the cause of a status.
+    #[must_use]
+    pub fn is_cause_of(status: &Status) -> bool {
+        std::error::Error::source(status).is_some_and(<dyn std::error::Error>::is::<Self>)
+    }
+}
+
+/// The messages of a session.
+pub struct Requests(BoxStream<'static, v1::SessionRequest>);
+
+impl Stream for Requests {
+    type Item = v1::SessionRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(context)
+    }
+}
+
+/// The answers of the node, or why it did not accept the stream.
+pub type Accepting = BoxFuture<'static, Result<Response<Streaming<v1::SessionResponse>>, Status>>;
 
 /// One stream.
-pub(crate) struct Session {
+pub struct Session {
     shared: Arc<Shared>,
     under_way: AtomicUsize,
 }
@@ -77,14 +101,15 @@ struct Waiting {
 }
 
 /// Names an operation whose permit was used.
-pub(crate) struct Ticket {
+pub struct Ticket {
     session: Arc<Session>,
     id: u64,
 }
 
 impl Ticket {
     /// Takes the operation back. `false` if it was passed to the connection or is answered.
-    pub(crate) fn withdraw(&self) -> bool {
+    #[must_use]
+    pub fn withdraw(&self) -> bool {
         let waiting = &mut self.session.shared.state.lock().waiting;
         let is_unsent = waiting.get(&self.id).is_some_and(|it| it.request.is_some());
         is_unsent && waiting.remove(&self.id).is_some()
@@ -92,7 +117,7 @@ impl Ticket {
 }
 
 /// A permit for one operation on a session, with its place in the window.
-pub(crate) struct SessionPermit {
+pub struct SessionPermit {
     session: Arc<Session>,
     id: u64,
     /// `None`: not traced.
@@ -100,13 +125,22 @@ pub(crate) struct SessionPermit {
     _place: OwnedSemaphorePermit,
 }
 
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
 impl Session {
-    /// Opens a stream on this connection. Sends operations once the node has accepted the stream.
+    /// Opens a stream with this call. Sends operations once the node has accepted the stream.
     /// Sets `leaving` when the node is about to stop.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
-    pub(crate) fn open(channel: Connection, leaving: Arc<AtomicBool>) -> Arc<Self> {
+    pub fn open(
+        call: impl FnOnce(Requests) -> Accepting + Send + 'static,
+        leaving: Arc<AtomicBool>,
+    ) -> Arc<Self> {
         let (queue, outgoing) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             leaving,
@@ -119,7 +153,7 @@ impl Session {
             unread: unsent(),
             is_clean: false,
         };
-        tokio::spawn(run(channel, outgoing, end));
+        tokio::spawn(run(call, outgoing, end));
         Arc::new(Self {
             shared,
             under_way: AtomicUsize::new(0),
@@ -127,22 +161,22 @@ impl Session {
     }
 
     /// Whether it accepts operations.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         !self.shared.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether to prefer another session of the node, if one is not full.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.under_way() >= FILL
     }
 
     /// Operations in flight.
-    pub(crate) fn under_way(&self) -> usize {
+    pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
 
     /// A permit for an operation, in this place of the node's window.
-    pub(crate) fn permit(self: Arc<Self>, place: OwnedSemaphorePermit) -> SessionPermit {
+    pub fn permit(self: Arc<Self>, place: OwnedSemaphorePermit) -> SessionPermit {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         let id = self.shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         SessionPermit {
@@ -170,20 +204,27 @@ impl Drop for SessionPermit {
 }
 
 impl SessionPermit {
-    pub(crate) fn on_behalf_of(mut self, trace: Option<TraceContext>) -> Self {
+    /// The same permit, for an operation of this span.
+    #[must_use]
+    pub fn on_behalf_of(mut self, trace: Option<TraceContext>) -> Self {
         self.trace = trace;
         self
     }
 
     /// The name of its operation.
-    pub(crate) fn ticket(&self) -> Ticket {
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
         Ticket {
             session: Arc::clone(&self.session),
             id: self.id,
         }
     }
 
-    pub(crate) async fn get(
+    /// Sends a get that the node may take this long for.
+    ///
+    /// # Errors
+    /// The node's status, or that of a stream that has ended.
+    pub async fn get(
         self,
         message: v1::GetRequest,
         budget: Duration,
@@ -194,7 +235,11 @@ impl SessionPermit {
         }
     }
 
-    pub(crate) async fn put(
+    /// Sends a put that the node may take this long for.
+    ///
+    /// # Errors
+    /// The node's status, or that of a stream that has ended.
+    pub async fn put(
         self,
         message: v1::PutRequest,
         budget: Duration,
@@ -205,7 +250,11 @@ impl SessionPermit {
         }
     }
 
-    pub(crate) async fn delete(
+    /// Sends a delete that the node may take this long for.
+    ///
+    /// # Errors
+    /// The node's status, or that of a stream that has ended.
+    pub async fn delete(
         self,
         message: v1::DeleteRequest,
         budget: Duration,
@@ -324,20 +373,24 @@ fn outgoing(
     shared: Arc<Shared>,
     queue: mpsc::UnboundedReceiver<u64>,
     accepted: oneshot::Receiver<()>,
-) -> impl Stream<Item = v1::SessionRequest> {
+) -> Requests {
     let ids = async move {
         let accepted = accepted.await.is_ok();
         accepted.then(|| UnboundedReceiverStream::new(queue))
     };
     let ids = stream::once(ids).filter_map(ready).flatten();
-    ids.filter_map(move |id| ready(shared.hand_over(id)))
+    let requests = ids.filter_map(move |id| ready(shared.hand_over(id)));
+    Requests(requests.boxed())
 }
 
-async fn run(channel: Connection, queue: mpsc::UnboundedReceiver<u64>, mut end: End) {
-    let mut client = kv(channel);
+async fn run(
+    call: impl FnOnce(Requests) -> Accepting + Send,
+    queue: mpsc::UnboundedReceiver<u64>,
+    mut end: End,
+) {
     let (accept, accepted) = oneshot::channel();
     let requests = outgoing(Arc::clone(&end.shared), queue, accepted);
-    let mut answers = match client.session(requests).await {
+    let mut answers = match call(requests).await {
         Ok(answers) => answers.into_inner(),
         Err(status) => {
             if !Fault::from_status(&status).maybe_applied {

@@ -7,11 +7,6 @@
 //! failure, which prints the nodes' logs first.
 //!
 //! All waiting is for a condition, with a deadline that only a broken cluster misses.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails where it panics"
-)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::Permissions;
@@ -543,10 +538,11 @@ struct Image {
 impl Image {
     fn build(variant: &str) -> Self {
         let name = format!("torc-test-{variant}-{}", std::process::id());
-        let binaries = build_binaries();
+        let kvd = torc_testkit::program("kvd").unwrap();
+        let binaries = kvd.parent().unwrap();
         let context = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut make_root = Command::new(repository().join("deploy/make-root"));
-        make_root.arg(&binaries).arg(context.path());
+        make_root.arg(binaries).arg(context.path());
         Ended::of(make_root, &[]).succeeds();
 
         let image = Self { name };
@@ -575,31 +571,6 @@ impl Drop for Image {
             eprintln!("the image was not removed: {removed}");
         }
     }
-}
-
-/// The directory of kvctl and kvd. Cargo has built kvctl for this test; kvd belongs to another
-/// package, which `cargo test` may not have built recently.
-fn build_binaries() -> PathBuf {
-    let kvctl = Path::new(env!("CARGO_BIN_EXE_kvctl"));
-    let directory = kvctl.parent().unwrap();
-    let profile = match directory.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        other => other,
-    };
-    let mut build = Command::new(env!("CARGO"));
-    build.current_dir(repository());
-    build.args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--workspace",
-        "--bin",
-        "kvd",
-    ]);
-    build.args(["--profile", profile]);
-    build.arg("--target-dir").arg(directory.parent().unwrap());
-    Ended::of(build, &[]).succeeds();
-    directory.to_owned()
 }
 
 /// How to call docker-compose.
