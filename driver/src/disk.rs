@@ -178,7 +178,7 @@ mod tests {
     use std::sync::mpsc;
 
     use tokio::runtime::{Builder, Runtime};
-    use torc_record::{ReplicaBatch, ReplicaFacts};
+    use torc_record::{ReplicaBatch, ReplicaFacts, StoredVersions};
     use torc_replication::testing::{TestDisk, check};
     use torc_ring::Partitions;
     use torc_store::StoreOptions;
@@ -193,6 +193,7 @@ mod tests {
         keys: ArcSwap<Keys>,
         runtime: Runtime,
         dir: tempfile::TempDir,
+        stored: StoredVersions,
     }
 
     impl Stored {
@@ -203,6 +204,7 @@ mod tests {
                 keys: ArcSwap::default(),
                 runtime: Builder::new_current_thread().build().unwrap(),
                 dir,
+                stored: StoredVersions::UNKNOWN,
             }
         }
 
@@ -220,6 +222,7 @@ mod tests {
         }
 
         fn apply(&mut self, batch: ReplicaBatch) {
+            self.stored = StoredVersions::UNKNOWN;
             let (done, outcome) = mpsc::channel();
             let done = move |applied| done.send(applied).unwrap();
             self.store.apply(HERE, batch, done).unwrap();
@@ -234,6 +237,10 @@ mod tests {
             LogPosition(self.store.last_seq().0)
         }
 
+        fn stored(&self) -> StoredVersions {
+            self.stored.clone()
+        }
+
         fn upkeep(&mut self, round: u64) {
             let store = self.store.clone();
             match round {
@@ -242,6 +249,7 @@ mod tests {
                 _ => {
                     self.runtime.block_on(store.close()).unwrap();
                     self.store = Self::open(&self.dir);
+                    self.stored = self.store.take_stored_versions(HERE);
                 }
             }
         }

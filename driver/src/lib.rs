@@ -301,13 +301,14 @@ impl Registers {
     /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
         let meta = self.store.partition_meta(partition);
+        let stored = self.store.take_stored_versions(partition);
         let count = self.partitions.count() as usize;
         let options = ReplicaOptions {
             promises: (PROMISES / count).clamp(16, 4_096),
             parked_bytes: PARKED_BYTES / count,
             ..ReplicaOptions::default()
         };
-        ReplicaSlot::recover(self.me.node, partition, meta, options, life)
+        ReplicaSlot::recover(self.me.node, partition, (meta, &stored), options, life)
     }
 
     /// Handles parcels from another node.

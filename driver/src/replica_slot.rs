@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use torc_record::{Epoch, ReplicaBatch, ReplicaFacts};
+use torc_record::{Epoch, ReplicaBatch, ReplicaFacts, StoredVersions};
 use torc_replication::{
     Collector, Config, Effect, Envelope, Input, Milestone, Now, Reading, Replica, ReplicaOptions,
     Seq,
@@ -54,12 +54,12 @@ impl ReplicaSlot {
     pub(super) fn recover(
         me: NodeId,
         partition: Partition,
-        meta: ReplicaFacts,
+        recovered: (ReplicaFacts, &StoredVersions),
         options: ReplicaOptions,
         life: u64,
     ) -> Self {
         Self {
-            replica: Replica::recover(me, partition, meta, options, broken_rules()),
+            replica: Replica::recover(me, partition, recovered, options, broken_rules()),
             configured: None,
             life,
             durable: Seq(0),
@@ -249,7 +249,7 @@ mod tests {
         let mut slot = ReplicaSlot::recover(
             ME,
             HERE,
-            ReplicaFacts::default(),
+            (ReplicaFacts::default(), &StoredVersions::UNKNOWN),
             ReplicaOptions::default(),
             0,
         );
@@ -268,7 +268,7 @@ mod tests {
         let next = ReplicaSlot::recover(
             ME,
             HERE,
-            ReplicaFacts::default(),
+            (ReplicaFacts::default(), &StoredVersions::UNKNOWN),
             ReplicaOptions::default(),
             1,
         );

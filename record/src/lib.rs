@@ -21,6 +21,7 @@ mod key;
 mod locator;
 mod record;
 mod replica;
+mod stored;
 mod sum;
 mod width;
 
@@ -32,5 +33,6 @@ pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use locator::{KeyId, Locator};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
 pub use replica::{ReplicaBatch, ReplicaFacts};
+pub use stored::{StoredVersion, StoredVersions};
 pub use sum::{PageSum, entry_sum};
 pub use width::{to_millis, to_usize};

@@ -10,6 +10,8 @@
 //!   of the key. Then the store keeps that one. A record
 //!   over an unreadable version is found; whether it still is after its store has merged files depends
 //!   on the ballots that the damaged file may hold. Until it is known, the key is unreadable.
+//! * After a start, a store tells which versions its replica stored last ([`StoredVersions`](crate::StoredVersions)).
+//!   It never claims to know a version, or that there was none, if it does not.
 //! * A purge never goes back: one with a lower ballot than before changes nothing. After a wipe, no
 //!   purge is in force.
 

@@ -3,11 +3,12 @@
 //!
 //! A write that was refused and overtaken asks for its outcome. A replica that remembers
 //! everything stored in its epoch may deny a version; a replica that has forgotten some versions
-//! may deny only higher ones. It identifies keys by half of their digest.
+//! may deny only higher ones. It identifies keys by half of their digest. After a start, it
+//! remembers what its disk still knows.
 
 use std::collections::VecDeque;
 
-use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, Record};
+use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, StoredVersion, StoredVersions};
 
 use crate::{KeyId, Recall};
 
@@ -33,18 +34,32 @@ pub(crate) struct Recent {
 
 impl Recent {
     /// For a starting replica: everything that it stored in its epoch is at or below the ceiling.
-    pub(crate) fn resume(epoch: Epoch, ceiling: HybridTime, capacity: usize) -> Self {
-        Self {
+    pub(crate) fn resume(
+        epoch: Epoch,
+        ceiling: HybridTime,
+        known: &StoredVersions,
+        capacity: usize,
+    ) -> Self {
+        let mut recent = Self {
             epoch,
-            forgotten: ceiling,
+            forgotten: ceiling.min(known.forgotten),
             last: VecDeque::new(),
             capacity,
+        };
+        for stored in &known.last {
+            recent.note(*stored);
         }
+        recent
     }
 
     /// Starts an epoch without stored versions.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
-        *self = Self::resume(epoch, HybridTime::default(), self.capacity);
+        *self = Self {
+            epoch,
+            forgotten: HybridTime::default(),
+            last: VecDeque::new(),
+            capacity: self.capacity,
+        };
     }
 
     /// Stops denying versions of this epoch, because records may now arrive in bulk.
@@ -53,9 +68,13 @@ impl Recent {
         self.last = VecDeque::new();
     }
 
-    /// Notes a stored record.
-    pub(crate) fn note(&mut self, record: &Record) {
-        let version = record.version();
+    /// Notes a stored version.
+    pub(crate) fn note(&mut self, stored: StoredVersion) {
+        let StoredVersion {
+            key,
+            version,
+            is_accepted,
+        } = stored;
         if version.epoch != self.epoch || version.time <= self.forgotten {
             return;
         }
@@ -67,8 +86,8 @@ impl Recent {
         self.last.push_back(Stored {
             time: version.time,
             slot: version.slot,
-            is_accepted: record.origin.is_none(),
-            word: word(KeyId::of(record)),
+            is_accepted,
+            word: word(key),
         });
     }
 
@@ -108,9 +127,8 @@ fn word(key: KeyId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use proptest::prelude::*;
-    use torc_record::{Digest, Key, NamespaceId, State};
+    use torc_record::{Digest, NamespaceId};
 
     fn key(number: u8) -> KeyId {
         KeyId {
@@ -127,29 +145,37 @@ mod tests {
         }
     }
 
-    fn record(at: u8, time: u64, slot: u16) -> Record {
-        let KeyId { digest, namespace } = key(at);
-        Record {
-            namespace,
-            digest,
-            key: Key::new(Bytes::from_static(b"k")).unwrap(),
-            ballot: version(time, slot),
-            origin: None,
-            state: State::Tombstone,
+    fn stored(at: u8, time: u64, slot: u16) -> StoredVersion {
+        StoredVersion {
+            key: key(at),
+            version: version(time, slot),
+            is_accepted: true,
         }
     }
 
     proptest! {
         #[test]
         fn nothing_that_was_stored_is_denied(
-            stored in proptest::collection::vec((0_u8..4, 1_u64..60, 0_u16..2), 1..60),
+            all in proptest::collection::vec((0_u8..4, 1_u64..60, 0_u16..2), 1..60),
             capacity in 1_usize..8,
+            (flushed, started) in (0_usize..60, 0_usize..60),
         ) {
-            let mut recent = Recent::resume(Epoch(3), HybridTime::default(), capacity);
-            for (number, (at, time, slot)) in stored.iter().enumerate() {
-                recent.note(&record(*at, *time, *slot));
+            let mut known = StoredVersions::default();
+            let mut recent =
+                Recent::resume(Epoch(3), HybridTime::default(), &known, capacity);
+            for (number, (at, time, slot)) in all.iter().enumerate() {
+                recent.note(stored(*at, *time, *slot));
+                known.note(stored(*at, *time, *slot));
+                let highest = all[..=number].iter().map(|(_, time, _)| *time).max();
+                let highest = HybridTime(highest.unwrap_or(0));
+                if number == flushed {
+                    known = StoredVersions::after(highest);
+                }
+                if number == started {
+                    recent = Recent::resume(Epoch(3), highest, &known, capacity);
+                }
                 prop_assert!(recent.last.len() <= capacity, "memory is bounded");
-                for (at, time, slot) in &stored[..=number] {
+                for (at, time, slot) in &all[..=number] {
                     for doubted in 1..=*time {
                         let recall = recent.recall(key(*at), version(doubted, *slot));
                         prop_assert!(recall != Recall::Never, "{at} was stored at {time}");
@@ -161,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_was_never_stored_is_denied_until_it_may_be_forgotten() {
-        let mut recent = Recent::resume(Epoch(3), HybridTime(10), 2);
+        let mut recent = Recent::resume(Epoch(3), HybridTime(10), &StoredVersions::UNKNOWN, 2);
         let of = |recent: &Recent, at: u8, doubted: Ballot| recent.recall(key(at), doubted);
         assert_eq!(
             of(&recent, 1, version(10, 0)),
@@ -169,7 +195,7 @@ mod tests {
             "before the start"
         );
         assert_eq!(of(&recent, 1, version(11, 0)), Recall::Never);
-        recent.note(&record(1, 20, 1));
+        recent.note(stored(1, 20, 1));
         assert_eq!(
             of(&recent, 1, version(11, 0)),
             Recall::Never,
@@ -184,10 +210,10 @@ mod tests {
             of(&recent, 1, version(11, 1)),
             Recall::Accepted(version(20, 1))
         );
-        recent.note(&record(2, 30, 1));
-        recent.note(&Record {
-            origin: Some(version(35, 0)),
-            ..record(2, 40, 1)
+        recent.note(stored(2, 30, 1));
+        recent.note(StoredVersion {
+            is_accepted: false,
+            ..stored(2, 35, 0)
         });
         assert_eq!(of(&recent, 2, version(35, 0)), Recall::Unsure, "carried on");
         assert_eq!(
@@ -202,7 +228,7 @@ mod tests {
         };
         assert_eq!(of(&recent, 1, other_epoch), Recall::Unsure);
         recent.give_up();
-        recent.note(&record(1, 60, 0));
+        recent.note(stored(1, 60, 0));
         assert_eq!(of(&recent, 3, version(70, 0)), Recall::Unsure);
         recent.begin(Epoch(4));
         assert_eq!(of(&recent, 1, other_epoch), Recall::Never);

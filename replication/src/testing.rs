@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use torc_record::{
     Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, PageSum, Record,
-    ReplicaBatch, ReplicaFacts, State,
+    ReplicaBatch, ReplicaFacts, State, StoredVersion, StoredVersions,
 };
 
 use crate::compare::{self, Range};
@@ -21,6 +21,10 @@ pub struct Model {
     log: u64,
     /// The replica's facts.
     pub meta: ReplicaFacts,
+    /// The versions that it tells after a start.
+    pub stored: StoredVersions,
+    /// The time of the highest version ever stored.
+    highest: HybridTime,
     /// Whether no key is at hand.
     pub is_far: bool,
 }
@@ -37,6 +41,7 @@ impl Model {
             self.entries.clear();
         }
         for record in batch.records {
+            self.stored.note(StoredVersion::from(&record));
             self.insert(record);
         }
         if let Some(collected) = batch.purge {
@@ -49,9 +54,15 @@ impl Model {
     }
 
     fn insert(&mut self, record: Record) {
+        self.highest = self.highest.max(record.ballot.time);
         let name = name(&Locator::of(&record));
         let entry = (LogPosition(self.log), Entry::Found(record));
         self.entries.insert(name, entry);
+    }
+
+    /// Makes it forget which versions were stored, as a store does when it has flushed them.
+    pub fn flush(&mut self) {
+        self.stored = StoredVersions::after(self.highest);
     }
 
     /// All entries in ring order.
@@ -84,6 +95,7 @@ impl Model {
                 self.insert(record);
             }
         }
+        self.flush();
     }
 }
 
@@ -122,6 +134,8 @@ pub trait TestDisk {
     fn facts(&self) -> ReplicaFacts;
     /// The position after all that is stored.
     fn position(&self) -> LogPosition;
+    /// What it knows after a start of the versions that were stored, if it was just started.
+    fn stored(&self) -> StoredVersions;
     /// Upkeep that changes nothing that replicas see, such as a flush or a restart.
     fn upkeep(&mut self, round: u64) {
         let _ = round;
@@ -223,12 +237,14 @@ pub fn check(disk: &mut impl TestDisk, seed: u64) {
     let mut model = Model::default();
     let mut time = 0;
     let mut marks = vec![(LogPosition(0), LogPosition(0))];
+    let mut ever_stored = Vec::new();
     for round in 0..120 {
         let batch = random.batch(&mut time);
         if batch.wipe {
             // A tail is of one life of the partition.
             marks.truncate(1);
         }
+        ever_stored.extend(batch.records.iter().map(StoredVersion::from));
         model.apply(batch.clone());
         disk.apply(batch);
         if random.below(4) == 0 {
@@ -239,10 +255,28 @@ pub fn check(disk: &mut impl TestDisk, seed: u64) {
         }
         let context = format!("seed {seed}, round {round}");
         assert_eq!(disk.facts(), model.meta, "{context}");
+        check_stored(&disk.stored(), &ever_stored, &context);
         let limit = 1 + usize::try_from(random.below(8)).unwrap_or_default();
         compare_all(&disk.storage(), &model, limit, &context);
         let mark = marks[usize::try_from(random.below(marks.len() as u64)).unwrap_or_default()];
         compare_tail(&disk.storage(), &model, mark, &context);
+    }
+}
+
+/// A disk tells nothing that is not so, and leaves out nothing that it does not say it forgot.
+fn check_stored(known: &StoredVersions, ever_stored: &[StoredVersion], context: &str) {
+    for stored in ever_stored {
+        let is_told = stored.version.time <= known.forgotten || known.last.contains(stored);
+        assert!(
+            is_told,
+            "{context}: {stored:?} is neither told nor forgotten"
+        );
+    }
+    for told in &known.last {
+        assert!(
+            ever_stored.contains(told),
+            "{context}: {told:?} was never stored"
+        );
     }
 }
 
@@ -346,6 +380,16 @@ mod tests {
 
         fn position(&self) -> LogPosition {
             LogPosition(self.log)
+        }
+
+        fn stored(&self) -> StoredVersions {
+            self.stored.clone()
+        }
+
+        fn upkeep(&mut self, round: u64) {
+            if round == 0 {
+                self.flush();
+            }
         }
     }
 

@@ -3,7 +3,10 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use torc_record::{Ballot, Digest, HybridTime, NamespaceId, Record, ReplicaBatch, ReplicaFacts};
+use torc_record::{
+    Ballot, Digest, HybridTime, NamespaceId, Record, ReplicaBatch, ReplicaFacts, StoredVersion,
+    StoredVersions,
+};
 use torc_replication::{
     Entry, KeyId, Locator, LogPosition, Lookup, Mutation, Mutations, Scanned, Seq, Storage,
 };
@@ -17,6 +20,9 @@ pub(crate) enum Write {
 
 /// Slices end at most this many log positions before the end of the log.
 pub(crate) const MAX_BACK: u64 = 24;
+
+/// After how many batches the log is flushed.
+const FLUSH_EVERY: u64 = 8;
 
 /// The key of records that are stored under the digest of another key.
 pub(crate) const FOREIGN: &[u8] = b"foreign";
@@ -41,6 +47,10 @@ pub(crate) struct Disk {
     /// Where slices were put in force.
     received: Vec<LogPosition>,
     pub(crate) meta: ReplicaFacts,
+    /// The versions that it tells after a start.
+    pub(crate) stored: StoredVersions,
+    /// The time of the highest ballot ever stored.
+    highest: HybridTime,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
     /// Breaks the contract of scans: a page may end between two keys with the same digest.
@@ -110,6 +120,8 @@ impl Disk {
                     self.former.clear();
                 }
                 for record in std::mem::take(&mut batch.records) {
+                    self.stored.note(StoredVersion::from(&record));
+                    self.highest = self.highest.max(record.ballot.time);
                     if self.keeps(&record) {
                         self.insert(Entry::Found(record));
                     }
@@ -120,10 +132,18 @@ impl Disk {
                 if let Some(meta) = batch.meta {
                     self.meta = meta;
                 }
+                if self.log.is_multiple_of(FLUSH_EVERY) {
+                    self.flush();
+                }
                 let oldest = LogPosition(self.log.saturating_sub(MAX_BACK));
                 self.former.retain(|former| former.until > oldest);
             }
         }
+    }
+
+    /// Puts the log's records in slices, which do not tell what else was stored.
+    fn flush(&mut self) {
+        self.stored = StoredVersions::after(self.highest);
     }
 
     fn find(&self, wanted: Name<'_>) -> Result<usize, usize> {
@@ -227,6 +247,7 @@ impl Disk {
         self.log += 1;
         self.received.push(LogPosition(self.log));
         for record in slices {
+            self.highest = self.highest.max(record.ballot.time);
             let held = self.find(name_of(&record)).ok();
             let is_newer = match held.map(|index| &self.entries[index].1) {
                 Some(Entry::Found(held)) => record.supersedes(held),
@@ -237,6 +258,7 @@ impl Disk {
                 self.insert(Entry::Found(record));
             }
         }
+        self.flush();
     }
 
     pub(crate) fn entries(&self) -> usize {
@@ -387,6 +409,10 @@ mod tests {
 
         fn position(&self) -> LogPosition {
             LogPosition(self.log)
+        }
+
+        fn stored(&self) -> StoredVersions {
+            self.stored.clone()
         }
     }
 

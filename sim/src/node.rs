@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use torc_record::{HybridTime, NodeSlot};
+use torc_record::{HybridTime, NodeSlot, StoredVersions};
 use torc_replication::{
     Collector, Config, Coordinator, CoordinatorOptions, Envelope, EventualOptions, Hints, Locator,
     Milestone, Mutation, Mutations, Now, OpId, Replica, ReplicaOptions, Seq,
@@ -111,7 +111,7 @@ impl Node {
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {
-            replica: self.replica(promises, copies_slices, mutations),
+            replica: self.replica(&self.disk.stored, promises, copies_slices, mutations),
             coordinator: Coordinator::new(self.slot, ceiling, coordinating, mutations),
             configured: None,
             collector: None,
@@ -133,7 +133,8 @@ impl Node {
         copies_slices: bool,
         mutations: Mutations,
     ) -> Option<Arc<Config>> {
-        let replica = self.replica(promises, copies_slices, mutations);
+        let unknown = &StoredVersions::UNKNOWN;
+        let replica = self.replica(unknown, promises, copies_slices, mutations);
         let process = self.process.as_mut()?;
         process.replica = replica;
         process.collector = None;
@@ -143,7 +144,13 @@ impl Node {
         process.configured.clone()
     }
 
-    fn replica(&self, promises: usize, copies_slices: bool, mutations: Mutations) -> Replica {
+    fn replica(
+        &self,
+        stored: &StoredVersions,
+        promises: usize,
+        copies_slices: bool,
+        mutations: Mutations,
+    ) -> Replica {
         let options = ReplicaOptions {
             promises,
             copies_slices,
@@ -151,6 +158,7 @@ impl Node {
             page_records: 2,
             ..ReplicaOptions::default()
         };
-        Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations)
+        let recovered = (self.disk.meta, stored);
+        Replica::recover(self.id, PARTITION, recovered, options, mutations)
     }
 }

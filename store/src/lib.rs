@@ -97,6 +97,7 @@ mod shared;
 mod slice;
 mod stats;
 mod store;
+mod stored;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod threads;

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use torc_record::{
     Ballot, Digest, Key, KeyId, Locator, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record,
-    RecordError, State,
+    RecordError, State, StoredVersion,
 };
 
 use crate::format::{BALLOT_LEN, array, ballot_at, ballot_bytes, u32_at, u64_at};
@@ -190,6 +190,16 @@ impl Packed {
     }
 
     /// [`Record::supersedes`], without unpacking.
+    /// What a replica remembers of a record that it stored.
+    pub(crate) fn stored_version(&self) -> StoredVersion {
+        let origin = origin_at(&self.0);
+        StoredVersion {
+            key: self.position().id(),
+            version: origin.unwrap_or_else(|| self.ballot()),
+            is_accepted: origin.is_none(),
+        }
+    }
+
     pub(crate) fn supersedes(&self, other: &Self) -> bool {
         self.ballot() > other.ballot()
     }

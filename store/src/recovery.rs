@@ -23,6 +23,7 @@ use crate::requests::Requests;
 use crate::room::Room;
 use crate::segment::open_segment;
 use crate::shared::{LogState, Shared};
+use crate::stored::Stored;
 use crate::{LogTail, Recovery, Seq, StoreError, StoreOptions};
 
 /// Opens the directory and recovers the store.
@@ -42,6 +43,7 @@ pub(crate) fn recover(
     let table = PartitionTable::new(options.partitions);
     let mut highest_time = manifest.highest_time;
     let mut ceiling = manifest.ceiling;
+    let mut stored = Stored::new(options.partitions, manifest.highest_time);
     let sealed_records = open_segments(&dir, &options, &manifest, &table)?;
     let replay = Replay {
         dir: &dir,
@@ -55,6 +57,7 @@ pub(crate) fn recover(
     let end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {
             highest_time = highest_time.max(packed.ballot().time);
+            stored.note(&packed);
             table.apply(seq, &packed);
         }
         Entry::Drop(partition) => {
@@ -64,6 +67,9 @@ pub(crate) fn recover(
         Entry::Meta(partition, meta) => table.set_meta(partition, meta),
         Entry::Ceiling(time) => ceiling = ceiling.max(time),
     })?;
+    if matches!(end.tail, LogTail::Damaged { .. }) {
+        stored = stored.unknown();
+    }
     let (log, state) = start_log(&dir, &options, &manifest, &end)?;
     let recovery = Recovery {
         created,
@@ -88,6 +94,7 @@ pub(crate) fn recover(
         last_seq: AtomicU64::new(end.last_seq),
         highest_time: AtomicU64::new(highest_time.0),
         node_ceiling: AtomicU64::new(ceiling.0),
+        stored,
         log: Mutex::new(state),
         next_segment: AtomicU64::new(next_segment(&manifest, &names)),
         held: Mutex::default(),

@@ -11,7 +11,7 @@
 
 use torc_record::{
     Ballot, DIGEST_LEN, Digest, HybridTime, KeyId, Locator, PageSum, Record, ReplicaBatch,
-    ReplicaFacts,
+    ReplicaFacts, StoredVersions,
 };
 use torc_ring::{Partition, Token};
 
@@ -133,6 +133,13 @@ impl Store {
     #[must_use]
     pub fn partition_meta(&self, partition: Partition) -> ReplicaFacts {
         self.shared().table.facts(partition).meta
+    }
+
+    /// What the log told, when the store was opened, of the versions that the partition's replica had
+    /// stored. Call it before the first change of the partition; the next call knows nothing.
+    #[must_use]
+    pub fn take_stored_versions(&self, partition: Partition) -> StoredVersions {
+        self.shared().stored.take(partition)
     }
 
     /// The highest ballot of a purge of the partition since the last wipe or drop.

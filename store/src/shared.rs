@@ -20,6 +20,7 @@ use crate::packed::Packed;
 use crate::partition_table::PartitionTable;
 use crate::requests::Requests;
 use crate::room::Room;
+use crate::stored::Stored;
 use crate::{CompactionReport, FlushReport, Seq, StoreError, StoreOptions};
 
 pub(crate) struct Shared {
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) last_seq: AtomicU64,
     pub(crate) highest_time: AtomicU64,
     pub(crate) node_ceiling: AtomicU64,
+    pub(crate) stored: Stored,
     pub(crate) log: Mutex<LogState>,
     pub(crate) manifest: Mutex<Manifest>,
     /// Number of the next segment of slices.

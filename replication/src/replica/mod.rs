@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use torc_record::{
     Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, ReplicaBatch, ReplicaFacts, State,
+    StoredVersion, StoredVersions,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -179,12 +180,13 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Restores a replica from its durable facts; all zero for a new one.
+    /// Restores a replica from its durable facts, all zero for a new one, and from what its disk
+    /// knows of the versions that it stored.
     #[must_use]
     pub fn recover(
         me: NodeId,
         partition: Partition,
-        meta: ReplicaFacts,
+        (meta, stored): (ReplicaFacts, &StoredVersions),
         options: ReplicaOptions,
         mutations: Mutations,
     ) -> Self {
@@ -204,7 +206,7 @@ impl Replica {
             adopting: None,
             floor,
             promises: Promises::new(options.promises),
-            recent: Recent::resume(meta.epoch, meta.ceiling, options.recent),
+            recent: Recent::resume(meta.epoch, meta.ceiling, stored, options.recent),
             in_flight: VecDeque::new(),
             doubtful: LocatorTable::default(),
             top: ceiling_ballot(&meta),
@@ -472,7 +474,7 @@ impl Replica {
             record: record.clone(),
         };
         self.top = self.top.max(record.ballot);
-        self.recent.note(&record);
+        self.recent.note(StoredVersion::from(&record));
         if !self.mutations.has(Mutation::ExpiryUnnoted) {
             self.expiries.note(&record);
         }

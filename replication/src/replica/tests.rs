@@ -42,7 +42,13 @@ impl Bench {
             ..ReplicaOptions::default()
         };
         Self {
-            replica: Replica::recover(ME, Partition(0), disk.meta, options, Mutations::NONE),
+            replica: Replica::recover(
+                ME,
+                Partition(0),
+                (disk.meta, &disk.stored),
+                options,
+                Mutations::NONE,
+            ),
             disk,
             queue: Vec::new(),
             waiting: Vec::new(),

@@ -21,6 +21,7 @@
 //! | `clock n1 ahead=500`, `behind=500` | n1's wall clock is wrong by this |
 //! | `stall n1`, `sync n1` | the disk of n1 stops syncing; it catches up |
 //! | `crash n1`, `start n1` | n1 loses what was not synced; it restarts and gets the topology (not with `tell=`) |
+//! | `flush n1` | n1's disk no longer tells which versions were stored |
 //! | `rot n1 k` | the record of k on n1 fails its checksum from now on |
 //! | `collect n1 120` | n1 begins a collection up to 120 ms |
 //! | `collect n1` | n1 repeats its request to replicas that have not answered |
@@ -193,9 +194,9 @@ impl World {
             ..CoordinatorOptions::default()
         };
         let slot = NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX));
-        let (meta, ceiling) = (node.disk.meta, node.ceiling);
+        let (recovered, ceiling) = ((node.disk.meta, &node.disk.stored), node.ceiling);
         node.process = Some(Process {
-            replica: Replica::recover(id, PARTITION, meta, options, self.mutations),
+            replica: Replica::recover(id, PARTITION, recovered, options, self.mutations),
             coordinator: Coordinator::new(slot, ceiling, coordinating, self.mutations),
             collector: None,
             durable: Seq(0),
@@ -701,6 +702,7 @@ impl World {
                     self.tell(id)?;
                 }
             }
+            "flush" => self.node(id)?.disk.flush(),
             "rot" => {
                 let at = words::locator(args.next_pos().ok_or("which key?")?)?;
                 self.node(id)?.disk.rot(&at);
@@ -782,8 +784,8 @@ impl Runner for World {
                 self.alone(id, args.next_pos().ok_or("which key?")?)?;
             }
             "show" => self.show(),
-            "stall" | "sync" | "crash" | "start" | "rot" | "clock" | "expiry" | "discard"
-            | "tick" => self.disturb(&command.name, args)?,
+            "stall" | "sync" | "crash" | "start" | "flush" | "rot" | "clock" | "expiry"
+            | "discard" | "tick" => self.disturb(&command.name, args)?,
             other => return Err(format!("`{other}` is no command").into()),
         }
         args.reject_next()?;
