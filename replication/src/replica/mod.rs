@@ -196,6 +196,11 @@ impl Replica {
         } else {
             ceiling_ballot(&meta)
         };
+        let stored = if mutations.has(Mutation::DeniesEarlierLife) {
+            &StoredVersions::default()
+        } else {
+            stored
+        };
         Self {
             me,
             partition,

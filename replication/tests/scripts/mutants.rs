@@ -23,6 +23,7 @@ const SHOWN: &[(Mutation, &str)] = &[
     (Mutation::BlindTriesAgain, "registers/refused_put"),
     (Mutation::AcceptUnseen, "registers/overtaken_put"),
     (Mutation::DeniesForgotten, "registers/unknown_put"),
+    (Mutation::DeniesEarlierLife, "registers/recall"),
     (Mutation::OneDenialIsEnough, "registers/unknown_put"),
     (
         Mutation::OneMemoryIsEnough,

@@ -77,6 +77,8 @@ pub enum Mutation {
     BlindRefusedIsClean,
     /// A replica denies having stored a write that it may have forgotten (R7).
     DeniesForgotten,
+    /// A replica denies all that it stored before its start, whatever its disk still knows (R7).
+    DeniesEarlierLife,
     /// A write that one replica never stored counts as never chosen (R7).
     OneDenialIsEnough,
     /// A write that one replica accepted counts as chosen (R7).
@@ -199,7 +201,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Mutations that the simulation hunts. No seed is known that detects the others.
-    pub const ALL: [Self; 91] = [
+    pub const ALL: [Self; 92] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -233,6 +235,7 @@ impl Mutation {
         Self::AcceptBelowPromise,
         Self::BlindRefusedIsClean,
         Self::DeniesForgotten,
+        Self::DeniesEarlierLife,
         Self::OneDenialIsEnough,
         Self::OneMemoryIsEnough,
         Self::BuildsOnUnproven,
