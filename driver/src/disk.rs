@@ -193,7 +193,7 @@ mod tests {
         keys: ArcSwap<Keys>,
         runtime: Runtime,
         dir: tempfile::TempDir,
-        stored: StoredVersions,
+        known: StoredVersions,
     }
 
     impl Stored {
@@ -204,7 +204,7 @@ mod tests {
                 keys: ArcSwap::default(),
                 runtime: Builder::new_current_thread().build().unwrap(),
                 dir,
-                stored: StoredVersions::UNKNOWN,
+                known: StoredVersions::UNKNOWN,
             }
         }
 
@@ -222,7 +222,7 @@ mod tests {
         }
 
         fn apply(&mut self, batch: ReplicaBatch) {
-            self.stored = StoredVersions::UNKNOWN;
+            self.known = StoredVersions::UNKNOWN;
             let (done, outcome) = mpsc::channel();
             let done = move |applied| done.send(applied).unwrap();
             self.store.apply(HERE, batch, done).unwrap();
@@ -238,7 +238,7 @@ mod tests {
         }
 
         fn stored(&self) -> StoredVersions {
-            self.stored.clone()
+            self.known.clone()
         }
 
         fn upkeep(&mut self, round: u64) {
@@ -249,7 +249,7 @@ mod tests {
                 _ => {
                     self.runtime.block_on(store.close()).unwrap();
                     self.store = Self::open(&self.dir);
-                    self.stored = self.store.take_stored_versions(HERE);
+                    self.known = self.store.take_stored_versions(HERE);
                 }
             }
         }

@@ -3,9 +3,11 @@
 //!
 //! A write that was refused and overtaken asks for its outcome. A replica that remembers
 //! everything stored in its epoch may deny a version; a replica that has forgotten some versions
-//! may deny only higher ones. It identifies keys by half of their digest. After a start, it
+//! may deny only higher ones. Of a key's versions from one node it keeps the highest: a node writes a
+//! key once at a time, so nobody asks for an earlier one. It identifies keys by half of their digest. After a start, it
 //! remembers what its disk still knows.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, StoredVersion, StoredVersions};
@@ -22,7 +24,8 @@ struct Stored {
     word: u64,
 }
 
-/// The last versions that one replica stored in its epoch. 24 bytes per version.
+/// The last versions that one replica stored in its epoch, one of each key and node. 24 bytes per
+/// version.
 #[derive(Debug, Clone)]
 pub(crate) struct Recent {
     epoch: Epoch,
@@ -78,17 +81,28 @@ impl Recent {
         if version.epoch != self.epoch || version.time <= self.forgotten {
             return;
         }
+        let mut noted = Stored {
+            time: version.time,
+            slot: version.slot,
+            is_accepted,
+            word: word(key),
+        };
+        let is_before = |it: &Stored| it.word == noted.word && it.slot == noted.slot;
+        if let Some(index) = self.last.iter().rposition(is_before)
+            && let Some(before) = self.last.remove(index)
+        {
+            match before.time.cmp(&noted.time) {
+                Ordering::Less => {}
+                Ordering::Equal => noted.is_accepted |= before.is_accepted,
+                Ordering::Greater => noted = before,
+            }
+        }
         if self.last.len() >= self.capacity
             && let Some(oldest) = self.last.pop_front()
         {
             self.forgotten = self.forgotten.max(oldest.time);
         }
-        self.last.push_back(Stored {
-            time: version.time,
-            slot: version.slot,
-            is_accepted,
-            word: word(key),
-        });
+        self.last.push_back(noted);
     }
 
     /// Its memory of versions of the key from the same node at or above `doubted`.
@@ -183,6 +197,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_is_written_all_the_time_crowds_out_no_other() {
+        let none = StoredVersions::default();
+        let mut recent = Recent::resume(Epoch(3), HybridTime::default(), &none, 3);
+        recent.note(stored(1, 10, 0));
+        recent.note(stored(2, 11, 1));
+        for time in 20..90 {
+            recent.note(stored(2, time, 0));
+        }
+        let of = |at: u8, doubted: Ballot| recent.recall(key(at), doubted);
+        assert_eq!(of(1, version(10, 0)), Recall::Accepted(version(10, 0)));
+        assert_eq!(of(2, version(11, 1)), Recall::Accepted(version(11, 1)));
+        assert_eq!(of(2, version(12, 1)), Recall::Never);
+        assert_eq!(of(1, version(11, 0)), Recall::Never);
     }
 
     #[test]
