@@ -162,7 +162,7 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::DeniesEarlierLife, Profile::Mixed, 4549),
     plan(Mutation::OneDenialIsEnough, Profile::Mixed, 289),
     plan(Mutation::OneMemoryIsEnough, Profile::Mixed, 67),
-    plan(Mutation::BuildsOnUnproven, Profile::Mixed, 502474),
+    plan(Mutation::BuildsOnUnproven, Profile::Mixed, 502_474),
     plan(Mutation::DigestIsKey, Profile::Digests, 0),
     plan(Mutation::ScanUnproven, Profile::Scans, 24),
     plan(Mutation::ScanExpiredAsIs, Profile::Scans, 311),
