@@ -199,7 +199,7 @@ async fn a_reservation_waits_for_a_node_that_is_down_and_names_it() {
     let victim = (cluster.topology_leader().await + 1) % 3;
     cluster.nodes[victim].kill_9();
     let client = cluster.client().await;
-    let impatient = client.with_deadline(Duration::from_secs(2));
+    let impatient = client.with_deadline(Duration::from_secs(5));
     let merge = impatient.reserve_merge("default").await.unwrap();
     assert_eq!(
         merge.unconfirmed.len(),
