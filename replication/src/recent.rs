@@ -3,9 +3,9 @@
 //!
 //! A write that was refused and overtaken asks for its outcome. A replica that remembers
 //! everything stored in its epoch may deny a version; a replica that has forgotten some versions
-//! may deny only higher ones. Of a key's versions from one node it keeps the highest: a node writes
-//! a key once at a time, so nobody asks for an earlier one. It identifies keys by half of their
-//! digest. After a start, it remembers what its disk still knows.
+//! may deny only higher ones. It keeps only the highest version of each key and node, because a node
+//! finishes one write of a key before it begins the next, so only its latest write can be in doubt.
+//! It identifies keys by half of their digest. After a start, it remembers what its disk still knows.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
