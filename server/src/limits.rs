@@ -13,8 +13,8 @@ use crate::config::Settings;
 
 /// Stale gets that read the disk at a time: about the parallel reads that a current disk serves.
 const READERS: usize = 32;
-/// Time for connections to close when the node stops.
-pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
+/// Time limit for connections to close, and their last answers to leave, when the node stops.
+pub(crate) const HANG_UP: Duration = Duration::from_secs(5);
 
 /// What clients and other nodes may take at a time.
 pub(crate) struct Limits {

@@ -51,7 +51,7 @@ use torc_limits::connections::Entrance;
 /// Time for callers to move to other nodes when the node stops.
 const LEAVE: Duration = Duration::from_millis(300);
 /// Time limit for the operations then under way.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(20);
 
 /// The plan of [`recover`] for this data directory, if only its node and `keep` are left of the
 /// cluster. Changes nothing. Blocks on the disk.
@@ -269,7 +269,7 @@ impl Node {
 
     /// Stops in order, so that no operation is left in doubt. First callers move to other nodes
     /// while everything is still served. Then the node accepts nothing more and lets operations
-    /// under way end (at most five seconds), still connected to the other nodes. Then it tells these
+    /// under way end (at most 20 seconds), still connected to the other nodes. Then it tells these
     /// that it stops, and answers what they have sent. Then it closes connections, syncs and closes
     /// everything.
     ///

@@ -194,6 +194,28 @@ async fn values_that_expired_and_that_nobody_reads_are_collected() {
     assert_eq!(value_of(&mut kv, get("long")).await.as_deref(), Some("v"));
 }
 
+/// As on a machine with far too much to do. A node gave such a write five seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stops_ends_a_write_whose_replicas_answer_late() {
+    let mut servers = Servers::start().await;
+    let lead = servers.lead_of("k").await;
+    let mut kv = servers.kv(lead).await;
+    servers.cut_links(lead, r#"{"drop_to": [1, 2, 3]}"#).await;
+    // So long that its bytes are counted.
+    let mut write = Request::new(put("k", &"v".repeat(100_000)));
+    write.set_timeout(Duration::from_secs(60));
+    let writing = tokio::spawn(async move { kv.put(write).await });
+    until("the write is under way", async || {
+        servers.metric(lead, "torc_in_flight_bytes ").await > 0
+    })
+    .await;
+    let stopping = tokio::spawn(servers.nodes.remove(lead).stop());
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    servers.link_faults(lead, "{}");
+    writing.await.unwrap().unwrap();
+    stopping.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_was_sent_and_not_answered_is_unknown_and_one_that_never_began_is_not() {
     let servers = Servers::start().await;
