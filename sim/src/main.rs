@@ -323,11 +323,18 @@ fn mutants(
     all
 }
 
+/// As Clippy wants a number in source code.
+fn as_literal(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
+    String::from_utf8_lossy(&groups.join(&b'_')).into_owned()
+}
+
 fn report_hunt(entry: Hunt, seed: Option<u64>, seconds: f64, plan: bool, json: bool) {
     let name = mutant_name(entry.mutation);
     let caught = seed.is_some();
     if plan {
-        let known = seed.unwrap_or(entry.known);
+        let known = as_literal(seed.unwrap_or(entry.known));
         let (mutation, profile) = (entry.mutation, entry.profile);
         let missed = if caught { "" } else { " // NOT CAUGHT" };
         say(&format!(

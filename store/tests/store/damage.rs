@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::common::{DIR, Model, block_on, open, options, put, tombstone};
+use crate::common::{DIR, Model, block_on, open, options, partition_of, put, tombstone};
+use torc_record::{HybridTime, StoredVersion, StoredVersions};
 use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{LogTail, Store, StoreError};
 
@@ -205,6 +206,25 @@ fn a_damaged_last_batch_is_told_from_a_torn_one_where_that_can_be_known() {
         );
     }
     assert_eq!(tail_of(|batch| batch.fill(0)), LogTail::Whole, "none begun");
+}
+
+/// A batch that was lost may have held any version, one that was interrupted was never answered.
+#[test]
+fn after_a_lost_batch_no_stored_version_is_told() {
+    let told = |change: fn(&mut [u8])| {
+        let (fs, _) = with_last_batch(change);
+        let mut options = options(DIR);
+        options.cut_damaged_log = true;
+        let (store, _) = Store::open_with(options, Arc::new(fs)).unwrap();
+        let before = put(1, 1, vec![1; 700]);
+        let versions = store.take_stored_versions(partition_of(&before));
+        (versions, StoredVersion::from(&before))
+    };
+    let (versions, _) = told(|batch| batch[1000] ^= 1);
+    assert_eq!(versions, StoredVersions::UNKNOWN);
+    let (versions, before) = told(|batch| batch[1000..2100].fill(0));
+    assert_eq!(versions.last, [before]);
+    assert_eq!(versions.forgotten, HybridTime::default());
 }
 
 #[test]
