@@ -15,7 +15,7 @@ pub enum ObjectError {
         what: String,
     },
     /// The object store refused or failed. A retry may help.
-    #[error("cannot {action} {object}: {source}")]
+    #[error("cannot {action} {object}: {}", with_causes(source))]
     Object {
         /// The failed action.
         action: &'static str,
@@ -79,6 +79,22 @@ impl ObjectError {
     }
 }
 
+/// An error with the causes that its own text leaves out: the services' end with "builder error" or "error
+/// sending request", and only the last cause tells why.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text += ": ";
+            text += &told;
+        }
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use object_store::Error;
@@ -116,4 +132,30 @@ mod tests {
             .is_denied()
         );
     }
+
+    #[test]
+    fn an_error_names_each_cause_once() {
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "refused");
+        let sending = io::Error::other(Error::Generic {
+            store: "http",
+            source: Box::new(refused),
+        });
+        let failed = ObjectError::Object {
+            action: "read",
+            object: "object".to_owned(),
+            source: Error::Generic {
+                store: "S3",
+                source: Box::new(Sending(sending)),
+            },
+        };
+        assert_eq!(
+            failed.to_string(),
+            "cannot read object: Generic S3 error: error sending request: Generic http error: refused"
+        );
+    }
+
+    /// Does not name its cause.
+    #[derive(Debug, thiserror::Error)]
+    #[error("error sending request")]
+    struct Sending(#[source] io::Error);
 }

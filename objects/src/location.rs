@@ -184,7 +184,7 @@ fn built<S: ObjectStore>(
     }
     match store {
         Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(wrong(url, &error.to_string())),
+        Err(error) => Err(wrong(url, &crate::error::with_causes(&error))),
     }
 }
 

@@ -547,14 +547,7 @@ impl Image {
 
         let image = Self { name };
         let mut build = Command::new("docker");
-        build.args([
-            "build",
-            "--force-rm",
-            "--target",
-            "prebuilt",
-            "--build-arg",
-            "BASE=scratch",
-        ]);
+        build.args(["build", "--force-rm", "--target", "prebuilt"]);
         build.args(["--tag", &image.name, "--file"]);
         build
             .arg(repository().join("deploy/Dockerfile"))
