@@ -317,7 +317,7 @@ impl Registers {
         for parcel in parcels {
             shards[self.shard_of(parcel.envelope.partition)].push(parcel);
         }
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::of_thread();
         for (shard, parcels) in shards.into_iter().enumerate() {
             if parcels.is_empty() {
                 continue;

@@ -59,7 +59,7 @@ impl Begun {
         for (number, wanted) in registers.answer_alone(mailbox, wanted) {
             shards[registers.shard_of(wanted.partition)].push((number, wanted));
         }
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::of_thread();
         for (shard, wanted) in shards.into_iter().enumerate() {
             if wanted.is_empty() {
                 continue;

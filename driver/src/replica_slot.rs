@@ -50,6 +50,24 @@ pub(super) enum Deferred {
     Fetch(NodeId, Envelope),
 }
 
+/// What steps make. Their caller empties it and uses it again.
+#[derive(Default)]
+pub(super) struct Made {
+    effects: Vec<Effect>,
+    /// Writes, in order.
+    pub(super) batches: Vec<(Seq, ReplicaBatch)>,
+    /// Actions that need not wait for them.
+    pub(super) deferred: Vec<Deferred>,
+}
+
+impl Made {
+    /// Of the longest list.
+    pub(super) fn capacity(&self) -> usize {
+        let batches_and_deferred = self.batches.capacity().max(self.deferred.capacity());
+        self.effects.capacity().max(batches_and_deferred)
+    }
+}
+
 impl ReplicaSlot {
     pub(super) fn recover(
         me: NodeId,
@@ -135,16 +153,8 @@ impl ReplicaSlot {
         self.pinned.get_or_insert_with(|| store.hold(partition));
     }
 
-    /// Handles one input. Writes go to `batches` in order; actions that need not wait for them go
-    /// to `deferred`. After a lost batch, the input is ignored.
-    pub(super) fn step(
-        &mut self,
-        now: Now,
-        input: Input,
-        disk: &Disk<'_>,
-        batches: &mut Vec<(Seq, ReplicaBatch)>,
-        deferred: &mut Vec<Deferred>,
-    ) {
+    /// Handles one input. After a lost batch, the input is ignored.
+    pub(super) fn step(&mut self, now: Now, input: Input, disk: &Disk<'_>, made: &mut Made) {
         if let Input::Persisted(seq) = input {
             self.durable = self.durable.max(seq);
         }
@@ -157,19 +167,18 @@ impl ReplicaSlot {
         if self.is_lost {
             return;
         }
-        let mut effects = Vec::new();
+        let mut effects = std::mem::take(&mut made.effects);
         self.replica.step(now, input, disk, &mut effects);
-        self.perform(effects, batches, deferred);
-        self.release(deferred);
+        self.perform(effects.drain(..), made);
+        made.effects = effects;
+        self.release(&mut made.deferred);
     }
 
     /// Performs the effects of a call of the replica.
-    pub(super) fn perform(
-        &mut self,
-        effects: Vec<Effect>,
-        batches: &mut Vec<(Seq, ReplicaBatch)>,
-        deferred: &mut Vec<Deferred>,
-    ) {
+    pub(super) fn perform(&mut self, effects: impl Iterator<Item = Effect>, made: &mut Made) {
+        let Made {
+            batches, deferred, ..
+        } = made;
         for effect in effects {
             match effect {
                 Effect::Persist { .. } if self.is_lost => {}
@@ -188,7 +197,13 @@ impl ReplicaSlot {
                     to,
                     after,
                     envelope,
-                } => self.sends.push((after, to, envelope)),
+                } => {
+                    // One, not the four that a list begins with: thousands of slots have one at a time.
+                    if self.sends.capacity() == 0 {
+                        self.sends.reserve_exact(1);
+                    }
+                    self.sends.push((after, to, envelope));
+                }
                 Effect::Report { after, milestone } if after <= self.durable => {
                     deferred.push(Deferred::Report(milestone));
                 }
@@ -237,9 +252,9 @@ mod tests {
     /// A replica whose batches are dropped. Returns the number of batches of a step.
     fn step(slot: &mut ReplicaSlot, store: &Store, input: Input) -> usize {
         let keys = ArcSwap::default();
-        let (disk, mut batches) = (Disk::new(store, &keys, HERE), Vec::new());
-        slot.step(Now::default(), input, &disk, &mut batches, &mut Vec::new());
-        batches.len()
+        let (disk, mut made) = (Disk::new(store, &keys, HERE), Made::default());
+        slot.step(Now::default(), input, &disk, &mut made);
+        made.batches.len()
     }
 
     #[test]

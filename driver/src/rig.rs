@@ -117,7 +117,7 @@ impl Rig {
             tokio::select! {
                 done = &mut future => return done,
                 Some(event) = self.inbox.recv() => {
-                    let outbox = self.registers.on_durable(event, Outbox::default());
+                    let outbox = self.registers.on_durable(event, Outbox::of_thread());
                     outbox.send(&self.registers.links);
                 }
             }
@@ -127,7 +127,7 @@ impl Rig {
     /// Handles the next thing that the store reports.
     pub(super) async fn handle_one(&mut self) {
         let event = self.inbox.recv().await.unwrap();
-        let outbox = self.registers.on_durable(event, Outbox::default());
+        let outbox = self.registers.on_durable(event, Outbox::of_thread());
         outbox.send(&self.registers.links);
     }
 

@@ -8,6 +8,7 @@
 //!   frame per peer, whatever the number of shards.
 //! * While it holds the lock, a turn neither waits nor locks another shard.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use torc_ring::{NodeId, Partition};
 use torc_store::{Applied, Store, StoreError, StoreHealth};
 
 use super::mailbox::Mailbox;
-use super::replica_slot::{Deferred, ReplicaSlot};
+use super::replica_slot::{Deferred, Made, ReplicaSlot};
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
 use torc_telemetry::spans::{OpenSpan, Span, Tracer};
@@ -37,10 +38,7 @@ pub(super) struct Turn<'a> {
     /// No room because the disk is full.
     is_full: bool,
     now: Now,
-    /// Messages of this node to itself.
-    heard: VecDeque<Parcel>,
-    intents: Vec<Intent>,
-    deferred: Vec<Deferred>,
+    buffers: Buffers,
     outbox: Outbox,
     batches: Vec<(Partition, ReplicaBatch)>,
     /// For each batch: its partition, the life of its replica, and its number there.
@@ -52,11 +50,53 @@ pub(super) struct Turn<'a> {
     storing: Vec<TraceContext>,
 }
 
+/// What a turn fills and empties.
+#[derive(Default)]
+struct Buffers {
+    /// Messages of this node to itself.
+    heard: VecDeque<Parcel>,
+    intents: Vec<Intent>,
+    made: Made,
+}
+
 /// Messages to send, by peer. Linear search: there are few peers.
 #[derive(Default)]
 pub(super) struct Outbox(Vec<(NodeId, Vec<Parcel>)>);
 
+thread_local! {
+    // Empty, with the room of the thread's last turn: each batch would grow them anew otherwise, and the
+    // allocator would get and return pages for it.
+    static BUFFERS: Cell<Buffers> = Cell::default();
+    static OUTBOX: Cell<Outbox> = Cell::default();
+}
+
+/// The longest list that a thread keeps. An entry takes some 250 bytes.
+const MOST_KEPT: usize = 1_024;
+/// The most lists of an outbox that a thread keeps.
+const PEERS_KEPT: usize = 8;
+
+impl Buffers {
+    fn of_thread() -> Self {
+        BUFFERS.take()
+    }
+
+    fn keep(self) {
+        let lists = [
+            self.heard.capacity(),
+            self.intents.capacity(),
+            self.made.capacity(),
+        ];
+        if lists.into_iter().all(|length| length <= MOST_KEPT) {
+            BUFFERS.set(self);
+        }
+    }
+}
+
 impl Outbox {
+    pub(super) fn of_thread() -> Self {
+        OUTBOX.take()
+    }
+
     fn push(&mut self, to: NodeId, parcel: Parcel) {
         match self.0.iter_mut().find(|(peer, _)| *peer == to) {
             Some((_, parcels)) => parcels.push(parcel),
@@ -64,16 +104,22 @@ impl Outbox {
         }
     }
 
-    pub(super) fn send(self, links: &Links) {
-        for (to, parcels) in self.0 {
-            links.send_all(to, parcels);
+    pub(super) fn send(mut self, links: &Links) {
+        for (to, parcels) in &mut self.0 {
+            if !parcels.is_empty() {
+                links.send_all(*to, parcels.drain(..));
+            }
         }
+        self.0
+            .retain(|(_, parcels)| parcels.capacity() <= MOST_KEPT);
+        self.0.truncate(PEERS_KEPT);
+        OUTBOX.set(self);
     }
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn of(registers: &'a Registers, shard: usize) -> Self {
-        Self::with(registers, shard, Outbox::default())
+        Self::with(registers, shard, Outbox::of_thread())
     }
 
     /// Starts a turn that adds to the messages of earlier turns of the same caller.
@@ -92,9 +138,7 @@ impl<'a> Turn<'a> {
             now: registers.now(),
             registers,
             shard,
-            heard: VecDeque::new(),
-            intents: Vec::new(),
-            deferred: Vec::new(),
+            buffers: Buffers::of_thread(),
             outbox,
             batches: Vec::new(),
             batch_names: Vec::new(),
@@ -192,7 +236,7 @@ impl<'a> Turn<'a> {
 
     /// Calls the coordinator and performs its intents.
     pub(super) fn coordinate(&mut self, act: impl FnOnce(&mut Coordinator, &mut Vec<Intent>)) {
-        let mut intents = std::mem::take(&mut self.intents);
+        let mut intents = std::mem::take(&mut self.buffers.intents);
         act(&mut self.shard.coordinator, &mut intents);
         for intent in intents.drain(..) {
             match intent {
@@ -212,7 +256,7 @@ impl<'a> Turn<'a> {
                 Intent::NeedTopology { .. } => {}
             }
         }
-        self.intents = intents;
+        self.buffers.intents = intents;
     }
 
     pub(super) fn send(&mut self, to: NodeId, envelope: Envelope) {
@@ -224,7 +268,7 @@ impl<'a> Turn<'a> {
         };
         let parcel = Parcel { envelope, trace };
         if to == self.registers.me.node {
-            self.heard.push_back(parcel);
+            self.buffers.heard.push_back(parcel);
         } else {
             self.outbox.push(to, parcel);
         }
@@ -338,37 +382,36 @@ impl<'a> Turn<'a> {
         let is_about_a_key = matches!(&input, Input::Message { envelope, .. } | Input::Fetched { envelope, .. }
             if envelope.message.is_about_a_key());
         let disk = disk::Disk::new(&registers.store, &registers.keys, partition);
-        let mut deferred = std::mem::take(&mut self.deferred);
-        let (now, mut made) = (self.now, Vec::new());
+        let now = self.now;
+        let mut made = std::mem::take(&mut self.buffers.made);
         let slot = self.slot(partition);
         // Such a batch ends no adoption.
         let is_of_keys = matches!(input, Input::Persisted(_)) && !slot.replica.is_adopting();
-        slot.step(now, input, &disk, &mut made, &mut deferred);
+        slot.step(now, input, &disk, &mut made);
         let life = slot.life;
         registers.note_alone(partition, &slot.replica, is_about_a_key || is_of_keys);
-        self.keep_batches(partition, life, made);
-        self.perform_deferred(partition, &mut deferred);
-        self.deferred = deferred;
+        self.take_made(partition, life, made);
     }
 
     /// Performs the effects of a call of a replica.
     pub(super) fn perform(&mut self, partition: Partition, effects: Vec<Effect>) {
-        let (mut deferred, mut made) = (Vec::new(), Vec::new());
+        let mut made = std::mem::take(&mut self.buffers.made);
         let slot = self.slot(partition);
-        slot.perform(effects, &mut made, &mut deferred);
+        slot.perform(effects.into_iter(), &mut made);
         let life = slot.life;
-        self.keep_batches(partition, life, made);
-        self.perform_deferred(partition, &mut deferred);
+        self.take_made(partition, life, made);
     }
 
-    fn keep_batches(&mut self, partition: Partition, life: u64, made: Vec<(Seq, ReplicaBatch)>) {
-        if !made.is_empty() {
+    fn take_made(&mut self, partition: Partition, life: u64, mut made: Made) {
+        if !made.batches.is_empty() {
             self.storing.extend(self.handling);
         }
-        for (seq, batch) in made {
+        for (seq, batch) in made.batches.drain(..) {
             self.batches.push((partition, batch));
             self.batch_names.push((partition, life, seq));
         }
+        self.perform_deferred(partition, &mut made.deferred);
+        self.buffers.made = made;
     }
 
     fn perform_deferred(&mut self, partition: Partition, deferred: &mut Vec<Deferred>) {
@@ -471,13 +514,14 @@ impl<'a> Turn<'a> {
     /// Delivers this node's messages to itself until none is left, hands batches to the store,
     /// releases the shard, and delivers outcomes. Returns the messages to send.
     pub(super) fn close(mut self) -> Outbox {
-        while let Some(parcel) = self.heard.pop_front() {
+        while let Some(parcel) = self.buffers.heard.pop_front() {
             self.deliver(self.registers.me.node, parcel);
         }
         let Self {
             registers,
             mut shard,
             was_idle,
+            buffers,
             outbox,
             batches,
             batch_names,
@@ -499,6 +543,7 @@ impl<'a> Turn<'a> {
         let is_idle = shard.is_idle();
         let spans = shard.spans.take_ended();
         drop(shard);
+        buffers.keep();
         if let Some(tracer) = &registers.tracer {
             for span in spans {
                 tracer.record(span);

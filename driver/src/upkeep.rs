@@ -88,7 +88,7 @@ pub fn run(
 async fn tell_durable(registers: Arc<Registers>, mut inbox: mpsc::UnboundedReceiver<Durable>) {
     let mut events = Vec::new();
     while inbox.recv_many(&mut events, 256).await > 0 {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::of_thread();
         for event in events.drain(..) {
             outbox = registers.on_durable(event, outbox);
         }

@@ -177,7 +177,12 @@ impl Links {
 
     /// Sends messages in order, or drops and counts them. Never waits; callable from anywhere.
     /// One call costs one lock and one wake-up.
-    pub fn send_all(&self, to: NodeId, parcels: Vec<Parcel>) {
+    pub fn send_all(
+        &self,
+        to: NodeId,
+        parcels: impl IntoIterator<Item = Parcel, IntoIter: ExactSizeIterator>,
+    ) {
+        let parcels = parcels.into_iter();
         let metrics = &self.inner.metrics;
         if let Some(queue) = self.open_queue(to) {
             queue.push(parcels, self.inner.faults.delay_to(to), metrics);

@@ -72,7 +72,7 @@ impl Queue {
     /// Queues messages; drops those that do not fit.
     pub(crate) fn push(
         &self,
-        parcels: Vec<Parcel>,
+        parcels: impl ExactSizeIterator<Item = Parcel>,
         delay: Option<Duration>,
         metrics: &LinkMetrics,
     ) {

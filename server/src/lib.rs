@@ -65,6 +65,7 @@ mod sweep;
 pub use data_dir::DataDirError;
 pub use error::NodeError;
 pub use first_use::FirstUse;
+pub use memory::return_pages_at_once;
 pub use node::Node;
 pub use torc_access::enrolment::EnrolError;
 pub use torc_access::tls_dir::TlsDirError;

@@ -85,6 +85,7 @@ fn first_port() -> clap::builder::RangedI64ValueParser<u16> {
 }
 
 pub(crate) fn main() -> ExitCode {
+    torc_server::return_pages_at_once();
     let cli = Cli::parse();
     let default = match cli.command {
         Command::Serve { .. } => "info,openraft=off,sled=warn,h2=warn",

@@ -196,7 +196,7 @@ fn nothing_is_lost_on_the_way_to_and_from_a_peer_that_leaves() {
         });
         until("messages flow", || two.received() > 100);
         two.leave(async {
-            let answers = (0..ANSWERS).map(message).collect();
+            let answers = (0..ANSWERS).map(message).collect::<Vec<_>>();
             two.links.send_all(one.id, answers);
         });
         let sent = sending.join().unwrap();
