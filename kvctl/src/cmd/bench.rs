@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use torc_client::{Client, Error};
+use torc_client::{Client, Error, ErrorKind};
 
 use crate::failure::Failure;
 use crate::global::Global;
@@ -222,16 +222,13 @@ async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
     ));
     let batches = (0..workload.keys.div_ceil(BATCH)).map(|batch| {
         let keys = batch * BATCH..((batch + 1) * BATCH).min(workload.keys);
-        let records: Vec<_> = keys
-            .map(|key| (workload::key(key), workload.value.clone()))
-            .collect();
-        async move {
-            client
-                .batch_put(records)
-                .await?
-                .into_iter()
-                .collect::<Result<Vec<_>, _>>()
-        }
+        known(move || {
+            let records = keys
+                .clone()
+                .map(|key| (workload::key(key), workload.value.clone()));
+            let storing = client.batch_put(records);
+            async { storing.await?.into_iter().collect::<Result<Vec<_>, _>>() }
+        })
     });
     let mut batches = futures::stream::iter(batches).buffer_unordered(UNDER_WAY);
     while let Some(stored) = batches.next().await {
@@ -243,13 +240,21 @@ async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
 /// Deletes every key.
 async fn clean_up(client: &Client, keys: u64) -> Result<(), Failure> {
     const UNDER_WAY: usize = 256;
-    let deletes = (0..keys).map(|key| client.delete(workload::key(key)));
+    let deletes = (0..keys).map(|key| known(move || client.delete(workload::key(key))));
     let mut deletes = futures::stream::iter(deletes).buffer_unordered(UNDER_WAY);
     while let Some(deleted) = deletes.next().await {
         deleted
             .map_err(|error| Failure::from(error).after("some keys `bench-…` are still there"))?;
     }
     Ok(())
+}
+
+/// Repeats writes once if their outcome is unknown: only the bench writes its keys.
+async fn known<T, W: Future<Output = Result<T, Error>>>(write: impl Fn() -> W) -> Result<T, Error> {
+    match write().await {
+        Err(error) if error.kind() == ErrorKind::OutcomeUnknown => write().await,
+        done => done,
+    }
 }
 
 /// A progress bar; hidden if the number of operations is unknown.
