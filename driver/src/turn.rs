@@ -64,8 +64,8 @@ struct Buffers {
 pub(super) struct Outbox(Vec<(NodeId, Vec<Parcel>)>);
 
 thread_local! {
-    // Empty, with the room of the thread's last turn: each batch would grow them anew otherwise, and the
-    // allocator would get and return pages for it.
+    // Empty lists that keep the capacity of the thread's last turn. Without them, each batch would grow
+    // new lists, and the allocator would fetch pages from the system and return them.
     static BUFFERS: Cell<Buffers> = Cell::default();
     static OUTBOX: Cell<Outbox> = Cell::default();
 }
