@@ -5,51 +5,63 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_ring::topology::{Member, RoutingTable, Topology};
 use torc_ring::{NodeId, Partition};
 
-use crate::registers;
-use crate::shared::Shared;
+use crate::bearers::Bearers;
+use crate::config::Settings;
+use crate::registers::Beginning;
+
+/// What adopting a topology needs of a node.
+pub(crate) struct Adoption {
+    pub(crate) beginning: Beginning,
+    pub(crate) bearers: Arc<Bearers>,
+    pub(crate) epoch: Gauge,
+}
 
 /// Adopts every topology that the group publishes, until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run(node: Adoption, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    let mut published = shared.group.watch();
-    let mut confirmed = shared.member.confirmed.subscribe();
+    let own = &node.beginning.own;
+    let mut published = own.group.watch();
+    let mut confirmed = own.member.confirmed.subscribe();
     loop {
         let topology = published.borrow_and_update().clone();
-        if let (Some(topology), Some(me)) = (topology, shared.member.identity.node()) {
-            adopt(&shared, me, &topology, &tasks);
+        if let (Some(topology), Some(me)) = (topology, own.member.identity.node()) {
+            adopt(&node, me, &topology, &tasks);
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { break },
             _ = confirmed.changed() => {}
-            () = shared.cancel.cancelled() => break,
+            () = cancel.cancelled() => break,
         }
     }
     tasks.close();
     tasks.wait().await;
 }
 
-fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
+fn adopt(node: &Adoption, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
+    let member = &node.beginning.own.member;
     // Must come first: a caller that sees the epoch as adopted may rely on its tokens.
-    shared.bearers.renew(topology);
-    let known = shared.member.routing.load_full();
+    node.bearers.renew(topology);
+    let known = member.routing.load_full();
     let is_known = known
         .as_ref()
         .is_some_and(|table| table.epoch >= topology.epoch());
-    let may_begin = *shared.member.confirmed.borrow() && shared.member.registers.get().is_none();
+    let may_begin = *member.confirmed.borrow() && member.registers.get().is_none();
     if is_known && !may_begin {
         return;
     }
     let table = Arc::new(topology.routing());
     let next_namespace = topology.next_namespace();
     // First, because the routing table sends requests to what this node has learned.
-    if let Some(registers) = shared.member.registers.get() {
+    if let Some(registers) = member.registers.get() {
         registers.learn(&table, next_namespace);
     }
-    shared.member.routing.store(Some(Arc::clone(&table)));
+    member.routing.store(Some(Arc::clone(&table)));
     let before = |partition: Partition| {
         known
             .as_ref()
@@ -58,8 +70,8 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     };
     // New registers have not heard of any partition, even if this node's table has: without a place
     // in the topology, a node has no registers.
-    let begins = shared.member.registers.get().is_none();
-    let registers = registers::begin(shared, &table, next_namespace, tasks);
+    let begins = member.registers.get().is_none();
+    let registers = node.beginning.begin(&table, next_namespace, tasks);
     let begins = begins && registers.is_some();
     let changed = table
         .states
@@ -72,16 +84,14 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         }
         registers.discard_where(|partition| topology.may_discard(partition));
     }
-    shared.member.adopted.send_replace(table.epoch);
-    shared
-        .metrics
-        .topology_epoch
-        .set(table.epoch.0.cast_signed());
+    member.adopted.send_replace(table.epoch);
+    node.epoch.set(table.epoch.0.cast_signed());
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
+    let settings = &node.beginning.own.settings;
     let is_first = known.is_none();
     let was_member = known.is_some_and(|table| table.members.contains_key(&me));
     match table.members.get(&me) {
-        Some(member) if !was_member => tell_of_the_beginning(shared, me, member, topology, &table),
+        Some(it) if !was_member => tell_of_the_beginning(settings, me, it, topology, &table),
         // A node that joins first hears of topologies that are older than its id.
         None if is_first && topology.has_assigned(me) => {
             tracing::warn!(node = %me, "the cluster has removed this node: stop it");
@@ -92,14 +102,14 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
 
 /// Logs that this node serves as a member, and the settings that the topology overrides.
 fn tell_of_the_beginning(
-    shared: &Shared,
+    settings: &Settings,
     me: NodeId,
     member: &Member,
     topology: &Topology,
     table: &RoutingTable,
 ) {
     tracing::info!(epoch = %table.epoch, node = %me, "serving");
-    let given = &shared.settings.given;
+    let given = &settings.given;
     let identity = &member.identity;
     if let Some(zone) = given.zone.as_ref().filter(|zone| **zone != identity.zone) {
         tracing::warn!(%zone, joined_with = %identity.zone, "ignored --zone: a member keeps its zone");
@@ -131,7 +141,7 @@ fn tell_of_the_beginning(
             "ignored --replicas: use `kvctl namespace alter`"
         );
     }
-    for address in &shared.settings.found_with {
+    for address in &settings.found_with {
         let mut members = table.members.values().map(|member| &member.identity);
         if !members.any(|it| [&it.address, &it.peer_address].contains(&address)) {
             tracing::warn!(

@@ -18,7 +18,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Boot, Command, TopologyError};
 use torc_store::{Store, StoreError};
 
-use crate::shared::Shared;
+use crate::own_node::OwnNode;
 
 pub(crate) const BOOT: &str = "boot";
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -74,24 +74,24 @@ fn write(store: &Store, boot: Boot, confirmed: bool) -> Result<(), StoreError> {
 
 /// Refuses to join a cluster whose feature level this release does not support, as far as this node
 /// knows that level.
-pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), TopologyError> {
-    let Some(topology) = shared.group.topology() else {
+pub(crate) fn check_level(own: &OwnNode, me: Membership) -> Result<(), TopologyError> {
+    let Some(topology) = own.group.topology() else {
         return Ok(());
     };
     let who = format!("this node ({} of cluster {})", me.node, me.cluster);
-    let release = &shared.settings.release;
+    let release = &own.settings.release;
     release.check_works_at(topology.feature_level(), who)
 }
 
 /// Refuses to run beside another process with a copy of this data directory, found at the address
 /// that the topology has for this node.
-pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), Fault> {
-    let topology = shared.group.topology();
+pub(crate) async fn check_alone(own: &OwnNode, me: Membership) -> Result<(), Fault> {
+    let topology = own.group.topology();
     let member = topology.as_ref().and_then(|it| it.members().get(&me.node));
     let Some(address) = member.map(|member| member.identity.peer_address.clone()) else {
         return Ok(());
     };
-    let mut client = shared.member.peers.stranger(&address)?;
+    let mut client = own.member.peers.stranger(&address)?;
     let Ok(found) = client
         .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
         .await
@@ -100,7 +100,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
     };
     let found = found.into_inner();
     let boot = found.boot.map(Boot::from).unwrap_or_default();
-    if found.incarnation[..] != shared.member.identity.incarnation.0 || boot == shared.boot {
+    if found.incarnation[..] != own.member.identity.incarnation.0 || boot == own.boot {
         return Ok(());
     }
     let message = format!(
@@ -111,10 +111,10 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
 }
 
 /// Waits until the topology group has confirmed this start. A refusal stops the node.
-pub(crate) async fn confirm(shared: Arc<Shared>) {
-    let mut topologies = shared.group.watch();
+pub(crate) async fn confirm(own: Arc<OwnNode>) {
+    let mut topologies = own.group.watch();
     loop {
-        let member = shared.member.identity.node().filter(|me| {
+        let member = own.member.identity.node().filter(|me| {
             let topology = topologies.borrow_and_update();
             topology
                 .as_ref()
@@ -126,12 +126,12 @@ pub(crate) async fn confirm(shared: Arc<Shared>) {
             }
             continue;
         };
-        match try_confirm(&shared, node).await {
+        match try_confirm(&own, node).await {
             Ok(()) => {
-                shared.member.confirmed.send_replace(true);
+                own.member.confirmed.send_replace(true);
                 return;
             }
-            Err(Unconfirmed::ForEver(why)) => return shared.group.disown(&why),
+            Err(Unconfirmed::ForEver(why)) => return own.group.disown(&why),
             Err(Unconfirmed::Yet(fault)) if fault.reason == Reason::NoSuchNode => {
                 tracing::warn!(%node, "this node has left its cluster: start it with an empty data directory");
                 return;
@@ -152,15 +152,15 @@ enum Unconfirmed {
     Yet(Fault),
 }
 
-async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Unconfirmed> {
-    let boot = shared.boot;
+async fn try_confirm(own: &OwnNode, node: NodeId) -> Result<(), Unconfirmed> {
+    let boot = own.boot;
     let command = Command::Booted {
         node,
-        incarnation: shared.member.identity.incarnation,
+        incarnation: own.member.identity.incarnation,
         boot,
-        release: shared.settings.release.clone(),
+        release: own.settings.release.clone(),
     };
-    match shared.group.propose(command, PROPOSE_TIMEOUT).await {
+    match own.group.propose(command, PROPOSE_TIMEOUT).await {
         Err(GroupError::Refused(TopologyError::Superseded { known, .. })) => {
             let fault = Fault::superseded(node, boot, known);
             return Err(Unconfirmed::ForEver(fault.message));
@@ -170,7 +170,7 @@ async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Unconfirm
         }
         answer => answer.map_err(|error| Unconfirmed::Yet(error.into()))?,
     };
-    let store = shared.store.clone();
+    let store = own.store.clone();
     let written = tokio::task::spawn_blocking(move || write(&store, boot, true)).await;
     let lost = |why: String| Unconfirmed::Yet(Fault::new(Reason::Internal, why));
     written

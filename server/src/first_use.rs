@@ -1,6 +1,5 @@
 //! The first tokens of a secure cluster, which its founder prints once.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_access::tls_dir::OwnAuthority;
@@ -11,8 +10,7 @@ use torc_tls::{JoinToken, PinnedToken};
 
 use torc_record::to_millis;
 
-use crate::cluster::{issuer_of, tokens};
-use crate::shared::Shared;
+use crate::cluster::{ClusterNode, issuer_of, tokens};
 
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -29,14 +27,14 @@ pub struct FirstUse {
 }
 
 /// Creates the tokens once the cluster serves, if they have not been printed yet.
-pub(crate) async fn tokens(shared: &Arc<Shared>) -> Option<FirstUse> {
-    let own = shared.own_authority.as_deref()?;
+pub(crate) async fn tokens(node: &ClusterNode) -> Option<FirstUse> {
+    let own = node.own_authority.as_deref()?;
     if !own.dir.is_first_use() {
         return None;
     }
     loop {
-        if shared.ready().is_ok() {
-            match create(shared, own).await {
+        if node.ready().is_ok() {
+            match create(node, own).await {
                 Ok(first) => return Some(first),
                 Err(fault) => {
                     tracing::warn!(%fault, "could not create the first tokens yet; retrying");
@@ -47,7 +45,7 @@ pub(crate) async fn tokens(shared: &Arc<Shared>) -> Option<FirstUse> {
     }
 }
 
-async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fault> {
+async fn create(node: &ClusterNode, own: &OwnAuthority) -> Result<FirstUse, Fault> {
     let admin = CreateTokenRequest {
         name: "first-admin".to_owned(),
         roles: vec![Role::Admin.to_string()],
@@ -60,8 +58,8 @@ async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fa
         ..CreateTokenRequest::default()
     };
     let deadline = || Instant::now() + PROPOSE_TIME;
-    let admin = tokens::create(shared, admin, deadline()).await?;
-    let join = tokens::create(shared, join, deadline()).await?;
+    let admin = tokens::create(node, admin, deadline()).await?;
+    let join = tokens::create(node, join, deadline()).await?;
     let authority = issuer_of(own)?;
     let pinned = |created: &CreateTokenResponse| {
         let bearer = created.bearer.parse();

@@ -13,7 +13,7 @@ use torc_ring::topology::{ClusterId, Command, Founding, Incarnation, Member, New
 use torc_ring::{NodeId, Weight, Zone};
 
 use crate::cluster::release_of;
-use crate::shared::Shared;
+use crate::own_node::OwnNode;
 
 const RETRY: Duration = Duration::from_millis(200);
 /// Nodes that start together may need this long until all of them listen, so no warning before.
@@ -24,40 +24,37 @@ const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const FOUNDER: NodeId = NodeId(1);
 
 /// Whether this node must found a cluster and has not finished doing so.
-pub(crate) fn is_due(shared: &Shared) -> bool {
-    let node = shared.member.identity.node();
+pub(crate) fn is_due(own: &OwnNode) -> bool {
+    let node = own.member.identity.node();
     let may = node.is_none_or(|node| node == FOUNDER);
-    shared.settings.bootstrap && may && shared.group.topology().is_none()
+    own.settings.bootstrap && may && own.group.topology().is_none()
 }
 
 /// Founds the cluster if this node must and has not. Repeats the steps that a crash left undone.
-pub(crate) async fn found(shared: Arc<Shared>) {
-    if !is_due(&shared) {
+pub(crate) async fn found(own: Arc<OwnNode>) {
+    if !is_due(&own) {
         return;
     }
     let began = Instant::now();
     loop {
-        match try_found(&shared).await {
+        match try_found(&own).await {
             Ok(()) => return,
             Err(fault) if began.elapsed() < START_TOGETHER => {
                 tracing::info!(%fault, "the cluster is not founded yet; retrying");
             }
             Err(fault) => tracing::warn!(%fault, "the cluster is not founded yet; retrying"),
         }
-        tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
-            () = shared.cancel.cancelled() => return,
-        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
-    let membership = shared.member.identity.membership();
+async fn try_found(own: &OwnNode) -> Result<(), Fault> {
+    let membership = own.member.identity.membership();
     let known = membership.map(|membership| membership.cluster);
     let cluster = known.unwrap_or_else(|| ClusterId(rand::random()));
-    let mut members = vec![self_as_member(shared)];
-    for address in &shared.settings.found_with {
-        let member = founding_member(shared, address).await?;
+    let mut members = vec![self_as_member(own)];
+    for address in &own.settings.found_with {
+        let member = founding_member(own, address).await?;
         // A list that every node was started with has this node too, and may name one twice.
         if members
             .iter()
@@ -70,46 +67,45 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
         cluster,
         node: FOUNDER,
     };
-    shared
-        .member
+    own.member
         .identity
-        .enlist(&shared.store, membership)
+        .enlist(&own.store, membership)
         .map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
     let founding = Founding {
         cluster,
         digest_key: DigestKey(rand::random()),
-        partitions: shared.settings.store.partitions,
-        replicas: shared.settings.replicas,
-        positions: shared.settings.positions,
+        partitions: own.settings.store.partitions,
+        replicas: own.settings.replicas,
+        positions: own.settings.positions,
         members,
     };
     let count = founding.members.len();
-    shared.group.found(FOUNDER, founding).await?;
+    own.group.found(FOUNDER, founding).await?;
     tracing::info!(%cluster, members = count, "founded a cluster");
     Ok(())
 }
 
-fn self_as_member(shared: &Shared) -> NewMember {
+fn self_as_member(own: &OwnNode) -> NewMember {
     NewMember {
-        incarnation: shared.member.identity.incarnation,
-        address: shared.reached_at.grpc.clone(),
-        peer_address: shared.reached_at.peers.clone(),
-        http_address: shared.reached_at.http.clone(),
-        zone: shared.settings.zone.clone(),
-        weight: shared.settings.weight,
-        release: shared.settings.release.clone(),
+        incarnation: own.member.identity.incarnation,
+        address: own.reached_at.grpc.clone(),
+        peer_address: own.reached_at.peers.clone(),
+        http_address: own.reached_at.http.clone(),
+        zone: own.settings.zone.clone(),
+        weight: own.settings.weight,
+        release: own.settings.release.clone(),
     }
 }
 
-async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fault> {
-    let mut client = shared.member.peers.stranger(address)?;
+async fn founding_member(own: &OwnNode, address: &str) -> Result<NewMember, Fault> {
+    let mut client = own.member.peers.stranger(address)?;
     let answer = client
         .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
         .await;
     let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
     let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));
-    if peer.incarnation[..] == shared.member.identity.incarnation.0 {
-        return Ok(self_as_member(shared));
+    if peer.incarnation[..] == own.member.identity.incarnation.0 {
+        return Ok(self_as_member(own));
     }
     if peer.founding {
         return Err(refuse(
@@ -128,7 +124,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
             "already holds records: start it with an empty data directory",
         ));
     }
-    if peer.partitions != shared.settings.store.partitions.count() {
+    if peer.partitions != own.settings.store.partitions.count() {
         return Err(refuse(
             "was started with another number of partitions: use the same on every node",
         ));
@@ -146,22 +142,22 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
 }
 
 /// Announces this node's current address to the cluster, if it has changed.
-pub(crate) async fn announce_address(shared: Arc<Shared>) {
-    let mut changes = shared.member.adopted.subscribe();
+pub(crate) async fn announce_address(own: Arc<OwnNode>) {
+    let mut changes = own.member.adopted.subscribe();
     loop {
-        if let (Ok(table), Ok(node)) = (shared.member.routing(), shared.member.node()) {
+        if let (Ok(table), Ok(node)) = (own.member.routing(), own.member.node()) {
             let known = table.members.get(&node).map(|member| &member.identity);
             let moved = known.is_some_and(|known| {
-                known.address != shared.reached_at.grpc
-                    || known.peer_address != shared.reached_at.peers
-                    || known.http_address != shared.reached_at.http
+                known.address != own.reached_at.grpc
+                    || known.peer_address != own.reached_at.peers
+                    || known.http_address != own.reached_at.http
             });
             if !moved {
                 return;
             }
-            let address = shared.reached_at.grpc.clone();
-            let peer_address = shared.reached_at.peers.clone();
-            let http_address = shared.reached_at.http.clone();
+            let address = own.reached_at.grpc.clone();
+            let peer_address = own.reached_at.peers.clone();
+            let http_address = own.reached_at.http.clone();
             let command = Command::Relocate {
                 node,
                 address,
@@ -169,21 +165,20 @@ pub(crate) async fn announce_address(shared: Arc<Shared>) {
                 http_address,
             };
             let deadline = Instant::now() + PROPOSE_TIMEOUT;
-            if let Err(error) = shared.group.propose(command, deadline).await {
+            if let Err(error) = own.group.propose(command, deadline).await {
                 tracing::warn!(%error, "could not report this node's new address to the cluster; retrying");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
         }
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            () = shared.cancel.cancelled() => return,
+        if changes.changed().await.is_err() {
+            return;
         }
     }
 }
 
 /// Enlists new members by RPC, for the leader of the topology group.
-pub(crate) struct EnlistByRpc(pub(crate) Arc<Shared>);
+pub(crate) struct EnlistByRpc(pub(crate) Arc<OwnNode>);
 
 impl Enlister for EnlistByRpc {
     fn enlist<'a>(

@@ -8,27 +8,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
+use torc_member::addresses::Addresses;
 use torc_proto::v1::cluster_server::ClusterServer;
 use torc_proto::v1::kv_server::KvServer;
 use torc_proto::v1::replica_server::ReplicaServer;
 use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_tls::Door;
 
-use crate::cluster::ClusterService;
+use crate::cluster::{ClusterNode, ClusterService};
 use crate::error::NodeError;
 use crate::kv::KvService;
 use crate::limits::HANG_UP;
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
-use crate::shared::Shared;
 use torc_limits::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
 use torc_limits::meter::Meter;
 
@@ -52,22 +54,42 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 type Accepted = (std::net::TcpStream, Place, Door);
 type Connections = mpsc::Receiver<Accepted>;
 
-/// Starts the workers and the accepting tasks; all end when the node has closed.
+/// What serving gRPC needs of a node.
+pub(crate) struct Server {
+    pub(crate) node: Arc<ClusterNode>,
+    pub(crate) replica: ReplicaService,
+    pub(crate) check: CheckRecipient,
+    /// The addresses of the other members.
+    pub(crate) addresses: Arc<Addresses>,
+    /// Counts connections beyond the limit.
+    pub(crate) refused: Counter,
+}
+
+/// Starts the workers and the accepting tasks; all end when the node has closed. Returns the
+/// runtimes of the workers.
 ///
 /// # Errors
 /// [`NodeError::Reflection`] or [`NodeError::Thread`]; tasks already started then end on their own.
 pub(crate) fn serve(
-    shared: &Arc<Shared>,
+    server: Server,
     clients: TcpListener,
     peers: TcpListener,
     tasks: &TaskTracker,
-) -> Result<(), NodeError> {
-    let (health, routes) = routes(shared)?;
-    tasks.spawn(report_health(Arc::clone(shared), health));
+) -> Result<Vec<Handle>, NodeError> {
+    let Server {
+        node,
+        replica,
+        check,
+        addresses,
+        refused,
+    } = server;
+    let (health, routes) = routes(&node, replica)?;
+    tasks.spawn(report_health(Arc::clone(&node), health));
     let (mut workers, mut runtimes) = (Vec::new(), Vec::new());
-    for number in 0..shared.settings.worker_threads {
+    for number in 0..node.settings.worker_threads {
         let (connections, receiver) = mpsc::channel(BACKLOG);
-        let (runtime, ended) = start_worker(shared, number, routes.clone(), receiver)?;
+        let (runtime, ended) =
+            start_worker(&node, check.clone(), number, routes.clone(), receiver)?;
         runtimes.push(runtime);
         tasks.spawn(async move {
             // A worker that panicked has also ended.
@@ -75,15 +97,23 @@ pub(crate) fn serve(
         });
         workers.push(connections);
     }
-    // `serve` is called once.
-    let _ = shared.workers.set(runtimes);
     for (listener, door) in [(clients, Door::Grpc), (peers, Door::Peer)] {
-        tasks.spawn(accept(Arc::clone(shared), listener, door, workers.clone()));
+        let acceptor = Acceptor {
+            door,
+            max_connections: node.settings.max_connections,
+            addresses: Arc::clone(&addresses),
+            refused: refused.clone(),
+            cancel: node.entrance.cancel.clone(),
+        };
+        tasks.spawn(acceptor.run(listener, workers.clone()));
     }
-    Ok(())
+    Ok(runtimes)
 }
 
-fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
+fn routes(
+    node: &Arc<ClusterNode>,
+    replica: ReplicaService,
+) -> Result<(HealthReporter, Routes), NodeError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -94,17 +124,16 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
     // Python's grpcio-reflection uses this version.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(failed)?;
     let (health, health_service) = tonic_health::server::health_reporter();
-    let cluster = ClusterServer::new(ClusterService::new(Arc::clone(shared)))
+    let cluster = ClusterServer::new(ClusterService::new(Arc::clone(node)))
         .max_decoding_message_size(MAX_CLUSTER_MESSAGE_LEN);
-    let kv = KvServer::new(KvService::new(Arc::clone(&shared.kv)))
+    let kv = KvServer::new(KvService::new(Arc::clone(&node.kv)))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(2 * MAX_MESSAGE_LEN);
-    let replica = ReplicaServer::new(ReplicaService::new(Arc::clone(shared)))
-        .max_decoding_message_size(2 * MAX_MESSAGE_LEN);
+    let replica = ReplicaServer::new(replica).max_decoding_message_size(2 * MAX_MESSAGE_LEN);
     let routes = Routes::new(kv)
         .add_service(cluster)
         .add_service(replica)
-        .add_service(shared.group.service())
+        .add_service(node.group.service())
         .add_service(health_service.max_decoding_message_size(MAX_NAME_MESSAGE_LEN))
         .add_service(reflection_v1.max_decoding_message_size(MAX_NAME_MESSAGE_LEN))
         .add_service(reflection_v1alpha.max_decoding_message_size(MAX_NAME_MESSAGE_LEN));
@@ -112,7 +141,8 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
 }
 
 fn start_worker(
-    shared: &Arc<Shared>,
+    node: &Arc<ClusterNode>,
+    check: CheckRecipient,
     number: usize,
     routes: Routes,
     connections: Connections,
@@ -123,10 +153,10 @@ fn start_worker(
         .map_err(NodeError::Thread)?;
     let handle = runtime.handle().clone();
     let (done, ended) = oneshot::channel();
-    let shared = Arc::clone(shared);
+    let node = Arc::clone(node);
     let work = move || {
-        runtime.block_on(work(&shared, routes, connections));
-        shared.kv.hot.hand_over_at_last();
+        runtime.block_on(work(&node, check, routes, connections));
+        node.kv.hot.hand_over_at_last();
         runtime.shutdown_background();
         // Fails if the node was dropped, and nothing waits.
         let _ = done.send(());
@@ -137,37 +167,37 @@ fn start_worker(
 }
 
 /// Serves connections until the queue ends, then lets requests under way end.
-async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
-    let cancel = shared.cancel.clone();
-    tokio::spawn(Arc::clone(&shared.kv.hot).track(shared.cancel.clone()));
+async fn work(node: &ClusterNode, check: CheckRecipient, routes: Routes, connections: Connections) {
+    let cancel = node.entrance.cancel.clone();
+    tokio::spawn(Arc::clone(&node.kv.hot).track(cancel.clone()));
     // Handshakes run concurrently, so a slow one delays no other.
-    let most = 2 * shared.settings.max_connections;
+    let most = 2 * node.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
         .map(|(stream, place, door)| async move {
             let stream = TcpStream::from_std(stream);
             let stream =
                 stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
-            Connection::begin(stream.ok()?, place, &shared.entrance, door).await
+            Connection::begin(stream.ok()?, place, &node.entrance, door).await
         })
         .buffer_unordered(most)
         .filter_map(async |connection| connection.map(Ok::<_, std::io::Error>));
     let incoming = std::pin::pin!(incoming);
     let serving = tonic::transport::Server::builder()
-        .max_concurrent_streams(Some(shared.settings.max_streams))
+        .max_concurrent_streams(Some(node.settings.max_streams))
         // A node that abandons many operations at a time resets their streams, at most this many.
         // h2 must not treat that as an attack and close the connection, which other operations
         // still use.
-        .http2_max_pending_accept_reset_streams(Some(shared.settings.max_streams as usize))
+        .http2_max_pending_accept_reset_streams(Some(node.settings.max_streams as usize))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .max_connection_age(MAX_CONNECTION_AGE)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .layer(CheckRecipient(Arc::clone(shared)))
+        .layer(check)
         .layer(Meter {
-            clients: Arc::clone(&shared.kv.limits.budget),
-            strangers: shared.kv.limits.strangers.clone(),
+            clients: Arc::clone(&node.kv.limits.budget),
+            strangers: node.kv.limits.strangers.clone(),
         })
         .add_routes(routes)
         // Ends when the accepted connections have been served: dropping one after its handshake
@@ -186,49 +216,56 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     }
 }
 
-/// Assigns the accepted connections of a port to the workers in turn.
-async fn accept(
-    shared: Arc<Shared>,
-    listener: TcpListener,
+/// Accepts the connections of a port.
+struct Acceptor {
     door: Door,
-    workers: Vec<mpsc::Sender<Accepted>>,
-) {
-    let places = Places::new(shared.settings.max_connections);
-    // For members, once strangers have taken the others. So half of the store's share of the open
-    // files is left.
-    let of_members = Places::new(shared.settings.max_connections.div_ceil(2));
-    for turn in (0..workers.len()).cycle() {
-        let accepted = tokio::select! {
-            biased;
-            accepted = listener.accept() => accepted,
-            // Keeps accepting while operations end: peers may reconnect and bring the answers that
-            // these operations wait for. `accept` is polled first, to serve connections in the
-            // system's queue: a reset would leave their requests in doubt.
-            () = shared.cancel.cancelled() => return,
-        };
-        let handed_over = accepted.and_then(|(stream, from)| {
-            let of_members = || {
-                let is_member = door == Door::Peer && shared.addresses.has(from.ip());
-                is_member.then(|| of_members.take(from.ip())).flatten()
+    max_connections: usize,
+    addresses: Arc<Addresses>,
+    refused: Counter,
+    cancel: CancellationToken,
+}
+
+impl Acceptor {
+    /// Assigns the accepted connections to the workers in turn.
+    async fn run(self, listener: TcpListener, workers: Vec<mpsc::Sender<Accepted>>) {
+        let door = self.door;
+        let places = Places::new(self.max_connections);
+        // For members, once strangers have taken the others. So half of the store's share of the open
+        // files is left.
+        let of_members = Places::new(self.max_connections.div_ceil(2));
+        for turn in (0..workers.len()).cycle() {
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                // Keeps accepting while operations end: peers may reconnect and bring the answers that
+                // these operations wait for. `accept` is polled first, to serve connections in the
+                // system's queue: a reset would leave their requests in doubt.
+                () = self.cancel.cancelled() => return,
             };
-            let Some(place) = places.take(from.ip()).or_else(of_members) else {
-                shared.metrics.connections_refused.inc();
-                return Ok(None);
-            };
-            stream.set_nodelay(true)?;
-            Ok(Some((stream.into_std()?, place, door)))
-        });
-        match handed_over {
-            Ok(Some(accepted)) => {
-                if hand_over(&workers, turn, accepted).await.is_err() {
-                    return;
+            let handed_over = accepted.and_then(|(stream, from)| {
+                let of_members = || {
+                    let is_member = door == Door::Peer && self.addresses.has(from.ip());
+                    is_member.then(|| of_members.take(from.ip())).flatten()
+                };
+                let Some(place) = places.take(from.ip()).or_else(of_members) else {
+                    self.refused.inc();
+                    return Ok(None);
+                };
+                stream.set_nodelay(true)?;
+                Ok(Some((stream.into_std()?, place, door)))
+            });
+            match handed_over {
+                Ok(Some(accepted)) => {
+                    if hand_over(&workers, turn, accepted).await.is_err() {
+                        return;
+                    }
                 }
-            }
-            // No permit: dropped, which closes it.
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                // No permit: dropped, which closes it.
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
@@ -254,23 +291,23 @@ async fn hand_over<T>(
 }
 
 /// Keeps the standard health service in step with `/readyz`.
-async fn report_health(shared: Arc<Shared>, health: HealthReporter) {
+async fn report_health(node: Arc<ClusterNode>, health: HealthReporter) {
     use tonic_health::ServingStatus::{NotServing, Serving};
     let mut shown = None;
     loop {
-        let ready = shared.ready().is_ok();
+        let ready = node.ready().is_ok();
         if shown != Some(ready) {
             let status = if ready { Serving } else { NotServing };
             health.set_service_status("", status).await;
             health.set_service_status("torc.v1.Kv", status).await;
             shown = Some(ready);
         }
-        if shared.kv.leaving.is_cancelled() {
+        if node.kv.leaving.is_cancelled() {
             return;
         }
         tokio::select! {
             () = tokio::time::sleep(HEALTH_EVERY) => {}
-            () = shared.kv.leaving.cancelled() => {}
+            () = node.kv.leaving.cancelled() => {}
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 use torc_hot::{Asked, Members};
 use torc_member::peers::{Recipient, within};
 use torc_proto::v1::{HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse};
@@ -11,16 +12,16 @@ use torc_proto::{Fault, Reason, find_namespace};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 
-use crate::shared::Shared;
+use crate::kv::KvNode;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Keeps intervals from when the node is a member of a cluster until it stops.
-pub(crate) async fn keep(shared: Arc<Shared>) {
-    let (hot, cancel) = (Arc::clone(&shared.kv.hot), shared.cancel.clone());
+pub(crate) async fn keep(kv: Arc<KvNode>, cancel: CancellationToken) {
+    let hot = Arc::clone(&kv.hot);
     let digest_key = Box::pin(async move {
         loop {
-            if let Some(table) = shared.member.routing.load_full() {
+            if let Some(table) = kv.member.routing.load_full() {
                 return table.digest_key;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -31,13 +32,13 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 
 /// The hot keys of the cluster.
 pub(crate) async fn answer(
-    shared: &Arc<Shared>,
+    kv: &KvNode,
     request: HotKeysRequest,
     deadline: Instant,
 ) -> Result<HotKeysResponse, Fault> {
     let answering = async {
-        let _place = shared.kv.limits.classes.hot_keys.enter_soon().await?;
-        let (table, me) = (shared.member.routing()?, shared.member.node()?);
+        let _place = kv.limits.classes.hot_keys.enter_soon().await?;
+        let (table, me) = (kv.member.routing()?, kv.member.node()?);
         let asked = Asked {
             namespace: find_namespace(&table, &request.namespace)?,
             table,
@@ -45,7 +46,7 @@ pub(crate) async fn answer(
             request,
             deadline,
         };
-        shared.kv.hot.gather(&**shared, asked).await
+        kv.hot.gather(kv, asked).await
     };
     let answer = tokio::time::timeout_at(deadline.into(), answering).await;
     answer.unwrap_or_else(|_| {
@@ -54,7 +55,7 @@ pub(crate) async fn answer(
     })
 }
 
-impl Members for Shared {
+impl Members for KvNode {
     fn hot_window<'a>(
         &'a self,
         table: &'a RoutingTable,

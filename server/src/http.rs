@@ -17,28 +17,37 @@ use torc_limits::connections::{Connection, Places};
 use torc_proto::v1::{HotKeysRequest, StatusRequest};
 use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
+use torc_store::Scratch;
 use torc_tls::Door;
 
-use crate::bearers::holder_of;
+use crate::bearers::{Bearers, holder_of};
 use crate::call::DEFAULT_DEADLINE;
-use crate::cluster::status;
+use crate::cluster::{ClusterNode, status};
 use crate::console;
 use crate::hot;
 use crate::limits::HANG_UP;
-use crate::metrics::Readings;
+use crate::metrics::{Metrics, Readings};
 use crate::renewal;
-use crate::shared::Shared;
 
 /// Time limit for receiving the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What serving HTTP needs of a node.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) node: Arc<ClusterNode>,
+    pub(crate) bearers: Arc<Bearers>,
+    pub(crate) scratch: Scratch,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
 /// Serves HTTP/1, with a limit on connections and on the time for the head of a request.
-pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let places = Places::new(shared.settings.max_connections);
-    let cancel = shared.cancel.clone();
-    let router = router(Arc::clone(&shared));
+pub(crate) async fn serve(server: Server, listener: TcpListener) {
+    let places = Places::new(server.node.settings.max_connections);
+    let cancel = server.node.entrance.cancel.clone();
+    let router = router(server.clone());
     let serving = async {
         loop {
             let (stream, from) = match listener.accept().await {
@@ -50,13 +59,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
                 }
             };
             let Some(place) = places.take(from.ip()) else {
-                shared.metrics.connections_refused.inc();
+                server.metrics.connections_refused.inc();
                 continue;
             };
-            let (router, shared) = (router.clone(), Arc::clone(&shared));
+            let (router, entrance) = (router.clone(), Arc::clone(&server.node.entrance));
             let cancel = cancel.clone();
             tokio::spawn(async move {
-                let begun = Connection::begin(stream, place, &shared.entrance, Door::Http);
+                let begun = Connection::begin(stream, place, &entrance, Door::Http);
                 let Some(stream) = begun.await else {
                     return;
                 };
@@ -88,30 +97,30 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let _ = cancel.run_until_cancelled(serving).await;
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(server: Server) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/status", get(show_status))
         .route("/ring", get(ring))
         .route("/hot-keys", get(hot_keys))
-        .merge(console::router(&shared))
-        .route_layer(from_fn_with_state(Arc::clone(&shared), may_observe))
+        .merge(console::router(&server.node))
+        .route_layer(from_fn_with_state(server.clone(), may_observe))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
-        .with_state(shared)
+        .with_state(server)
 }
 
 /// Admits callers that may see the cluster's state. Anyone may read the health.
 async fn may_observe(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Server>,
     Extension(caller): Extension<Caller>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let holder = holder_of(&shared.bearers, &caller, request.headers());
+    let holder = holder_of(&server.bearers, &caller, request.headers());
     let who = holder.as_ref().ok().and_then(Option::as_ref);
     let who = who.unwrap_or(&caller).clone();
-    let membership = shared.member.identity.membership();
+    let membership = server.node.member.identity.membership();
     let cluster = membership.map(|it| it.cluster);
     match holder.and_then(|_| who.check(Access::Observe, cluster)) {
         Ok(()) => {
@@ -119,7 +128,7 @@ async fn may_observe(
             next.run(request).await
         }
         Err(fault) => {
-            shared.kv.denied(&who, request.uri().path(), &fault);
+            server.node.kv.denied(&who, request.uri().path(), &fault);
             let status = match fault.reason {
                 Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::FORBIDDEN,
@@ -129,10 +138,15 @@ async fn may_observe(
     }
 }
 
-async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.ready() {
+async fn readyz(State(server): State<Server>) -> Response {
+    match server.node.ready() {
         Ok(()) => {
-            let left = shared.entrance.tls.as_ref().map(|tls| renewal::left(tls));
+            let left = server
+                .node
+                .entrance
+                .tls
+                .as_ref()
+                .map(|tls| renewal::left(tls));
             match left.filter(|left| *left < renewal::WARN_BEFORE) {
                 Some(left) => {
                     let days = renewal::days(left);
@@ -149,27 +163,27 @@ async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+async fn metrics(State(server): State<Server>) -> Response {
     let readings = Readings {
-        store: shared.store.stats(),
-        scratch_losses: shared.scratch.losses(),
+        store: server.node.kv.store.stats(),
+        scratch_losses: server.scratch.losses(),
         resident_memory_bytes: status::resident_memory_bytes(),
-        ready: shared.ready().is_ok(),
-        leader: shared.group.is_leader(),
-        hot: shared.kv.hot.stats(),
-        in_flight_bytes: shared.kv.limits.budget.held() as u64,
-        in_flight_limit_bytes: shared.kv.limits.budget.bound() as u64,
-        in_flight_refused: shared.kv.limits.budget.refused(),
+        ready: server.node.ready().is_ok(),
+        leader: server.node.group.is_leader(),
+        hot: server.node.kv.hot.stats(),
+        in_flight_bytes: server.node.kv.limits.budget.held() as u64,
+        in_flight_limit_bytes: server.node.kv.limits.budget.bound() as u64,
+        in_flight_refused: server.node.kv.limits.budget.refused(),
     };
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match shared.metrics.render(&readings) {
+    match server.metrics.render(&readings) {
         Ok(text) => ([(header::CONTENT_TYPE, openmetrics)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
-    match status::gather(&shared, &StatusRequest::default()).await {
+async fn show_status(State(server): State<Server>) -> Response {
+    match status::gather(&server.node, &StatusRequest::default()).await {
         Ok(status) => Json(torc_console::status_json(&status)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }
@@ -187,7 +201,7 @@ struct HotQuery {
     steps: Option<u32>,
 }
 
-async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuery>) -> Response {
+async fn hot_keys(State(server): State<Server>, Query(query): Query<HotQuery>) -> Response {
     let window_ms = match query.window.as_deref().map(window_ms) {
         Some(None) => {
             let advice = "window must be a number from 1 with a unit, ms, s, m or h (without one: seconds), for example 60s, 10m or 24h\n";
@@ -203,7 +217,7 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
         node: query.node.unwrap_or(0),
         steps: query.steps.unwrap_or(0),
     };
-    let answered = hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await;
+    let answered = hot::answer(&server.node.kv, request, Instant::now() + DEFAULT_DEADLINE).await;
     torc_console::answer(answered.map(|answer| torc_hot::to_json(&answer)))
 }
 
@@ -217,8 +231,8 @@ fn window_ms(text: &str) -> Option<u64> {
     number.checked_mul(ms).filter(|ms| *ms > 0)
 }
 
-async fn ring(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.member.routing() {
+async fn ring(State(server): State<Server>) -> Response {
+    match server.node.member.routing() {
         Ok(table) => Json(RingSummary::of(&table)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }

@@ -13,7 +13,8 @@
 //!   `error`: why a node does not start.
 //! * `data_dir`: checks that the parts of a data directory belong together; `boot`: detects an
 //!   older copy or a clone of it.
-//! * `shared`: state that all parts of a node share; `limits`: its permits and budgets.
+//! * `own_node`: the node as its cluster knows it, for founding, joining and coming back; `limits`: its permits and
+//!   budgets.
 //! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
 //!   `bearers`: valid tokens; `renewal`: replaced certificates; `rotation`: a node's part in
 //!   replacing the authority; `first_use`: the first tokens;
@@ -52,6 +53,7 @@ mod limits;
 mod memory;
 mod metrics;
 pub mod node;
+mod own_node;
 pub mod playground;
 mod recipient;
 mod registers;
@@ -59,7 +61,6 @@ mod renewal;
 mod replica;
 mod resp;
 mod rotation;
-mod shared;
 mod sweep;
 
 pub use data_dir::DataDirError;

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -17,10 +18,11 @@ use torc_access::enrolment;
 use torc_access::tls_dir::{OwnAuthority, TlsDir};
 use torc_group::{Cuts, GroupOptions, Recovery, TopologyGroup, keep_membership};
 use torc_hot::Hot;
-use torc_links::Faults;
+use torc_links::{Faults, LinkService};
+use torc_member::LocalMember;
+use torc_member::addresses::{self, Addresses};
 use torc_member::identity::Identity;
 use torc_member::peers::Peers;
-use torc_member::{LocalMember, addresses};
 use torc_ring::NodeId;
 use torc_store::{Scratch, Store, StoreOptions};
 use torc_telemetry::clock;
@@ -30,8 +32,10 @@ use torc_tls::{NodeTls, Pool};
 use torc_transfers::throttle::Throttle;
 use torc_transfers::{Transfers, generations, retreat};
 
-use crate::bearers;
+use crate::adopt::{self, Adoption};
+use crate::bearers::{self, Bearers};
 use crate::boot;
+use crate::cluster::ClusterNode;
 use crate::config::Settings;
 use crate::console;
 use crate::data_dir::DataDir;
@@ -43,9 +47,13 @@ use crate::hot;
 use crate::kv::KvNode;
 use crate::limits::{HANG_UP, Limits};
 use crate::metrics::Metrics;
+use crate::own_node::{OwnNode, ReachedAt};
+use crate::recipient::CheckRecipient;
+use crate::registers::Beginning;
+use crate::renewal::{self, Renewal};
+use crate::replica::ReplicaService;
 use crate::resp;
-use crate::shared::{ReachedAt, Shared};
-use crate::{adopt, founding, grpc, http, memory, renewal, sweep};
+use crate::{founding, grpc, http, memory, sweep};
 use torc_limits::connections::Entrance;
 
 /// Time for callers to move to other nodes when the node stops.
@@ -85,7 +93,10 @@ pub fn recover(data_dir: &Path, shown: &Recovery) -> Result<(), NodeError> {
 /// A running node. Stop it with [`Node::stop`]; dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct Node {
-    shared: Arc<Shared>,
+    own: Arc<OwnNode>,
+    cluster: Arc<ClusterNode>,
+    scratch: Scratch,
+    cancel: CancellationToken,
     tasks: TaskTracker,
     grpc_addr: SocketAddr,
     peer_addr: SocketAddr,
@@ -117,64 +128,36 @@ impl Node {
         let (resp, resp_addr) = resp.unzip();
         let bound = [Some(grpc_addr), Some(http_addr), resp_addr];
         let own_authority = prepare(&settings, bound.into_iter().flatten()).await?;
-        let opened = open(
+        let mut parts = open(
             settings,
             own_authority,
             [grpc_addr, peer_addr, http_addr],
             resp_addr,
-        );
-        let shared = Arc::new(opened?);
+        )?;
         let tasks = TaskTracker::new();
-        tasks.spawn(http::serve(Arc::clone(&shared), http));
-        grpc::serve(&shared, grpc_listener, peer_listener, &tasks)?;
-        if let Some(listener) = resp {
-            tasks.spawn(resp::serve(Arc::clone(&shared), listener));
+        let listeners = (grpc_listener, peer_listener);
+        if let Err(error) = parts.serve(&tasks, listeners, http, resp) {
+            parts.cancel.cancel();
+            return Err(error);
         }
-        tasks.spawn(adopt::run(Arc::clone(&shared)));
-        tasks.spawn(until_cancelled(
-            shared.cancel.clone(),
-            bearers::run(Arc::clone(&shared.bearers), shared.group.clone()),
-        ));
-        tasks.spawn(until_cancelled(
-            shared.cancel.clone(),
-            watch_addresses(Arc::clone(&shared)),
-        ));
-        tasks.spawn(generations::run(Arc::clone(&shared.transfers)));
-        tasks.spawn(sweep::run(Arc::clone(&shared)));
-        tasks.spawn(retreat::run(Arc::clone(&shared.transfers)));
-        tasks.spawn(until_cancelled(
-            shared.cancel.clone(),
-            found(Arc::clone(&shared)),
-        ));
-        tasks.spawn(until_cancelled(
-            shared.cancel.clone(),
-            confirm_and_announce(Arc::clone(&shared)),
-        ));
-        tasks.spawn(hot::keep(Arc::clone(&shared)));
-        let consoles = futures::future::join(
-            console::sample(Arc::clone(&shared)),
-            console::run(Arc::clone(&shared)),
-        );
-        tasks.spawn(until_cancelled(shared.cancel.clone(), async {
-            consoles.await;
-        }));
-        if let Some(tls) = shared.entrance.tls.clone() {
-            let renewing = renewal::run(Arc::clone(&shared), tls);
-            tasks.spawn(until_cancelled(shared.cancel.clone(), renewing));
-        }
+        parts.spawn_tasks(&tasks);
         if let Some(shift) = shift {
-            tasks.spawn(until_cancelled(shared.cancel.clone(), shift));
+            tasks.spawn(until_cancelled(parts.cancel.clone(), shift));
         }
-        let enlister = Arc::new(EnlistByRpc(Arc::clone(&shared)));
-        tasks.spawn(keep_membership(
-            shared.group.clone(),
-            enlister,
-            shared.cancel.clone(),
-        ));
         tasks.close();
         tracing::info!(grpc = %grpc_addr, peers = %peer_addr, http = %http_addr, resp = ?resp_addr, "listening");
+        let Parts {
+            own,
+            cluster,
+            scratch,
+            cancel,
+            ..
+        } = parts;
         let node = Self {
-            shared,
+            own,
+            cluster,
+            scratch,
+            cancel,
             tasks,
             grpc_addr,
             peer_addr,
@@ -191,17 +174,17 @@ impl Node {
     /// Starts this node's part in the topology group, unless the node must first be founded or
     /// joined.
     async fn take_part(&self) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        if let Some(membership) = shared.member.identity.membership()
-            && !founding::is_due(shared)
+        let own = &self.own;
+        if let Some(membership) = own.member.identity.membership()
+            && !founding::is_due(own)
         {
-            boot::check_level(shared, membership).map_err(NodeError::Level)?;
-            let alone = boot::check_alone(shared, membership).await;
+            boot::check_level(own, membership).map_err(NodeError::Level)?;
+            let alone = boot::check_alone(own, membership).await;
             alone.map_err(|fault| NodeError::Superseded(fault.message))?;
-            let started = shared.group.start(membership.node, membership.cluster);
+            let started = own.group.start(membership.node, membership.cluster);
             started.await?;
-        } else if !founding::is_due(shared) {
-            let address = &shared.reached_at.grpc;
+        } else if !founding::is_due(own) {
+            let address = &own.reached_at.grpc;
             tracing::info!("not in a cluster yet: waiting for `kvctl join-node {address}`");
         }
         Ok(())
@@ -210,7 +193,7 @@ impl Node {
     /// The first tokens of a secure cluster, on its founder, once the cluster serves; `None` if
     /// they were shown before. The caller prints them and calls [`Node::told_first_use`].
     pub async fn first_use(&self) -> Option<FirstUse> {
-        first_use::tokens(&self.shared).await
+        first_use::tokens(&self.cluster).await
     }
 
     /// Records that the first tokens were shown, so that they are not created again.
@@ -218,7 +201,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::TlsDir`]: a restart then creates and shows new tokens.
     pub fn told_first_use(&self) -> Result<(), NodeError> {
-        let own = self.shared.own_authority.as_deref();
+        let own = self.cluster.own_authority.as_deref();
         Ok(own.map_or(Ok(()), |own| own.dir.end_first_use())?)
     }
 
@@ -251,16 +234,13 @@ impl Node {
     /// # Errors
     /// The reason, in words.
     pub fn ready(&self) -> Result<(), String> {
-        self.shared.ready()
+        self.cluster.ready()
     }
 
     /// Waits until the node has failed for good; returns the reason.
     pub async fn failed(&self) -> String {
         loop {
-            if let torc_store::StoreHealth::Failed(reason) = self.shared.store.health() {
-                return reason;
-            }
-            if let Some(reason) = self.shared.group.failed() {
+            if let Some(reason) = self.cluster.failed() {
                 return reason;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -281,22 +261,22 @@ impl Node {
     }
 
     async fn end(self) -> Result<(), NodeError> {
-        let shared = &self.shared;
-        shared.kv.leaving.cancel();
+        let kv = &self.cluster.kv;
+        kv.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
         tracing::debug!("refusing new operations");
-        shared.kv.limits.admission.close();
-        shared.kv.closing.cancel();
-        let idle = tokio::time::timeout(DRAIN, shared.kv.limits.admission.idle());
+        kv.limits.admission.close();
+        kv.closing.cancel();
+        let idle = tokio::time::timeout(DRAIN, kv.limits.admission.idle());
         if idle.await.is_err() {
             tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
         tracing::debug!("operations have finished, leaving the other replicas");
-        if let Some(registers) = shared.member.registers.get() {
+        if let Some(registers) = self.own.member.registers.get() {
             registers.leave().await;
         }
         tracing::debug!("closing connections");
-        shared.cancel.cancel();
+        self.cancel.cancel();
         if tokio::time::timeout(2 * HANG_UP, self.tasks.wait())
             .await
             .is_err()
@@ -304,16 +284,16 @@ impl Node {
             tracing::warn!("some tasks did not finish in time");
         }
         tracing::debug!("connections are closed");
-        if let Some(tracer) = &self.shared.kv.tracer {
+        if let Some(tracer) = &kv.tracer {
             tracer.close().await;
         }
-        self.shared.group.shutdown().await;
+        self.own.group.shutdown().await;
         tracing::debug!("left the topology group");
-        let audit = Arc::clone(&self.shared.kv.audit);
+        let audit = Arc::clone(&kv.audit);
         // Fails only if the writer panics.
         let _ = tokio::task::spawn_blocking(move || audit.close()).await;
-        self.shared.scratch.clone().close().await;
-        self.shared.store.clone().close().await?;
+        self.scratch.clone().close().await;
+        self.own.store.clone().close().await?;
         tracing::info!("stopped");
         Ok(())
     }
@@ -321,7 +301,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.cancel.cancel();
+        self.cancel.cancel();
     }
 }
 
@@ -384,33 +364,30 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     options
 }
 
+fn open_store(settings: &Settings, dir: &DataDir) -> Result<Store, NodeError> {
+    dir.check_store()?;
+    let options = store_options(settings, dir);
+    let (store, _) = match settings.test_disk_faults.clone() {
+        None => Store::open(options)?,
+        Some(plan) => Store::open_with(options, Arc::new(FaultyFs::new(plan)))?,
+    };
+    dir.check_identity(&store)?;
+    Ok(store)
+}
+
 fn open(
     settings: Settings,
     own_authority: Option<OwnAuthority>,
     [grpc, peer, http]: [SocketAddr; 3],
     resp: Option<SocketAddr>,
-) -> Result<Shared, NodeError> {
+) -> Result<Parts, NodeError> {
     let tls = settings.tls.clone();
     let tls = tls.map(|tls| NodeTls::open(tls.files, tls.tls12));
     let tls = tls.transpose()?;
     let connector = tls.as_ref().map(NodeTls::connector);
     let pool = Arc::new(Pool::new(connector));
     let dir = DataDir::new(&settings.data_dir);
-    dir.check_store()?;
-    let options = store_options(&settings, &dir);
-    let (store, recovery) = match settings.test_disk_faults.clone() {
-        None => Store::open(options)?,
-        Some(plan) => Store::open_with(options, Arc::new(FaultyFs::new(plan)))?,
-    };
-    dir.check_identity(&store)?;
-    tracing::info!(
-        records = recovery.records,
-        sealed = recovery.sealed_records,
-        log_bytes = recovery.log_bytes_replayed,
-        log_tail = ?recovery.log_tail,
-        seconds = recovery.seconds,
-        "recovered"
-    );
+    let store = open_store(&settings, &dir)?;
     let identity = Identity::load(&store)?;
     let boot = boot::next(&store)?;
     let group = TopologyGroup::open(GroupOptions {
@@ -468,48 +445,183 @@ fn open(
         leaving: cancel.child_token(),
         closing: cancel.child_token(),
     });
-    Ok(Shared {
-        reached_at,
-        kv,
-        scratch,
-        member,
+    let settings = Arc::new(settings);
+    let reached_at = Arc::new(reached_at);
+    let own_authority = own_authority.map(Arc::new);
+    let own = OwnNode {
+        settings: Arc::clone(&settings),
+        reached_at: Arc::clone(&reached_at),
+        member: Arc::clone(&member),
+        group: group.clone(),
+        store,
         boot,
+    };
+    let cluster = ClusterNode {
+        settings,
+        reached_at,
+        member,
         group,
-        addresses: Arc::default(),
-        entrance,
-        own_authority: own_authority.map(Arc::new),
+        kv,
+        entrance: Arc::new(entrance),
+        own_authority,
         attempts: Attempts::default(),
-        bearers: Arc::default(),
-        link_service: std::sync::OnceLock::new(),
-        metrics,
         transfers,
         console: Arc::default(),
         started: Instant::now(),
-        workers: std::sync::OnceLock::new(),
+    };
+    Ok(Parts {
+        own: Arc::new(own),
+        cluster: Arc::new(cluster),
+        bearers: Arc::default(),
+        scratch,
+        metrics: Arc::new(metrics),
+        links: Arc::default(),
+        workers: Vec::new(),
         cancel,
-        store,
-        settings,
     })
+}
+
+/// The parts of a node that is about to serve.
+struct Parts {
+    own: Arc<OwnNode>,
+    cluster: Arc<ClusterNode>,
+    bearers: Arc<Bearers>,
+    scratch: Scratch,
+    metrics: Arc<Metrics>,
+    /// The receiving end of messages between replicas, set with the first topology that has this
+    /// node.
+    links: Arc<OnceLock<LinkService>>,
+    /// The runtimes of the threads that serve gRPC, once these run.
+    workers: Vec<Handle>,
+    cancel: CancellationToken,
+}
+
+impl Parts {
+    /// Starts to accept connections.
+    fn serve(
+        &mut self,
+        tasks: &TaskTracker,
+        (clients, peers): (TcpListener, TcpListener),
+        http: TcpListener,
+        resp: Option<TcpListener>,
+    ) -> Result<(), NodeError> {
+        let (cluster, own) = (&self.cluster, &self.own);
+        let http_server = http::Server {
+            node: Arc::clone(cluster),
+            bearers: Arc::clone(&self.bearers),
+            scratch: self.scratch.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        tasks.spawn(http::serve(http_server, http));
+        let addresses = Arc::default();
+        let watching = watch_addresses(Arc::clone(&addresses), Arc::clone(&own.member));
+        tasks.spawn(until_cancelled(self.cancel.clone(), watching));
+        let grpc_server = grpc::Server {
+            node: Arc::clone(cluster),
+            replica: ReplicaService {
+                own: Arc::clone(own),
+                transfers: Arc::clone(&cluster.transfers),
+                links: Arc::clone(&self.links),
+                audit: Arc::clone(&cluster.kv.audit),
+                own_authority: cluster.own_authority.clone(),
+            },
+            check: CheckRecipient {
+                kv: Arc::clone(&cluster.kv),
+                bearers: Arc::clone(&self.bearers),
+                reached_at: Arc::clone(&cluster.reached_at),
+            },
+            addresses,
+            refused: self.metrics.connections_refused.clone(),
+        };
+        self.workers = grpc::serve(grpc_server, clients, peers, tasks)?;
+        if let Some(listener) = resp {
+            let backend = resp::Backend {
+                node: Arc::clone(cluster),
+                bearers: Arc::clone(&self.bearers),
+            };
+            let (metrics, workers) = (Arc::clone(&self.metrics), self.workers.clone());
+            tasks.spawn(resp::serve(backend, metrics, workers, listener));
+        }
+        Ok(())
+    }
+
+    /// Starts what runs beside the requests. All of it ends when the node has closed.
+    fn spawn_tasks(&self, tasks: &TaskTracker) {
+        let (own, cluster) = (&self.own, &self.cluster);
+        let (member, group) = (&own.member, &own.group);
+        let adoption = Adoption {
+            beginning: Beginning {
+                own: Arc::clone(own),
+                kv: Arc::clone(&cluster.kv),
+                scratch: self.scratch.clone(),
+                transfers: Arc::clone(&cluster.transfers),
+                entrance: Arc::clone(&cluster.entrance),
+                links: Arc::clone(&self.links),
+                workers: self.workers.clone(),
+                metrics: Arc::clone(&self.metrics),
+                started: cluster.started,
+            },
+            bearers: Arc::clone(&self.bearers),
+            epoch: self.metrics.topology_epoch.clone(),
+        };
+        tasks.spawn(adopt::run(adoption, self.cancel.clone()));
+        tasks.spawn(generations::run(Arc::clone(&cluster.transfers)));
+        tasks.spawn(retreat::run(Arc::clone(&cluster.transfers)));
+        tasks.spawn(hot::keep(Arc::clone(&cluster.kv), self.cancel.clone()));
+        let enlister = Arc::new(EnlistByRpc(Arc::clone(own)));
+        tasks.spawn(keep_membership(
+            group.clone(),
+            enlister,
+            self.cancel.clone(),
+        ));
+        let spawn = |task: BoxFuture<'static, ()>| {
+            tasks.spawn(until_cancelled(self.cancel.clone(), task));
+        };
+        spawn(Box::pin(bearers::run(
+            Arc::clone(&self.bearers),
+            group.clone(),
+        )));
+        let deleted = self.metrics.dropped_records_deleted.clone();
+        spawn(Box::pin(sweep::run(
+            Arc::clone(member),
+            group.clone(),
+            deleted,
+        )));
+        spawn(Box::pin(found(Arc::clone(own))));
+        spawn(Box::pin(confirm_and_announce(Arc::clone(own))));
+        spawn(Box::pin(console::sample(
+            Arc::clone(&cluster.console),
+            Arc::clone(&self.metrics),
+        )));
+        spawn(Box::pin(console::run(Arc::clone(cluster))));
+        if let Some(tls) = cluster.entrance.tls.clone() {
+            let renewal = Renewal {
+                member: Arc::clone(member),
+                group: group.clone(),
+                own_authority: cluster.own_authority.clone(),
+                files_refused: self.metrics.tls_files_refused.clone(),
+                certificate_end: self.metrics.tls_certificate_end.clone(),
+            };
+            spawn(Box::pin(renewal::run(renewal, tls)));
+        }
+    }
 }
 
 /// Confirms first: callers must not be sent here before the group has confirmed that this is the
 /// member.
-async fn confirm_and_announce(shared: Arc<Shared>) {
-    boot::confirm(Arc::clone(&shared)).await;
-    if *shared.member.confirmed.borrow() {
-        announce_address(shared).await;
+async fn confirm_and_announce(own: Arc<OwnNode>) {
+    boot::confirm(Arc::clone(&own)).await;
+    if *own.member.confirmed.borrow() {
+        announce_address(own).await;
     }
 }
 
 /// Keeps the addresses of the other members up to date.
-async fn watch_addresses(shared: Arc<Shared>) {
-    let (known, changes) = (
-        Arc::clone(&shared.addresses),
-        shared.member.adopted.subscribe(),
-    );
+async fn watch_addresses(known: Arc<Addresses>, member: Arc<LocalMember>) {
+    let changes = member.adopted.subscribe();
     let members = || {
-        let me = shared.member.identity.node();
-        let table = shared.member.routing.load();
+        let me = member.identity.node();
+        let table = member.routing.load();
         let members = table.iter().flat_map(|table| &table.members);
         let others = members.filter(|(node, _)| Some(**node) != me);
         let others = others.map(|(node, it)| (*node, it.identity.peer_address.clone()));

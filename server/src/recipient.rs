@@ -19,8 +19,9 @@ use torc_ring::topology::ClusterId;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::bearers::holder_of;
-use crate::shared::Shared;
+use crate::bearers::{Bearers, holder_of};
+use crate::kv::KvNode;
+use crate::own_node::ReachedAt;
 use torc_limits::connections::{Peer, caller_of};
 
 /// The only call between nodes that the client port also serves: it lets a caller with one address
@@ -28,24 +29,28 @@ use torc_limits::connections::{Peer, caller_of};
 const IDENTIFY: &str = "/torc.v1.Replica/Identify";
 
 /// A layer that wraps the services in [`Checked`].
-#[derive(Debug, Clone)]
-pub(crate) struct CheckRecipient(pub(crate) Arc<Shared>);
+#[derive(Clone)]
+pub(crate) struct CheckRecipient {
+    pub(crate) kv: Arc<KvNode>,
+    pub(crate) bearers: Arc<Bearers>,
+    pub(crate) reached_at: Arc<ReachedAt>,
+}
 
 impl<S> Layer<S> for CheckRecipient {
     type Service = Checked<S>;
 
     fn layer(&self, inner: S) -> Checked<S> {
         Checked {
-            shared: Arc::clone(&self.0),
+            check: self.clone(),
             inner,
         }
     }
 }
 
 /// Services that answer only requests meant for this node.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Checked<S> {
-    shared: Arc<Shared>,
+    check: CheckRecipient,
     inner: S,
 }
 
@@ -62,8 +67,10 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let membership = self.shared.member.identity.membership();
-        let allowed = self.may_call(&mut request, membership.map(|it| it.cluster));
+        let membership = self.check.kv.member.identity.membership();
+        let allowed = self
+            .check
+            .may_call(&mut request, membership.map(|it| it.cluster));
         let path = request.uri().path();
         match allowed.and_then(|()| check(membership, path, request.headers())) {
             Ok(()) => Either::Left(self.inner.call(request)),
@@ -72,7 +79,7 @@ where
     }
 }
 
-impl<S> Checked<S> {
+impl CheckRecipient {
     /// Identifies the caller, adds it to the request for the services, and refuses callers without
     /// permission.
     fn may_call<B>(
@@ -100,13 +107,13 @@ impl<S> Checked<S> {
             return Ok(());
         }
         let needed = Access::to(path).unwrap_or(Access::Client);
-        let holder = holder_of(&self.shared.bearers, caller, request.headers())
-            .inspect_err(|fault| self.shared.kv.denied(caller, path, fault))?;
+        let holder = holder_of(&self.bearers, caller, request.headers())
+            .inspect_err(|fault| self.kv.denied(caller, path, fault))?;
         let who = holder.as_ref().unwrap_or(caller);
         who.check(needed, cluster)
-            .inspect_err(|fault| self.shared.kv.denied(who, path, fault))?;
+            .inspect_err(|fault| self.kv.denied(who, path, fault))?;
         if needed == Access::Node && !caller.is_on_peer_port && path != IDENTIFY {
-            let address = &self.shared.reached_at.peers;
+            let address = &self.reached_at.peers;
             let message = format!(
                 "only the peer port serves nodes, and this is the port of clients: call {address}"
             );

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use torc_access::tls_dir::{OwnAuthority, TlsDirError};
+use torc_group::TopologyGroup;
+use torc_member::LocalMember;
 use torc_tls::NodeTls;
 
 use crate::rotation::Turn;
-use crate::shared::Shared;
 
 /// Interval at which the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -39,14 +42,25 @@ fn renew_if_due(own: &OwnAuthority) -> Result<Duration, TlsDirError> {
     own.fresh_for()
 }
 
+/// What renewing certificates needs of a node.
+pub(crate) struct Renewal {
+    pub(crate) member: Arc<LocalMember>,
+    pub(crate) group: TopologyGroup,
+    /// `None` if certificates come from files.
+    pub(crate) own_authority: Option<Arc<OwnAuthority>>,
+    /// Counts replaced files that could not be used.
+    pub(crate) files_refused: Counter,
+    /// Unix time, in seconds, when the certificate expires.
+    pub(crate) certificate_end: Gauge,
+}
+
 /// Puts replaced files into use. Logs files that cannot be used once, and keeps using the former
 /// ones.
-pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
+pub(crate) async fn run(node: Renewal, tls: Arc<NodeTls>) {
     let (mut told, mut warned): (Option<String>, Option<Instant>) = (None, None);
     loop {
-        let metrics = &shared.metrics;
-        let (reading, own) = (Arc::clone(&tls), shared.own_authority.clone());
-        let turn = Turn::of(&shared).await;
+        let (reading, own) = (Arc::clone(&tls), node.own_authority.clone());
+        let turn = Turn::of(&node).await;
         let turning = turn.clone();
         let read = tokio::task::spawn_blocking(move || {
             let followed = turning.zip(own.as_deref()).map(|(it, own)| it.follow(own));
@@ -62,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         if let Some(turn) = turn {
             // The renewed certificate is on disk and in use.
             if let Ok((_, _, Some(true))) = read {
-                turn.done(&shared).await;
+                turn.done(&node).await;
             }
             fresh_for = fresh_for.min(turn.look_again());
         }
@@ -73,7 +87,7 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
             }
             Ok(false) => told = None,
             Err(error) if told.as_ref() != Some(&error) => {
-                metrics.tls_files_refused.inc();
+                node.files_refused.inc();
                 tracing::warn!(%error, "cannot use the certificate files: the former ones stay in use");
                 told = Some(error);
             }
@@ -81,14 +95,13 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         }
         let end = tls.expires();
         let since_epoch = end.duration_since(UNIX_EPOCH).unwrap_or_default();
-        metrics
-            .tls_certificate_end
+        node.certificate_end
             .set(since_epoch.as_secs().cast_signed());
         let left = left(&tls);
         let is_due = warned.is_none_or(|at| at.elapsed() > WARN_EVERY);
         if left < WARN_BEFORE && is_due {
             let days = days(left);
-            let advice = match &shared.own_authority {
+            let advice = match &node.own_authority {
                 None => "replace its files",
                 Some(_) => "the node could not renew it, see the warning above",
             };

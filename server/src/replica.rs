@@ -1,10 +1,11 @@
 //! The `Replica` service, which nodes call on one another.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tonic::{Request, Response, Status, Streaming};
-use torc_access::audit::Act;
-use torc_links::LinkStream;
+use torc_access::audit::{Act, Audit};
+use torc_access::tls_dir::OwnAuthority;
+use torc_links::{LinkService, LinkStream};
 use torc_member::fault::store_fault;
 use torc_member::identity::{IdentityError, Membership};
 use torc_proto::v1;
@@ -18,23 +19,23 @@ use torc_record::Layer;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
 use torc_store::Store;
+use torc_transfers::Transfers;
 use torc_transfers::send::{self, CopyStream};
 
 use crate::founding;
+use crate::own_node::OwnNode;
 use crate::rotation;
-use crate::shared::Shared;
 use torc_limits::connections::caller_of;
 
-/// The service. Cloning shares the node.
-#[derive(Debug, Clone)]
+/// The service.
 pub(crate) struct ReplicaService {
-    shared: Arc<Shared>,
-}
-
-impl ReplicaService {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
+    pub(crate) own: Arc<OwnNode>,
+    pub(crate) transfers: Arc<Transfers>,
+    /// Receives the messages between replicas, once this node has replicas.
+    pub(crate) links: Arc<OnceLock<LinkService>>,
+    pub(crate) audit: Arc<Audit>,
+    /// `None` if certificates come from files or TLS is off.
+    pub(crate) own_authority: Option<Arc<OwnAuthority>>,
 }
 
 #[tonic::async_trait]
@@ -46,25 +47,25 @@ impl Replica for ReplicaService {
         &self,
         _request: Request<IdentifyRequest>,
     ) -> Result<Response<IdentifyResponse>, Status> {
-        let shared = &self.shared;
-        let membership = shared.member.identity.membership();
+        let own = &self.own;
+        let membership = own.member.identity.membership();
         let cluster = membership.map(|m| m.cluster.0.to_vec()).unwrap_or_default();
         Ok(Response::new(IdentifyResponse {
-            incarnation: shared.member.identity.incarnation.0.to_vec().into(),
+            incarnation: own.member.identity.incarnation.0.to_vec().into(),
             cluster_id: cluster.into(),
             node: membership.map_or(0, |m| m.node.0),
-            address: shared.reached_at.grpc.clone(),
-            peer_address: shared.reached_at.peers.clone(),
-            http_address: shared.reached_at.http.clone(),
-            zone: shared.settings.zone.to_string(),
-            weight: shared.settings.weight.percent(),
-            version: shared.settings.release.version.clone(),
-            oldest_level: shared.settings.release.levels.oldest,
-            newest_level: shared.settings.release.levels.newest,
-            empty: shared.store.stats().records == 0,
-            partitions: shared.settings.store.partitions.count(),
-            boot: Some(shared.boot.into()),
-            founding: founding::is_due(shared),
+            address: own.reached_at.grpc.clone(),
+            peer_address: own.reached_at.peers.clone(),
+            http_address: own.reached_at.http.clone(),
+            zone: own.settings.zone.to_string(),
+            weight: own.settings.weight.percent(),
+            version: own.settings.release.version.clone(),
+            oldest_level: own.settings.release.levels.oldest,
+            newest_level: own.settings.release.levels.newest,
+            empty: own.store.stats().records == 0,
+            partitions: own.settings.store.partitions.count(),
+            boot: Some(own.boot.into()),
+            founding: founding::is_due(own),
         }))
     }
 
@@ -73,7 +74,7 @@ impl Replica for ReplicaService {
         request: Request<EnlistRequest>,
     ) -> Result<Response<EnlistResponse>, Status> {
         let request = request.into_inner();
-        enlist(&self.shared, &request).await?;
+        enlist(&self.own, &request).await?;
         Ok(Response::new(EnlistResponse {}))
     }
 
@@ -81,7 +82,7 @@ impl Replica for ReplicaService {
         &self,
         request: Request<CopySlicesRequest>,
     ) -> Result<Response<Self::CopySlicesStream>, Status> {
-        let stream = send::start(&self.shared.transfers, request.get_ref()).await?;
+        let stream = send::start(&self.transfers, request.get_ref()).await?;
         Ok(Response::new(stream))
     }
 
@@ -91,19 +92,19 @@ impl Replica for ReplicaService {
     ) -> Result<Response<SummarizeResponse>, Status> {
         let asked = request.into_inner().partitions;
         let all = asked.is_empty();
-        let partitions = self.shared.settings.store.partitions;
+        let partitions = self.own.settings.store.partitions;
         let exists = |partition: &u32| partitions.contains(Partition(*partition));
         let most = partitions.count() as usize * Layer::COUNT;
         if asked.len() > most || !asked.iter().all(exists) {
             return Err(Fault::new(Reason::Invalid, "there is no such partition").into());
         }
         let partitions = if all {
-            let held = self.shared.store.partitions().into_iter();
+            let held = self.own.store.partitions().into_iter();
             held.map(|partition| partition.0).collect()
         } else {
             asked
         };
-        let store = self.shared.store.clone();
+        let store = self.own.store.clone();
         let summarizing = tokio::task::spawn_blocking(move || {
             let partitions = partitions.into_iter();
             let summaries = partitions.map(|p| summary(&store, Partition(p)));
@@ -121,7 +122,7 @@ impl Replica for ReplicaService {
         &self,
         request: Request<Streaming<LinkRequest>>,
     ) -> Result<Response<Self::LinkStream>, Status> {
-        let service = self.shared.link_service.get().ok_or_else(|| {
+        let service = self.links.get().ok_or_else(|| {
             Fault::new(
                 Reason::NotServing,
                 "this node does not take part in replication yet: use another node",
@@ -138,16 +139,16 @@ impl Replica for ReplicaService {
         &self,
         request: Request<GiveAuthorityRequest>,
     ) -> Result<Response<GiveAuthorityResponse>, Status> {
-        let (shared, caller) = (&self.shared, caller_of(request.extensions()));
+        let caller = caller_of(request.extensions());
         let (call, request) = ("Replica/GiveAuthority", request.get_ref());
         let act = Act::of_a_node(
-            &shared.kv.audit,
-            shared.member.identity.node(),
+            &self.audit,
+            self.own.member.identity.node(),
             caller,
             call,
             request,
         );
-        let answer = rotation::give(shared, request);
+        let answer = rotation::give(self.own_authority.as_deref(), request);
         act.ends(answer.as_ref().err());
         let answer = answer?;
         tracing::info!(to = ?caller.from, "sent the key of an authority to another node");
@@ -167,13 +168,13 @@ pub(crate) fn summary(store: &Store, partition: Partition) -> v1::PartitionSumma
     }
 }
 
-async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fault> {
+async fn enlist(own: &OwnNode, request: &EnlistRequest) -> Result<(), Fault> {
     let misfit = |field| Fault::from(torc_proto::WireError::Field { field });
     let cluster =
         <[u8; 16]>::try_from(&request.cluster_id[..]).map_err(|_| misfit("cluster_id"))?;
     let incarnation =
         <[u8; 16]>::try_from(&request.incarnation[..]).map_err(|_| misfit("incarnation"))?;
-    if Incarnation(incarnation) != shared.member.identity.incarnation {
+    if Incarnation(incarnation) != own.member.identity.incarnation {
         let message = "this is not the data directory that joined: a wiped node \
                        must join as a new member";
         return Err(Fault::new(Reason::Refused, message));
@@ -182,18 +183,14 @@ async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fau
         cluster: ClusterId(cluster),
         node: NodeId(request.node),
     };
-    shared
-        .member
+    own.member
         .identity
-        .enlist(&shared.store, membership)
+        .enlist(&own.store, membership)
         .map_err(|error| match error {
             IdentityError::Taken { .. } => Fault::new(Reason::Refused, error.to_string()),
             IdentityError::Store(error) => store_fault(&error),
             IdentityError::Malformed { .. } => Fault::new(Reason::Internal, error.to_string()),
         })?;
-    shared
-        .group
-        .start(membership.node, membership.cluster)
-        .await?;
+    own.group.start(membership.node, membership.cluster).await?;
     Ok(())
 }

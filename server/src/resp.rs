@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use torc_access::caller::Caller;
 use torc_proto::Fault;
 use torc_proto::v1::{
@@ -19,41 +20,50 @@ use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, Holder, ReadGenerations, Role, RoutingTable};
 use torc_tls::Door;
 
+use crate::bearers::Bearers;
 use crate::call::DEFAULT_DEADLINE;
-use crate::cluster::status;
+use crate::cluster::{ClusterNode, status};
 use crate::kv;
-use crate::shared::Shared;
-use torc_limits::connections::{Connection, Place, Places};
+use crate::metrics::Metrics;
+use torc_limits::connections::{Connection, Entrance, Place, Places};
 
 /// Pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts connections and assigns them in turn to the threads that serve gRPC, until the node has
 /// closed.
-pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let settings = &shared.settings;
+pub(crate) async fn serve(
+    backend: Backend,
+    metrics: Arc<Metrics>,
+    workers: Vec<Handle>,
+    listener: TcpListener,
+) {
+    let node = Arc::clone(&backend.node);
+    let settings = &node.settings;
     let options = Options {
-        address: shared.reached_at.resp.clone().unwrap_or_default(),
+        address: node.reached_at.resp.clone().unwrap_or_default(),
         databases: settings.resp_databases.clone(),
         max_connections: settings.max_connections,
         idle_time: settings.idle_time,
         deadline: DEFAULT_DEADLINE,
         version: settings.release.version.clone(),
     };
-    let node = Arc::new(Backend(Arc::clone(&shared)));
-    let metrics = Arc::clone(&shared.metrics.resp);
-    let server = Server::new(options, node, metrics, shared.kv.closing.clone());
+    let server = Server::new(
+        options,
+        Arc::new(backend),
+        Arc::clone(&metrics.resp),
+        node.kv.closing.clone(),
+    );
     let places = Places::new(settings.max_connections);
-    let workers = shared.workers.get().cloned().unwrap_or_default();
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
-            () = shared.kv.closing.cancelled() => return,
+            () = node.kv.closing.cancelled() => return,
         };
         let accepted = accepted.and_then(|(stream, from)| {
             let Some(place) = places.take(from.ip()) else {
-                shared.metrics.connections_refused.inc();
+                metrics.connections_refused.inc();
                 return Ok(None);
             };
             stream.set_nodelay(true)?;
@@ -64,7 +74,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
         match accepted {
             Ok(Some((stream, place))) => {
                 worker.spawn(attend(
-                    Arc::clone(&shared),
+                    Arc::clone(&node.entrance),
                     Arc::clone(&server),
                     stream,
                     place,
@@ -80,7 +90,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 async fn attend(
-    shared: Arc<Shared>,
+    entrance: Arc<Entrance>,
     server: Arc<Server>,
     stream: std::net::TcpStream,
     place: Place,
@@ -89,36 +99,36 @@ async fn attend(
     let stream =
         stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
     let Ok(stream) = stream else { return };
-    let begun = Connection::begin(stream, place, &shared.entrance, Door::Resp).await;
+    let begun = Connection::begin(stream, place, &entrance, Door::Resp).await;
     let Some(connection) = begun else { return };
-    let ends = shared
-        .entrance
-        .tls
-        .is_some()
-        .then(|| connection.grows_old_at());
+    let ends = entrance.tls.is_some();
+    let ends = ends.then(|| connection.grows_old_at());
     let caller = connection.caller().clone();
     server.attend(Box::new(connection), caller, ends).await;
 }
 
 /// This node, for the server.
-struct Backend(Arc<Shared>);
+pub(crate) struct Backend {
+    pub(crate) node: Arc<ClusterNode>,
+    pub(crate) bearers: Arc<Bearers>,
+}
 
 impl Node for Backend {
     fn id(&self) -> Result<NodeId, Fault> {
-        self.0.member.node()
+        self.node.member.node()
     }
 
     fn cluster(&self) -> Option<ClusterId> {
-        self.0.member.identity.membership().map(|it| it.cluster)
+        self.node.member.identity.membership().map(|it| it.cluster)
     }
 
     fn routing(&self) -> Result<Arc<RoutingTable>, Fault> {
-        self.0.member.routing()
+        self.node.member.routing()
     }
 
     fn redis_addresses(&self) -> BoxFuture<'_, Result<Vec<(NodeId, String)>, Fault>> {
         Box::pin(async {
-            let status = status::gather(&self.0, &StatusRequest::default()).await?;
+            let status = status::gather(&self.node, &StatusRequest::default()).await?;
             let answering = status.nodes.into_iter().filter(|node| node.reachable);
             let members = answering.filter_map(|node| Some((node.member?, node.resp_address)));
             Ok(members
@@ -128,11 +138,11 @@ impl Node for Backend {
     }
 
     fn enter(&self, count: usize) -> Result<(), Fault> {
-        self.0.kv.limits.admission.enter(count)
+        self.node.kv.limits.admission.enter(count)
     }
 
     fn leave(&self, count: usize) {
-        self.0.kv.limits.admission.leave(count);
+        self.node.kv.limits.admission.leave(count);
     }
 
     fn get_all<'a>(
@@ -141,7 +151,7 @@ impl Node for Backend {
         deadline: Instant,
         generations: &'a mut ReadGenerations,
     ) -> BoxFuture<'a, Vec<Result<GetResponse, Fault>>> {
-        Box::pin(kv::get_all(&self.0.kv, gets, deadline, generations))
+        Box::pin(kv::get_all(&self.node.kv, gets, deadline, generations))
     }
 
     fn put_all<'a>(
@@ -149,7 +159,7 @@ impl Node for Backend {
         puts: &'a [PutRequest],
         deadline: Instant,
     ) -> BoxFuture<'a, Vec<Result<PutResponse, Fault>>> {
-        Box::pin(kv::put_all(&self.0.kv, puts, deadline))
+        Box::pin(kv::put_all(&self.node.kv, puts, deadline))
     }
 
     fn delete_all<'a>(
@@ -157,14 +167,14 @@ impl Node for Backend {
         deletes: &'a [DeleteRequest],
         deadline: Instant,
     ) -> BoxFuture<'a, Vec<Result<DeleteResponse, Fault>>> {
-        Box::pin(kv::delete_all(&self.0.kv, deletes, deadline))
+        Box::pin(kv::delete_all(&self.node.kv, deletes, deadline))
     }
 
     fn scan(
         &self,
         request: ScanRequest,
     ) -> Result<BoxStream<'static, Result<ScanResponse, Fault>>, Fault> {
-        let pages = kv::scan(&self.0.kv, request)?;
+        let pages = kv::scan(&self.node.kv, request)?;
         let pages = pages.map(|page| {
             page.map_err(|status| Fault {
                 // Reading changes nothing.
@@ -176,19 +186,19 @@ impl Node for Backend {
     }
 
     fn may(&self, caller: &Caller, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
-        self.0.kv.may(caller, role, namespace, key)
+        self.node.kv.may(caller, role, namespace, key)
     }
 
     fn denied(&self, caller: &Caller, call: &str, fault: &Fault) {
-        self.0.kv.denied(caller, call, fault);
+        self.node.kv.denied(caller, call, fault);
     }
 
     fn holder(&self, token: &str) -> Result<Arc<Holder>, Fault> {
-        self.0.bearers.find(token)
+        self.bearers.find(token)
     }
 
     fn force_charge(&self, bytes: usize) -> Charge {
-        Box::new(self.0.kv.limits.budget.force(bytes))
+        Box::new(self.node.kv.limits.budget.force(bytes))
     }
 
     fn charge(
@@ -199,7 +209,7 @@ impl Node for Backend {
     ) -> BoxFuture<'_, Result<Charge, Fault>> {
         Box::pin(async move {
             let charged = self
-                .0
+                .node
                 .kv
                 .limits
                 .budget
@@ -210,7 +220,7 @@ impl Node for Backend {
     }
 
     fn charged_bytes(&self) -> usize {
-        self.0.kv.limits.budget.held()
+        self.node.kv.limits.budget.held()
     }
 
     fn resident_bytes(&self) -> u64 {

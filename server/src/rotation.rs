@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use torc_access::tls_dir::{OwnAuthority, TlsDirError};
+use torc_member::LocalMember;
 use torc_member::peers::within;
 use torc_proto::v1::{GiveAuthorityRequest, GiveAuthorityResponse};
 use torc_proto::{Fault, Reason};
@@ -15,7 +16,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Authorities, Command, RotationStep};
 use torc_tls::{Authority, AuthorityDigest, CertificateFacts};
 
-use crate::shared::Shared;
+use crate::renewal::Renewal;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
@@ -33,9 +34,9 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// `None` if no rotation has ever begun.
-    pub(crate) async fn of(shared: &Shared) -> Option<Self> {
-        let own = shared.own_authority.clone()?;
-        let authorities = shared.group.topology()?.authorities()?.clone();
+    pub(crate) async fn of(node: &Renewal) -> Option<Self> {
+        let own = node.own_authority.clone()?;
+        let authorities = node.group.topology()?.authorities()?.clone();
         let trusted = authorities.trusted.clone();
         let lacking = tokio::task::spawn_blocking(move || own.lacking(&trusted)).await;
         let lacking = lacking.ok()?.inspect_err(|error| {
@@ -43,7 +44,7 @@ impl Turn {
         });
         let mut keys = Vec::new();
         for certificate in lacking.unwrap_or_default() {
-            if let Some(key) = ask_all(shared, &certificate).await {
+            if let Some(key) = ask_all(&node.member, &certificate).await {
                 keys.push(key);
             } else {
                 tracing::warn!("no member has sent the key of the new authority yet");
@@ -59,12 +60,12 @@ impl Turn {
     }
 
     /// Reports the step to the topology group, unless the group knows already.
-    pub(crate) async fn done(&self, shared: &Shared) {
+    pub(crate) async fn done(&self, renewal: &Renewal) {
         let (rotation, step) = (self.authorities.rotation, self.authorities.step);
-        let Some(node) = shared.member.identity.node() else {
+        let Some(node) = renewal.member.identity.node() else {
             return;
         };
-        let topology = shared.group.topology();
+        let topology = renewal.group.topology();
         let is_waited_for = topology.is_some_and(|it| it.rotation_waits_for().contains(&node));
         if !is_waited_for {
             return;
@@ -74,7 +75,7 @@ impl Turn {
             rotation,
             step,
         };
-        match shared
+        match renewal
             .group
             .propose(command, Instant::now() + PROPOSE_TIME)
             .await
@@ -95,14 +96,14 @@ impl Turn {
 }
 
 /// The key of an authority, from any member that has it.
-async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
+async fn ask_all(member: &LocalMember, certificate: &str) -> Option<String> {
     let facts = CertificateFacts::of_pem(certificate, "the topology".as_ref()).ok()?;
     let digest = facts.first()?.digest;
-    let table = shared.member.routing().ok()?;
-    let me = shared.member.identity.node();
+    let table = member.routing().ok()?;
+    let me = member.identity.node();
     let others = table.members.keys().filter(|node| Some(**node) != me);
     for node in others {
-        match ask(shared, *node, digest).await {
+        match ask(member, *node, digest).await {
             Ok(key) if Authority::open(certificate, &key).is_ok() => return Some(key),
             Ok(_) => tracing::warn!(%node, "a member sent a key that is not the authority's"),
             Err(fault) => {
@@ -113,8 +114,7 @@ async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
     None
 }
 
-async fn ask(shared: &Shared, node: NodeId, digest: AuthorityDigest) -> Result<String, Fault> {
-    let member = &shared.member;
+async fn ask(member: &LocalMember, node: NodeId, digest: AuthorityDigest) -> Result<String, Fault> {
     let mut client = member.peers.replica(&member.recipient(node)?)?;
     let request = GiveAuthorityRequest {
         digest: digest.as_bytes().to_vec().into(),
@@ -126,12 +126,11 @@ async fn ask(shared: &Shared, node: NodeId, digest: AuthorityDigest) -> Result<S
 
 /// Answers another member's request for a key.
 pub(crate) fn give(
-    shared: &Shared,
+    own: Option<&OwnAuthority>,
     request: &GiveAuthorityRequest,
 ) -> Result<GiveAuthorityResponse, Fault> {
     let digest = <[u8; 32]>::try_from(&request.digest[..]);
     let digest = digest.map_err(|_| Fault::new(Reason::Invalid, "a digest has 32 bytes"))?;
-    let own = shared.own_authority.as_deref();
     let key = own.and_then(|own| own.key_of(digest.into()));
     let key = key.ok_or_else(|| {
         let message = "this node lacks the key of that authority: ask another member, or retry";

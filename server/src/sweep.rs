@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
 use torc_driver::{NoQuorum, Wanted};
+use torc_group::TopologyGroup;
+use torc_member::LocalMember;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_replication::{Locator, Outcome, Request};
@@ -22,7 +25,6 @@ use torc_ring::{NodeId, Partition};
 
 use crate::call::{DEFAULT_DEADLINE, LONGEST_DEADLINE};
 use crate::kv::no_quorum;
-use crate::shared::Shared;
 
 /// Interval between checks if no topology arrives.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,28 +32,31 @@ const LOOK: Duration = Duration::from_secs(1);
 const TOGETHER: usize = 64;
 
 /// Deletes the records of dropped namespaces until the node stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut adopted = shared.member.adopted.subscribe();
+pub(crate) async fn run(member: Arc<LocalMember>, group: TopologyGroup, deleted: Counter) {
+    let mut adopted = member.adopted.subscribe();
     let mut sweeper = Sweeper {
-        shared: Arc::clone(&shared),
+        member,
+        group,
+        deleted,
         since: BTreeMap::new(),
     };
-    let looking = async {
-        loop {
-            if let (Ok(table), Some(me)) = (shared.member.routing(), shared.member.identity.node())
-                && let Err(fault) = sweeper.look(&table, me).await
-            {
-                tracing::warn!(%fault, "could not delete all records of dropped namespaces yet; retrying");
-            }
-            // Fails only while the node stops.
-            let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+    loop {
+        let member = &sweeper.member;
+        if let (Ok(table), Some(me)) = (member.routing(), member.identity.node())
+            && let Err(fault) = sweeper.look(&table, me).await
+        {
+            tracing::warn!(%fault, "could not delete all records of dropped namespaces yet; retrying");
         }
-    };
-    shared.cancel.run_until_cancelled(looking).await;
+        // Fails only while the node stops.
+        let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+    }
 }
 
 struct Sweeper {
-    shared: Arc<Shared>,
+    member: Arc<LocalMember>,
+    group: TopologyGroup,
+    /// Counts the deleted records.
+    deleted: Counter,
     /// The dropped namespaces that every member knows of: the time since this node has known that,
     /// and whether it has completed a pass over its partitions.
     since: BTreeMap<NamespaceId, (Instant, bool)>,
@@ -59,7 +64,7 @@ struct Sweeper {
 
 impl Sweeper {
     async fn look(&mut self, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
-        let Some(topology) = self.shared.group.topology() else {
+        let Some(topology) = self.group.topology() else {
             return Ok(());
         };
         let sweeps = topology.sweeps();
@@ -90,7 +95,7 @@ impl Sweeper {
                     epoch: table.epoch,
                 };
                 let deadline = Instant::now() + DEFAULT_DEADLINE;
-                self.shared.group.propose(command, deadline).await?;
+                self.group.propose(command, deadline).await?;
             }
         }
         Ok(())
@@ -109,7 +114,7 @@ impl Sweeper {
     }
 
     async fn empty(&self, partition: Partition, id: NamespaceId) -> Result<u64, Fault> {
-        let registers = self.shared.member.registers()?;
+        let registers = self.member.registers()?;
         let (mut after, mut deleted) = (None, 0);
         loop {
             let until = Instant::now() + DEFAULT_DEADLINE;
@@ -121,8 +126,7 @@ impl Sweeper {
             for keys in found.chunks(TOGETHER) {
                 self.delete(partition, id, keys).await?;
                 deleted += keys.len() as u64;
-                let metrics = &self.shared.metrics;
-                metrics.dropped_records_deleted.inc_by(keys.len() as u64);
+                self.deleted.inc_by(keys.len() as u64);
             }
             match page.next {
                 Some(at) => after = Some(at.id()),
@@ -137,7 +141,7 @@ impl Sweeper {
         id: NamespaceId,
         keys: &[Locator],
     ) -> Result<(), Fault> {
-        let registers = self.shared.member.registers()?;
+        let registers = self.member.registers()?;
         let unconfirmed = || {
             let message = format!("this node does not know namespace {} yet", id.0);
             Fault::new(Reason::NotServing, message)

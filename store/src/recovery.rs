@@ -218,9 +218,10 @@ fn report(recovery: &Recovery) {
         records = recovery.records,
         sealed_records = recovery.sealed_records,
         log_entries_replayed = recovery.log_entries_replayed,
+        log_bytes_replayed = recovery.log_bytes_replayed,
         last_seq = recovery.last_seq.0,
         seconds = recovery.seconds,
-        "store opened"
+        "opened the store"
     );
     match recovery.log_tail {
         LogTail::Whole => {}

@@ -13,18 +13,15 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Authorities, Command, RotationStep, Topology, TopologyError};
 
 use super::namespace::all_heard;
+use super::node::ClusterNode;
 use super::status;
-use crate::shared::Shared;
 
 /// Time for members to learn of a step.
 const HEAR_TIME: Duration = Duration::from_secs(5);
 
-pub(super) async fn show(
-    shared: &Arc<Shared>,
-    deadline: Instant,
-) -> Result<v1::Authorities, Fault> {
-    let own = rotatable(shared)?;
-    let topology = shared.group.read_current(deadline).await?;
+pub(super) async fn show(this: &ClusterNode, deadline: Instant) -> Result<v1::Authorities, Fault> {
+    let own = rotatable(this)?;
+    let topology = this.group.read_current(deadline).await?;
     let known = topology.authorities();
     let step = match known.map_or(RotationStep::Finished, |known| known.step) {
         RotationStep::Trust => v1::RotationStep::Trust,
@@ -35,20 +32,20 @@ pub(super) async fn show(
         rotation: known.map_or(0, |known| known.rotation),
         step: step.into(),
         trusted: known.map_or_else(|| own.trusted(), |known| known.trusted.clone()),
-        members: members(shared, &topology).await,
+        members: members(this, &topology).await,
     })
 }
 
 /// Each member, whether it has completed the step, and whether it answers.
-async fn members(shared: &Arc<Shared>, topology: &Topology) -> Vec<v1::RotationMember> {
+async fn members(this: &ClusterNode, topology: &Topology) -> Vec<v1::RotationMember> {
     let late = topology.rotation_waits_for();
     let table = topology.routing();
     let asked = table.members.iter().map(async |(node, member)| {
-        let is_me = shared.member.identity.node() == Some(*node);
+        let is_me = this.member.identity.node() == Some(*node);
         let problem = if is_me {
             String::new()
         } else {
-            let answer = status::ask(shared, *node).await;
+            let answer = status::ask(this, *node).await;
             answer.err().map_or_else(String::new, |fault| fault.message)
         };
         v1::RotationMember {
@@ -62,12 +59,12 @@ async fn members(shared: &Arc<Shared>, topology: &Topology) -> Vec<v1::RotationM
 }
 
 pub(super) async fn rotate(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     action: RotationAction,
     deadline: Instant,
 ) -> Result<v1::Authorities, Fault> {
-    let own = rotatable(shared)?;
-    let topology = shared.group.read_current(deadline).await?;
+    let own = rotatable(this)?;
+    let topology = this.group.read_current(deadline).await?;
     let known = topology.authorities();
     let under_way = |known: &&Authorities| known.step != RotationStep::Finished;
     let number = || {
@@ -87,7 +84,7 @@ pub(super) async fn rotate(
             };
             let rotation = number()?;
             if known.is_some_and(|known| known.step < to) {
-                all_answer(shared, &topology).await?;
+                all_answer(this, &topology).await?;
             }
             Some(Command::Rotate { rotation, to })
         }
@@ -96,9 +93,9 @@ pub(super) async fn rotate(
         }),
     };
     let Some(command) = command else {
-        return show(shared, deadline).await;
+        return show(this, deadline).await;
     };
-    match shared.group.propose(command, deadline).await {
+    match this.group.propose(command, deadline).await {
         // Another caller began a rotation at the same time; its rotation serves as well.
         Err(GroupError::Refused(TopologyError::Rotating)) => {}
         done => {
@@ -106,8 +103,8 @@ pub(super) async fn rotate(
         }
     }
     let shown = async {
-        all_heard(shared, HEAR_TIME, deadline).await?;
-        show(shared, deadline).await
+        all_heard(this, HEAR_TIME, deadline).await?;
+        show(this, deadline).await
     };
     shown.await.map_err(Fault::after_change)
 }
@@ -136,8 +133,8 @@ async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<C
 /// Refuses a step while any member does not answer, even one that has completed the current step:
 /// an operator who takes a step should know that every node is up. The topology itself refuses a
 /// step that a member has not completed.
-async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fault> {
-    let members = members(shared, topology).await;
+async fn all_answer(this: &ClusterNode, topology: &Topology) -> Result<(), Fault> {
+    let members = members(this, topology).await;
     let silent = members.iter().filter(|member| !member.problem.is_empty());
     let waiting: Vec<NodeId> = silent.map(|member| NodeId(member.node)).collect();
     if waiting.is_empty() {
@@ -146,9 +143,9 @@ async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fau
     Err(GroupError::Refused(TopologyError::RotationWaits { waiting }).into())
 }
 
-fn rotatable(shared: &Shared) -> Result<&Arc<OwnAuthority>, Fault> {
-    shared.own_authority.as_ref().ok_or_else(|| {
-        let message = if shared.entrance.tls.is_some() {
+fn rotatable(this: &ClusterNode) -> Result<&Arc<OwnAuthority>, Fault> {
+    this.own_authority.as_ref().ok_or_else(|| {
+        let message = if this.entrance.tls.is_some() {
             "the nodes of this cluster use certificate files (--tls-cert), so Torc does not rotate their authority: \
              put both authorities into the --tls-ca file of every node and client, then replace the certificates, then remove the \
              old authority; nodes reload replaced files within 10 s"

@@ -7,7 +7,6 @@
 //! A leaving node takes part in the change. If it does not answer, the change would block,
 //! so the caller must declare it dead for good: from then on, the cluster ignores it.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use tonic::Request;
@@ -25,18 +24,18 @@ use torc_telemetry::clock::unix_ms;
 
 use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
+use super::node::ClusterNode;
 use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::target::resolve;
 use crate::call::deadline_of;
-use crate::shared::Shared;
 
 pub(super) async fn join(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: Request<JoinRequest>,
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
-    if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.member.peers.cluster(&leader)?;
+    if let Some(leader) = leader_elsewhere(this, &request)? {
+        let mut client = this.member.peers.cluster(&leader)?;
         return answered(client.join(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
@@ -47,18 +46,16 @@ pub(super) async fn join(
         force: false,
         dead: None,
     };
-    coming
-        .carry_out(shared, TransitionKind::Join, deadline)
-        .await
+    coming.carry_out(this, TransitionKind::Join, deadline).await
 }
 
 pub(super) async fn replace(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: Request<ReplaceRequest>,
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
-    if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.member.peers.cluster(&leader)?;
+    if let Some(leader) = leader_elsewhere(this, &request)? {
+        let mut client = this.member.peers.cluster(&leader)?;
         return answered(
             client
                 .replace(pass_on(deadline, request.into_inner()))
@@ -68,7 +65,7 @@ pub(super) async fn replace(
     let request = request.into_inner();
     let old = NodeId(request.old);
     if !request.dead && !request.plan_only {
-        check_answers(shared, old).await?;
+        check_answers(this, old).await?;
     }
     let coming = Coming {
         address: request.address,
@@ -78,7 +75,7 @@ pub(super) async fn replace(
         dead: request.dead.then_some(old),
     };
     let kind = |new| TransitionKind::Replace { old, new };
-    coming.carry_out(shared, kind, deadline).await
+    coming.carry_out(this, kind, deadline).await
 }
 
 /// A node that is to be added.
@@ -93,15 +90,15 @@ struct Coming {
 impl Coming {
     async fn carry_out(
         self,
-        shared: &Arc<Shared>,
+        this: &ClusterNode,
         kind: impl Fn(NodeId) -> TransitionKind,
         deadline: Instant,
     ) -> Result<ChangeResponse, Fault> {
-        let newcomer = identify(shared, &self.address).await?;
+        let newcomer = identify(this, &self.address).await?;
         // The whole cluster would connect to this address.
         resolve(&newcomer.peer_address).await?;
-        let topology = shared.group.read_current(deadline).await?;
-        check_newcomer(shared, &topology, &self.address, &newcomer)?;
+        let topology = this.group.read_current(deadline).await?;
+        check_newcomer(this, &topology, &self.address, &newcomer)?;
         let member = new_member(&self.address, &newcomer)?;
         let mut rehearsal = Topology::clone(&topology);
         let node = enrolled(
@@ -121,30 +118,27 @@ impl Coming {
             return Ok(nothing_to_do(&topology, &requested));
         }
         if let Some(answer) =
-            under_way(shared, &topology, &requested, self.plan_only, deadline).await?
+            under_way(this, &topology, &requested, self.plan_only, deadline).await?
         {
             return Ok(answer);
         }
         if self.plan_only {
-            let (plan, _) = describe(shared, &rehearsal, &requested).await?;
+            let (plan, _) = describe(this, &rehearsal, &requested).await?;
             let based_on_epoch = topology.epoch().0;
             return Ok(only_planned(torc_proto::v1::Plan {
                 based_on_epoch,
                 ..plan
             }));
         }
-        if let Some(answer) = write_off_at_once(shared, &topology, &requested, deadline).await? {
+        if let Some(answer) = write_off_at_once(this, &topology, &requested, deadline).await? {
             return Ok(answer);
         }
         rehearse(&rehearsal, &requested)?;
-        let outcome = shared
-            .group
-            .propose(Command::Enrol(member), deadline)
-            .await?;
+        let outcome = this.group.propose(Command::Enrol(member), deadline).await?;
         let node = enrolled(&outcome)?;
-        enlist(shared, &topology, node, &newcomer).await?;
+        enlist(this, &topology, node, &newcomer).await?;
         let kind = kind(node);
-        begin(shared, RequestedChange { kind, ..requested }, deadline).await
+        begin(this, RequestedChange { kind, ..requested }, deadline).await
     }
 }
 
@@ -159,17 +153,17 @@ fn is_there_already(topology: &Topology, member: &NewMember, kind: TransitionKin
 }
 
 pub(super) async fn leave(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: Request<LeaveRequest>,
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
-    if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.member.peers.cluster(&leader)?;
+    if let Some(leader) = leader_elsewhere(this, &request)? {
+        let mut client = this.member.peers.cluster(&leader)?;
         return answered(client.leave(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
     let node = NodeId(request.node);
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     let requested = RequestedChange {
         kind: TransitionKind::Leave(node),
         address: address_of(&topology, node),
@@ -179,32 +173,32 @@ pub(super) async fn leave(
         alone: None,
     };
     if let Some(answer) =
-        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+        under_way(this, &topology, &requested, request.plan_only, deadline).await?
     {
         return Ok(answer);
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &requested).await?;
+        let (plan, _) = describe(this, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    if let Some(answer) = write_off_at_once(shared, &topology, &requested, deadline).await? {
+    if let Some(answer) = write_off_at_once(this, &topology, &requested, deadline).await? {
         return Ok(answer);
     }
     rehearse(&topology, &requested)?;
     let member = topology.members().get(&node);
     if !request.dead && member.is_some_and(|member| member.state != MemberState::Joining) {
-        check_answers(shared, node).await?;
+        check_answers(this, node).await?;
     }
-    begin(shared, requested, deadline).await
+    begin(this, requested, deadline).await
 }
 
 pub(super) async fn reweight(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: Request<ReweightRequest>,
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
-    if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.member.peers.cluster(&leader)?;
+    if let Some(leader) = leader_elsewhere(this, &request)? {
+        let mut client = this.member.peers.cluster(&leader)?;
         return answered(
             client
                 .reweight(pass_on(deadline, request.into_inner()))
@@ -215,7 +209,7 @@ pub(super) async fn reweight(
     let node = NodeId(request.node);
     let weight = Weight::new(request.weight)
         .map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     let requested = RequestedChange {
         kind: TransitionKind::Reweight { node, weight },
         address: address_of(&topology, node),
@@ -225,7 +219,7 @@ pub(super) async fn reweight(
         alone: None,
     };
     if let Some(answer) =
-        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+        under_way(this, &topology, &requested, request.plan_only, deadline).await?
     {
         return Ok(answer);
     }
@@ -234,20 +228,20 @@ pub(super) async fn reweight(
         return Ok(nothing_to_do(&topology, &requested));
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &requested).await?;
+        let (plan, _) = describe(this, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    begin(shared, requested, deadline).await
+    begin(this, requested, deadline).await
 }
 
 /// Changes the number of replicas of a namespace and of the others in its layer.
 pub(super) async fn alter(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: Request<AlterNamespaceRequest>,
 ) -> Result<ChangeResponse, Fault> {
     let deadline = deadline_of(&request);
-    if let Some(leader) = leader_elsewhere(shared, &request)? {
-        let mut client = shared.member.peers.cluster(&leader)?;
+    if let Some(leader) = leader_elsewhere(this, &request)? {
+        let mut client = this.member.peers.cluster(&leader)?;
         let request = pass_on(deadline, request.into_inner());
         return answered(client.alter_namespace(request).await);
     }
@@ -257,7 +251,7 @@ pub(super) async fn alter(
         name => name.to_owned(),
     };
     let replicas = u8::try_from(request.replicas).unwrap_or(u8::MAX);
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     let requested = RequestedChange {
         kind: topology.alteration(&name, replicas).map_err(refused)?,
         address: String::new(),
@@ -267,7 +261,7 @@ pub(super) async fn alter(
         alone: (!request.with_all).then_some(name),
     };
     if let Some(answer) =
-        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+        under_way(this, &topology, &requested, request.plan_only, deadline).await?
     {
         return Ok(answer);
     }
@@ -275,10 +269,10 @@ pub(super) async fn alter(
         return Ok(nothing_to_do(&topology, &requested));
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &requested).await?;
+        let (plan, _) = describe(this, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    begin(shared, requested, deadline).await
+    begin(this, requested, deadline).await
 }
 
 /// Whether the layer already has that number of replicas and no change of it is under way.
@@ -292,11 +286,11 @@ fn is_altered_already(topology: &Topology, kind: TransitionKind) -> bool {
 }
 
 pub(super) async fn abort(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: AbortRequest,
     deadline: Instant,
 ) -> Result<AbortResponse, Fault> {
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     let ended = topology.last_transition().filter(|last| last.aborted);
     if let Some(ended) = ended.filter(|last| last.id == request.transition) {
         return Ok(AbortResponse {
@@ -312,8 +306,8 @@ pub(super) async fn abort(
         transition: number,
         at_ms: unix_ms(),
     };
-    shared.group.propose(command, deadline).await?;
-    let read = shared.group.read_current(deadline).await;
+    this.group.propose(command, deadline).await?;
+    let read = this.group.read_current(deadline).await;
     let topology = read.map_err(|error| Fault::from(error).after_change())?;
     let both = [topology.transition(), topology.last_transition()];
     let aborted = both.into_iter().flatten().find(|it| it.id == number);
@@ -324,22 +318,19 @@ pub(super) async fn abort(
 
 /// Plans on the current topology and begins; plans again if the topology has changed meanwhile.
 async fn begin(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     requested: RequestedChange,
     deadline: Instant,
 ) -> Result<ChangeResponse, Fault> {
     loop {
-        let topology = shared.group.read_current(deadline).await?;
+        let topology = this.group.read_current(deadline).await?;
         rehearse(&topology, &requested)?;
-        let (plan, planned) = describe(shared, &topology, &requested).await?;
+        let (plan, planned) = describe(this, &topology, &requested).await?;
         let proposal = requested.proposal(&topology, planned);
-        let begun = shared
-            .group
-            .propose(Command::Begin(proposal), deadline)
-            .await;
+        let begun = this.group.propose(Command::Begin(proposal), deadline).await;
         match begun {
             Ok(Outcome::Begun { transition }) => {
-                let declared = declare_dead(shared, &requested, deadline).await;
+                let declared = declare_dead(this, &requested, deadline).await;
                 declared.map_err(Fault::after_change)?;
                 return Ok(ChangeResponse {
                     plan: Some(plan),
@@ -361,7 +352,7 @@ async fn begin(
 
 /// The answer if exactly this change is under way.
 async fn under_way(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     topology: &Topology,
     requested: &RequestedChange,
     plan_only: bool,
@@ -372,7 +363,7 @@ async fn under_way(
         return Ok(None);
     };
     if !plan_only {
-        declare_dead(shared, requested, deadline).await?;
+        declare_dead(this, requested, deadline).await?;
     }
     Ok(Some(ChangeResponse {
         plan: Some(plan_outline(topology, requested)),
@@ -382,7 +373,7 @@ async fn under_way(
 }
 
 async fn declare_dead(
-    shared: &Shared,
+    this: &ClusterNode,
     requested: &RequestedChange,
     deadline: Instant,
 ) -> Result<(), Fault> {
@@ -390,7 +381,7 @@ async fn declare_dead(
         return Ok(());
     };
     let declaration = requested.declaration(node);
-    match shared.group.propose(declaration, deadline).await {
+    match this.group.propose(declaration, deadline).await {
         // Nothing had to move: the node is no longer a member.
         Ok(_)
         | Err(GroupError::Refused(
@@ -403,7 +394,7 @@ async fn declare_dead(
 /// Writes the node off without waiting for the running change, which may itself be waiting for that
 /// node. Returns the answer then: the requested change has not begun.
 async fn write_off_at_once(
-    shared: &Shared,
+    this: &ClusterNode,
     topology: &Topology,
     requested: &RequestedChange,
     deadline: Instant,
@@ -413,7 +404,7 @@ async fn write_off_at_once(
     else {
         return Ok(None);
     };
-    declare_dead(shared, requested, deadline).await?;
+    declare_dead(this, requested, deadline).await?;
     let deferred = format!(
         "declared node {node} dead: no partition waits for it any more. Transition {} continues \
          without it: repeat this command when it has ended",
@@ -425,12 +416,12 @@ async fn write_off_at_once(
     }))
 }
 
-async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
-    let table = shared.member.routing()?;
+async fn check_answers(this: &ClusterNode, node: NodeId) -> Result<(), Fault> {
+    let table = this.member.routing()?;
     let Some(address) = table.peer_address(node) else {
         return Err(refused(TopologyError::UnknownNode { node }));
     };
-    let answer = identify(shared, address).await.ok();
+    let answer = identify(this, address).await.ok();
     let is_it = |it: &IdentifyResponse| it.node == node.0 && it.cluster_id[..] == table.cluster.0;
     answer.filter(is_it).map(drop).ok_or_else(|| {
         let message = format!(

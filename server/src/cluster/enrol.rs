@@ -5,7 +5,6 @@
 //! the topology group and sign a certificate.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_access::caller::Caller;
@@ -17,7 +16,7 @@ use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
 use torc_telemetry::clock::unix_ms;
 use torc_tls::{AuthorityDigest, SigningRequest, TlsError};
 
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 pub(super) const CALL: &str = "Cluster/EnrolNode";
 const MAX_NAMES: usize = 16;
@@ -27,29 +26,29 @@ const MAX_NAME_LEN: usize = 253;
 const MAX_TOKEN_LEN: usize = 128;
 
 pub(super) async fn enrol(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     caller: &Caller,
     request: EnrolNodeRequest,
     deadline: Instant,
 ) -> Result<EnrolNodeResponse, Fault> {
-    let vetted = vet(shared, caller, &request);
+    let vetted = vet(this, caller, &request);
     // Strangers can cause these faults, so they count as denials, whose log lines are limited.
     let (own, bearer, signing_request) =
-        vetted.inspect_err(|fault| shared.kv.denied(caller, CALL, fault))?;
-    let act = shared.act(caller, CALL, &format_args!("{} {request:?}", bearer.id()));
-    let admitted = admit(shared, own, &bearer, &signing_request, &request, deadline).await;
+        vetted.inspect_err(|fault| this.kv.denied(caller, CALL, fault))?;
+    let act = this.act(caller, CALL, &format_args!("{} {request:?}", bearer.id()));
+    let admitted = admit(this, own, &bearer, &signing_request, &request, deadline).await;
     act.ends(admitted.as_ref().err());
     admitted
 }
 
 /// All checks that this node can make on its own.
 fn vet<'a>(
-    shared: &'a Shared,
+    this: &'a ClusterNode,
     caller: &Caller,
     request: &EnrolNodeRequest,
 ) -> Result<(&'a OwnAuthority, Bearer, SigningRequest), Fault> {
-    let own = own_authority(shared)?;
-    if !shared.attempts.may(caller.from, Instant::now()) {
+    let own = own_authority(this)?;
+    if !this.attempts.may(caller.from, Instant::now()) {
         let message = "too many join attempts from this address: retry later";
         let fault = Fault::new(Reason::Overloaded, message);
         return Err(fault.retry_after(Duration::from_secs(1)));
@@ -70,7 +69,7 @@ fn vet<'a>(
     }
     let unknown = || denied(&TopologyError::UnknownJoinToken);
     let bearer: Bearer = request.token.parse().map_err(|_| unknown())?;
-    let topology = shared.group.topology().ok_or_else(|| {
+    let topology = this.group.topology().ok_or_else(|| {
         let message = "this node belongs to no cluster yet: use another node, or wait";
         Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(500))
     })?;
@@ -89,9 +88,9 @@ fn vet<'a>(
 }
 
 /// The authority that nodes share.
-pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
-    shared.own_authority.as_deref().ok_or_else(|| {
-        let message = if shared.entrance.tls.is_some() {
+pub(super) fn own_authority(this: &ClusterNode) -> Result<&OwnAuthority, Fault> {
+    this.own_authority.as_deref().ok_or_else(|| {
+        let message = if this.entrance.tls.is_some() {
             "the nodes of this cluster use certificate files (--tls-cert) and cannot issue certificates: ask the person who \
              has the authority to issue one (`kvctl cert issue --node`)"
         } else {
@@ -109,7 +108,7 @@ pub(crate) fn issuer_of(own: &OwnAuthority) -> Result<AuthorityDigest, Fault> {
 }
 
 async fn admit(
-    shared: &Shared,
+    this: &ClusterNode,
     own: &OwnAuthority,
     bearer: &Bearer,
     signing_request: &SigningRequest,
@@ -122,7 +121,7 @@ async fn admit(
         by: KeyDigest(signing_request.key_digest()),
         at_ms: unix_ms(),
     };
-    match shared.group.propose(command, deadline).await {
+    match this.group.propose(command, deadline).await {
         Err(GroupError::Refused(error)) => return Err(denied(&error)),
         done => done?,
     };

@@ -19,18 +19,18 @@ use torc_ring::topology::{PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{SliceTrace, StoreError, Verdict};
 
+use super::node::ClusterNode;
 use crate::kv::fingerprint_bits;
-use crate::shared::Shared;
 
 /// Time for a replica to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn explain(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: ExplainRequest,
     deadline: Instant,
 ) -> Result<ExplainResponse, Fault> {
-    let table = shared.member.routing()?;
+    let table = this.member.routing()?;
     let namespace = find_namespace(&table, &request.namespace)?;
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
     let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
@@ -44,22 +44,22 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
-        let _place = shared.kv.limits.classes.stored.enter_soon().await?;
+        let _place = this.kv.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
-        let answer = held(shared, &at, answer).await?;
-        let hot = shared.kv.hot.estimate(namespace, &digest).await;
+        let answer = held(this, &at, answer).await?;
+        let hot = this.kv.hot.estimate(namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
     if request.local {
         return here().await;
     }
-    let _place = shared.kv.limits.classes.explanations.enter_soon().await?;
+    let _place = this.kv.limits.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
-        let answer = if shared.member.identity.node() == Some(node) {
+        let answer = if this.member.identity.node() == Some(node) {
             here().await
         } else {
-            ask(shared, &table, node, &request, budget).await
+            ask(this, &table, node, &request, budget).await
         };
         (node, answer)
     });
@@ -74,13 +74,13 @@ fn involved(state: &PartitionState) -> impl Iterator<Item = NodeId> + '_ {
 }
 
 async fn ask(
-    shared: &Shared,
+    this: &ClusterNode,
     table: &RoutingTable,
     node: NodeId,
     request: &ExplainRequest,
     budget: Duration,
 ) -> Result<ExplainResponse, Fault> {
-    let mut client = shared.member.peers.cluster(&Recipient::of(table, node)?)?;
+    let mut client = this.member.peers.cluster(&Recipient::of(table, node)?)?;
     let request = ExplainRequest {
         local: true,
         ..request.clone()
@@ -158,12 +158,12 @@ fn placement(
 
 /// What this node holds for the key, and where it looked.
 async fn held(
-    shared: &Shared,
+    this: &ClusterNode,
     at: &Locator,
     answer: ExplainResponse,
 ) -> Result<ExplainResponse, Fault> {
-    let registers = shared.member.registers()?;
-    let (store, key, replicas) = (shared.store.clone(), at.clone(), Arc::clone(registers));
+    let registers = this.member.registers()?;
+    let (store, key, replicas) = (this.kv.store.clone(), at.clone(), Arc::clone(registers));
     let read = tokio::task::spawn_blocking(move || {
         let trace = store.trace(key.borrowed())?;
         match store.get(key.borrowed()) {
@@ -182,7 +182,7 @@ async fn held(
         .map_err(|_| Fault::new(Reason::Internal, "reading the key failed: report this"))?;
     let (trace, found) = read.map_err(|error: StoreError| store_fault(&error))?;
     let answer = ExplainResponse {
-        answered_by: shared.member.node()?.0,
+        answered_by: this.member.node()?.0,
         slices: trace.slices.iter().map(slice_to_wire).collect(),
         ..answer
     };
@@ -205,7 +205,7 @@ async fn held(
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),
-        fingerprint_bits: fingerprint_bits(&shared.kv, at.namespace),
+        fingerprint_bits: fingerprint_bits(&this.kv, at.namespace),
         ..answer
     })
 }

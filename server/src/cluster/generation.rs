@@ -17,7 +17,7 @@ use torc_ring::topology::{Arcs, Command, Generation, GenerationContent, Outcome,
 use torc_telemetry::clock::unix_ms;
 use torc_transfers::generations::Source;
 
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Time for members to learn of a forced promotion.
@@ -28,26 +28,26 @@ const TO_ANSWER: Duration = Duration::from_millis(200);
 const TO_SEND: Duration = Duration::from_millis(50);
 
 pub(super) async fn change(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: ChangeGenerationRequest,
     deadline: Instant,
 ) -> Result<ChangeGenerationResponse, Fault> {
     let missing = || Fault::from(WireError::Field { field: "change" });
     let number = match request.change.ok_or_else(missing)? {
-        Change::Reserve(asked) => return reserve(shared, asked, deadline).await,
+        Change::Reserve(asked) => return reserve(this, asked, deadline).await,
         Change::Attach(asked) => {
             let number = asked.number;
             let content = content_of(asked)?;
             let command = Command::AttachGeneration { number, content };
-            shared.group.propose(command, deadline).await?;
+            this.group.propose(command, deadline).await?;
             number
         }
         Change::Promote(asked) => {
             let number = asked.number;
             let command = Command::PromoteGeneration { number };
-            shared.group.propose(command, deadline).await?;
-            let name = name_of(shared, number)?;
-            let heard = heard(shared, &name, asked.force, deadline);
+            this.group.propose(command, deadline).await?;
+            let name = name_of(this, number)?;
+            let heard = heard(this, &name, asked.force, deadline);
             heard.await.map_err(Fault::after_change)?;
             number
         }
@@ -57,21 +57,21 @@ pub(super) async fn change(
                 namespace: namespace.clone(),
             };
             let command = command.once(rand::random());
-            shared.group.propose(command, deadline).await?;
-            let heard = heard(shared, &namespace, asked.force, deadline);
+            this.group.propose(command, deadline).await?;
+            let heard = heard(this, &namespace, asked.force, deadline);
             heard.await.map_err(Fault::after_change)?;
-            let topology = changed(shared, deadline).await?;
+            let topology = changed(this, deadline).await?;
             let current = topology.current_generation(&namespace);
             current.map_or(0, |generation| generation.id.number())
         }
         Change::Drop(asked) => {
             let number = asked.number;
             let command = Command::DropGeneration { number }.once(rand::random());
-            shared.group.propose(command, deadline).await?;
+            this.group.propose(command, deadline).await?;
             number
         }
     };
-    let topology = changed(shared, deadline).await?;
+    let topology = changed(this, deadline).await?;
     let generation = topology.generation(number);
     Ok(ChangeGenerationResponse {
         generation: generation.map(|generation| generation_to_wire(&topology, generation)),
@@ -80,8 +80,8 @@ pub(super) async fn change(
 }
 
 /// The topology after a change, read while there is time to answer.
-async fn changed(shared: &Shared, deadline: Instant) -> Result<Arc<Topology>, Fault> {
-    let read = shared.group.read_current(before(deadline, TO_SEND)).await;
+async fn changed(this: &ClusterNode, deadline: Instant) -> Result<Arc<Topology>, Fault> {
+    let read = this.group.read_current(before(deadline, TO_SEND)).await;
     read.map_err(|error| Fault::from(error).after_change())
 }
 
@@ -90,7 +90,7 @@ fn before(deadline: Instant, time: Duration) -> Instant {
 }
 
 async fn reserve(
-    shared: &Shared,
+    this: &ClusterNode,
     v1::ReserveGeneration { namespace, merge }: v1::ReserveGeneration,
     deadline: Instant,
 ) -> Result<ChangeGenerationResponse, Fault> {
@@ -100,7 +100,7 @@ async fn reserve(
         at_ms: unix_ms(),
     };
     let command = command.once(rand::random());
-    let outcome = shared.group.propose(command, deadline).await?;
+    let outcome = this.group.propose(command, deadline).await?;
     let reserved_in = |topology: &Topology| match outcome {
         Outcome::Reserved { number } => topology.generation(number).cloned(),
         _ => None,
@@ -108,14 +108,14 @@ async fn reserve(
     // The caller sees in the answer who has not heard of a merge, and must learn its number.
     let heard = async {
         if merge {
-            heard(shared, &namespace, false, deadline).await?;
+            heard(this, &namespace, false, deadline).await?;
         }
-        changed(shared, deadline).await
+        changed(this, deadline).await
     };
     let topology = match heard.await {
         Ok(topology) => topology,
         Err(fault) => {
-            let known = shared.group.topology();
+            let known = this.group.topology();
             let known = known.filter(|it| reserved_in(it).is_some());
             known.ok_or_else(|| fault.after_change())?
         }
@@ -135,11 +135,11 @@ async fn reserve(
 }
 
 pub(super) async fn list(
-    shared: &Shared,
+    this: &ClusterNode,
     request: &ListGenerationsRequest,
     deadline: Instant,
 ) -> Result<ListGenerationsResponse, Fault> {
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     if !request.namespace.is_empty() {
         find_namespace(&topology.routing(), &request.namespace)?;
     }
@@ -153,8 +153,8 @@ pub(super) async fn list(
     })
 }
 
-fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
-    let topology = shared.group.topology();
+fn name_of(this: &ClusterNode, number: u32) -> Result<String, Fault> {
+    let topology = this.group.topology();
     let generation = topology.as_ref().and_then(|it| it.generation(number));
     let name = generation.map(|generation| generation.namespace.clone());
     name.ok_or_else(|| Fault::unknown("another request has dropped the generation"))
@@ -164,7 +164,7 @@ fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
 /// before the deadline. If `forced`, then stops waiting for the rest. Returns the members that may
 /// still do so: answer from an older generation, or write in an earlier epoch.
 pub(super) async fn heard(
-    shared: &Shared,
+    this: &ClusterNode,
     namespace: &str,
     forced: bool,
     deadline: Instant,
@@ -177,7 +177,7 @@ pub(super) async fn heard(
     };
     let mut known = None;
     let unconfirmed = loop {
-        let read = shared.group.read_current(before(deadline, TO_SEND));
+        let read = this.group.read_current(before(deadline, TO_SEND));
         let unconfirmed = match (read.await, known) {
             (Ok(topology), _) => topology.unconfirmed(namespace),
             // The group has lost its leader: report the members that had not heard at the last read.
@@ -196,7 +196,7 @@ pub(super) async fn heard(
     if forced {
         let namespace = namespace.to_owned();
         let command = Command::StopWaiting { namespace };
-        shared.group.propose(command, deadline).await?;
+        this.group.propose(command, deadline).await?;
     }
     Ok(unconfirmed)
 }

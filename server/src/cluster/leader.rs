@@ -7,17 +7,17 @@ use tonic::Request;
 use torc_member::peers::{Recipient, within};
 use torc_proto::{Fault, Reason};
 
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 /// Metadata of a request that was already forwarded once.
 const PASSED_ON: &str = "torc-passed-on";
 
 /// The leader, unless this node leads.
 pub(super) fn leader_elsewhere<T>(
-    shared: &Shared,
+    this: &ClusterNode,
     request: &Request<T>,
 ) -> Result<Option<Recipient>, Fault> {
-    if shared.group.is_leader() {
+    if this.group.is_leader() {
         return Ok(None);
     }
     let no_leader = || {
@@ -30,8 +30,8 @@ pub(super) fn leader_elsewhere<T>(
     if request.metadata().contains_key(PASSED_ON) {
         return Err(no_leader());
     }
-    let leader = shared.group.leader().ok_or_else(no_leader)?;
-    let recipient = shared.member.recipient(leader);
+    let leader = this.group.leader().ok_or_else(no_leader)?;
+    let recipient = this.member.recipient(leader);
     recipient.map(Some).map_err(|_| no_leader())
 }
 

@@ -1,6 +1,5 @@
 //! Starts flushes and compactions on request.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::join_all;
@@ -11,7 +10,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 use torc_store::StoreError;
 
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 /// A maintenance task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,23 +24,23 @@ pub(super) enum Maintenance {
 /// # Errors
 /// `NO_SUCH_NODE`, or the fault of the only node that was asked.
 pub(super) async fn answer(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     task: Maintenance,
     request: MaintenanceRequest,
     deadline: Instant,
 ) -> Result<MaintenanceResponse, Fault> {
-    let table = shared.member.routing()?;
+    let table = this.member.routing()?;
     if request.node != 0 {
         let node = NodeId(request.node);
         if !table.members.contains_key(&node) {
             let message = format!("there is no node {node}: `kvctl status` lists them");
             return Err(Fault::new(Reason::NoSuchNode, message));
         }
-        let nodes = vec![one(shared, &table, task, node, deadline).await?];
+        let nodes = vec![one(this, &table, task, node, deadline).await?];
         return Ok(MaintenanceResponse { nodes });
     }
     let asked = table.members.keys().map(|node| async {
-        let done = one(shared, &table, task, *node, deadline).await;
+        let done = one(this, &table, task, *node, deadline).await;
         done.unwrap_or_else(|fault| NodeMaintenance {
             node: node.0,
             problem: fault.message,
@@ -53,7 +52,7 @@ pub(super) async fn answer(
 }
 
 async fn one(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     table: &RoutingTable,
     task: Maintenance,
     node: NodeId,
@@ -64,12 +63,12 @@ async fn one(
         let message = format!("node {node} has not finished in time; it continues by itself");
         Fault::new(Reason::Deadline, message)
     };
-    if shared.member.identity.node() == Some(node) {
-        return tokio::time::timeout(left, own(shared, task, node))
+    if this.member.identity.node() == Some(node) {
+        return tokio::time::timeout(left, own(this, task, node))
             .await
             .map_err(late)?;
     }
-    let mut client = shared.member.peers.cluster(&Recipient::of(table, node)?)?;
+    let mut client = this.member.peers.cluster(&Recipient::of(table, node)?)?;
     let request = within(left, MaintenanceRequest { node: node.0 });
     let asked = async {
         match task {
@@ -90,8 +89,12 @@ async fn one(
     done.next().ok_or_else(nothing)
 }
 
-async fn own(shared: &Shared, task: Maintenance, node: NodeId) -> Result<NodeMaintenance, Fault> {
-    let store = shared.store.clone();
+async fn own(
+    this: &ClusterNode,
+    task: Maintenance,
+    node: NodeId,
+) -> Result<NodeMaintenance, Fault> {
+    let store = this.kv.store.clone();
     // Spawned, so that the task completes even if the caller disconnects.
     let working = tokio::spawn(async move {
         Ok(match task {

@@ -18,6 +18,7 @@ mod leader;
 mod maintenance;
 mod namespace;
 mod newcomer;
+mod node;
 mod plan;
 mod sketch_keys;
 pub(crate) mod status;
@@ -50,6 +51,7 @@ use torc_ring::topology::Role;
 pub(crate) use enrol::issuer_of;
 use maintenance::Maintenance;
 pub(crate) use newcomer::release_of;
+pub(crate) use node::ClusterNode;
 
 #[cfg(feature = "backup")]
 use torc_transfers::backup::{self, BackupStream};
@@ -57,7 +59,6 @@ use torc_transfers::backup::{self, BackupStream};
 use crate::call::deadline_of;
 use crate::hot;
 use crate::kv::while_counted;
-use crate::shared::Shared;
 use torc_limits::connections::caller_of;
 
 #[cfg(not(feature = "backup"))]
@@ -66,18 +67,18 @@ type BackupStream = futures::stream::Empty<Result<torc_proto::v1::WriteBackupRes
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterService {
-    shared: Arc<Shared>,
+    node: Arc<ClusterNode>,
 }
 
 impl ClusterService {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn new(node: Arc<ClusterNode>) -> Self {
+        Self { node }
     }
 
     /// An action for the audit log, which records it with its outcome.
     fn act<T: std::fmt::Debug>(&self, call: &str, request: &Request<T>) -> Act {
         let caller = caller_of(request.extensions());
-        self.shared.act(caller, call, request.get_ref())
+        self.node.act(caller, call, request.get_ref())
     }
 
     async fn maintain(
@@ -91,7 +92,7 @@ impl ClusterService {
             Maintenance::Compact => "Cluster/Compact",
         };
         let act = self.act(call, &request);
-        let answer = maintenance::answer(&self.shared, task, request.into_inner(), deadline).await;
+        let answer = maintenance::answer(&self.node, task, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 }
@@ -110,7 +111,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<GetTopologyRequest>,
     ) -> Result<Response<GetTopologyResponse>, Status> {
-        let table = self.shared.member.routing()?;
+        let table = self.node.member.routing()?;
         let known = Epoch(request.get_ref().known_epoch);
         let mut topology = topology_to_wire(&table, known);
         let caller = caller_of(request.extensions());
@@ -132,7 +133,7 @@ impl Cluster for ClusterService {
         request: Request<JoinRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let act = self.act("Cluster/Join", &request);
-        ended(act, change::join(&self.shared, request).await)
+        ended(act, change::join(&self.node, request).await)
     }
 
     async fn leave(
@@ -140,7 +141,7 @@ impl Cluster for ClusterService {
         request: Request<LeaveRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let act = self.act("Cluster/Leave", &request);
-        ended(act, change::leave(&self.shared, request).await)
+        ended(act, change::leave(&self.node, request).await)
     }
 
     async fn replace(
@@ -148,7 +149,7 @@ impl Cluster for ClusterService {
         request: Request<ReplaceRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let act = self.act("Cluster/Replace", &request);
-        ended(act, change::replace(&self.shared, request).await)
+        ended(act, change::replace(&self.node, request).await)
     }
 
     async fn reweight(
@@ -156,7 +157,7 @@ impl Cluster for ClusterService {
         request: Request<ReweightRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let act = self.act("Cluster/Reweight", &request);
-        ended(act, change::reweight(&self.shared, request).await)
+        ended(act, change::reweight(&self.node, request).await)
     }
 
     async fn alter_namespace(
@@ -164,7 +165,7 @@ impl Cluster for ClusterService {
         request: Request<AlterNamespaceRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let act = self.act("Cluster/AlterNamespace", &request);
-        ended(act, change::alter(&self.shared, request).await)
+        ended(act, change::alter(&self.node, request).await)
     }
 
     async fn abort(
@@ -173,7 +174,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<AbortResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/Abort", &request);
-        let answer = change::abort(&self.shared, request.into_inner(), deadline).await;
+        let answer = change::abort(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -183,7 +184,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<CreateNamespaceResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/CreateNamespace", &request);
-        let answer = namespace::create(&self.shared, request.into_inner(), deadline).await;
+        let answer = namespace::create(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -193,7 +194,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<DropNamespaceResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/DropNamespace", &request);
-        let answer = namespace::drop(&self.shared, request.into_inner(), deadline).await;
+        let answer = namespace::drop(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -203,7 +204,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<RaiseEpochResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/RaiseEpoch", &request);
-        let answer = namespace::raise_epoch(&self.shared, request.into_inner(), deadline).await;
+        let answer = namespace::raise_epoch(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -213,7 +214,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<ChangeGenerationResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/ChangeGeneration", &request);
-        let answer = generation::change(&self.shared, request.into_inner(), deadline).await;
+        let answer = generation::change(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -222,7 +223,7 @@ impl Cluster for ClusterService {
         request: Request<ListGenerationsRequest>,
     ) -> Result<Response<ListGenerationsResponse>, Status> {
         let deadline = deadline_of(&request);
-        let answer = generation::list(&self.shared, request.get_ref(), deadline).await;
+        let answer = generation::list(&self.node, request.get_ref(), deadline).await;
         Ok(Response::new(answer?))
     }
 
@@ -233,9 +234,9 @@ impl Cluster for ClusterService {
         let deadline = deadline_of(&request);
         let request = request.get_ref();
         if request.current {
-            status::catch_up(&self.shared, deadline).await?;
+            status::catch_up(&self.node, deadline).await?;
         }
-        let answer = status::gather(&self.shared, request).await;
+        let answer = status::gather(&self.node, request).await;
         Ok(Response::new(answer?))
     }
 
@@ -258,7 +259,7 @@ impl Cluster for ClusterService {
         request: Request<ExplainRequest>,
     ) -> Result<Response<ExplainResponse>, Status> {
         let deadline = deadline_of(&request);
-        let answer = explain::explain(&self.shared, request.into_inner(), deadline).await;
+        let answer = explain::explain(&self.node, request.into_inner(), deadline).await;
         Ok(Response::new(answer?))
     }
 
@@ -267,7 +268,7 @@ impl Cluster for ClusterService {
         request: Request<HotKeysRequest>,
     ) -> Result<Response<HotKeysResponse>, Status> {
         let deadline = deadline_of(&request);
-        let answer = hot::answer(&self.shared, request.into_inner(), deadline).await;
+        let answer = hot::answer(&self.node.kv, request.into_inner(), deadline).await;
         Ok(Response::new(answer?))
     }
 
@@ -276,10 +277,10 @@ impl Cluster for ClusterService {
         request: Request<HotWindowRequest>,
     ) -> Result<Response<HotWindowResponse>, Status> {
         let answer = self
-            .shared
+            .node
             .kv
             .hot
-            .own(self.shared.member.node()?, request.into_inner())
+            .own(self.node.member.node()?, request.into_inner())
             .await;
         Ok(Response::new(answer?))
     }
@@ -290,11 +291,11 @@ impl Cluster for ClusterService {
     ) -> Result<Response<Self::SketchKeysStream>, Status> {
         let caller = caller_of(request.extensions()).clone();
         for namespace in &request.get_ref().namespaces {
-            self.shared
+            self.node
                 .kv
                 .may(&caller, Role::Read, &namespace.name, b"")?;
         }
-        let sketches = sketch_keys::start(&self.shared, request.into_inner()).await?;
+        let sketches = sketch_keys::start(&self.node, request.into_inner()).await?;
         Ok(Response::new(while_counted(caller, sketches)))
     }
 
@@ -304,7 +305,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<CreateTokenResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/CreateToken", &request);
-        let answer = tokens::create(&self.shared, request.into_inner(), deadline).await;
+        let answer = tokens::create(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -314,7 +315,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<ListTokensResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/ListTokens", &request);
-        ended(act, tokens::list(&self.shared, deadline).await)
+        ended(act, tokens::list(&self.node, deadline).await)
     }
 
     async fn revoke_token(
@@ -323,7 +324,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<RevokeTokenResponse>, Status> {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/RevokeToken", &request);
-        let answer = tokens::revoke(&self.shared, request.into_inner(), deadline).await;
+        let answer = tokens::revoke(&self.node, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 
@@ -333,7 +334,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<EnrolNodeResponse>, Status> {
         let deadline = deadline_of(&request);
         let caller = caller_of(request.extensions()).clone();
-        let answer = enrol::enrol(&self.shared, &caller, request.into_inner(), deadline).await;
+        let answer = enrol::enrol(&self.node, &caller, request.into_inner(), deadline).await;
         Ok(Response::new(answer?))
     }
 
@@ -341,7 +342,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<GetAuthoritiesRequest>,
     ) -> Result<Response<Authorities>, Status> {
-        let answer = authority::show(&self.shared, deadline_of(&request)).await;
+        let answer = authority::show(&self.node, deadline_of(&request)).await;
         Ok(Response::new(answer?))
     }
 
@@ -352,7 +353,7 @@ impl Cluster for ClusterService {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/RotateAuthority", &request);
         let action = request.get_ref().action();
-        ended(act, authority::rotate(&self.shared, action, deadline).await)
+        ended(act, authority::rotate(&self.node, action, deadline).await)
     }
 
     #[cfg(feature = "backup")]
@@ -366,12 +367,9 @@ impl Cluster for ClusterService {
             partitions: Vec::new(),
             ..request.get_ref().clone()
         };
-        let act = self.shared.act(&caller, "Cluster/WriteBackup", &said);
-        let (class, closing) = (
-            &self.shared.kv.limits.classes.backups,
-            &self.shared.kv.closing,
-        );
-        let writing = backup::start(&self.shared.transfers, class, closing, request.into_inner());
+        let act = self.node.act(&caller, "Cluster/WriteBackup", &said);
+        let (class, closing) = (&self.node.kv.limits.classes.backups, &self.node.kv.closing);
+        let writing = backup::start(&self.node.transfers, class, closing, request.into_inner());
         let writing = writing.await;
         let counted = |writing| -> BackupStream { while_counted(caller, writing) };
         ended(act, writing.map(counted))

@@ -1,6 +1,5 @@
 //! Creates and drops namespaces.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -13,8 +12,8 @@ use torc_record::Epoch;
 use torc_ring::NodeId;
 use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
 
+use super::node::ClusterNode;
 use super::{generation, status};
-use crate::shared::Shared;
 
 /// Time for members to learn of a new namespace; slower members learn of it later.
 const HEAR_TIME: Duration = Duration::from_secs(2);
@@ -38,15 +37,15 @@ impl From<NamespaceError> for Fault {
 }
 
 pub(super) async fn create(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: CreateNamespaceRequest,
     deadline: Instant,
 ) -> Result<CreateNamespaceResponse, Fault> {
     let new = checked(request)?;
     let name = new.name.clone();
     let command = Command::CreateNamespace(new);
-    shared.group.propose(command, deadline).await?;
-    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    this.group.propose(command, deadline).await?;
+    let heard = all_heard(this, HEAR_TIME, deadline).await;
     let (table, _) = heard.map_err(Fault::after_change)?;
     let namespace = table.namespaces.get(&name);
     Ok(CreateNamespaceResponse {
@@ -57,18 +56,18 @@ pub(super) async fn create(
 /// Drops a namespace, and waits until no member answers from it or until shortly before the
 /// deadline.
 pub(super) async fn drop(
-    shared: &Shared,
+    this: &ClusterNode,
     request: DropNamespaceRequest,
     deadline: Instant,
 ) -> Result<DropNamespaceResponse, Fault> {
-    let topology = shared.group.read_current(deadline).await?;
+    let topology = this.group.read_current(deadline).await?;
     // The topology refuses an unknown namespace below.
     let id = topology.namespace(&request.name).map(|known| known.id);
     let command = Command::DropNamespace { name: request.name };
     let command = command.once(rand::random());
-    shared.group.propose(command, deadline).await?;
+    this.group.propose(command, deadline).await?;
     let name = id.map(topology::dropped_name).unwrap_or_default();
-    let heard = generation::heard(shared, &name, false, deadline);
+    let heard = generation::heard(this, &name, false, deadline);
     let unconfirmed = heard.await.map_err(Fault::after_change)?;
     Ok(DropNamespaceResponse {
         unconfirmed: unconfirmed.into_iter().map(|node| node.0).collect(),
@@ -78,7 +77,7 @@ pub(super) async fn drop(
 /// Raises the epoch of a namespace's partitions, and waits until every member acts in it or until
 /// shortly before the deadline.
 pub(super) async fn raise_epoch(
-    shared: &Shared,
+    this: &ClusterNode,
     request: RaiseEpochRequest,
     deadline: Instant,
 ) -> Result<RaiseEpochResponse, Fault> {
@@ -89,10 +88,10 @@ pub(super) async fn raise_epoch(
             namespace: namespace.clone(),
             above,
         };
-        shared.group.propose(command, deadline).await?;
+        this.group.propose(command, deadline).await?;
         let heard = async {
-            let unconfirmed = generation::heard(shared, &namespace, false, deadline).await?;
-            Ok((unconfirmed, shared.group.read_current(deadline).await?))
+            let unconfirmed = generation::heard(this, &namespace, false, deadline).await?;
+            Ok((unconfirmed, this.group.read_current(deadline).await?))
         };
         let (unconfirmed, topology) = heard.await.map_err(Fault::after_change)?;
         // One command raises it by a limited number of epochs, and the next only once all members are there.
@@ -107,14 +106,14 @@ pub(super) async fn raise_epoch(
 /// Does not wait for members that do not answer: they learn of it when they are back. Returns the
 /// topology, and the members that may not have adopted it.
 pub(super) async fn all_heard(
-    shared: &Shared,
+    this: &ClusterNode,
     time: Duration,
     deadline: Instant,
 ) -> Result<(RoutingTable, Vec<NodeId>), Fault> {
-    let table = shared.group.read_current(deadline).await?.routing();
+    let table = this.group.read_current(deadline).await?.routing();
     let until = deadline.min(Instant::now() + time);
     let hearing = table.members.keys().map(async |id| {
-        let hearing = heard(shared, *id, table.epoch);
+        let hearing = heard(this, *id, table.epoch);
         let heard = tokio::time::timeout_at(until.into(), hearing).await;
         (!heard.unwrap_or(false)).then_some(*id)
     });
@@ -140,12 +139,12 @@ fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceErr
 }
 
 /// Waits until a member has adopted this epoch or a later one. Returns false if it does not answer.
-async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) -> bool {
+async fn heard(this: &ClusterNode, node: NodeId, epoch: Epoch) -> bool {
     loop {
-        let adopted = if shared.member.identity.node() == Some(node) {
-            shared.member.routing().map(|table| table.epoch)
+        let adopted = if this.member.identity.node() == Some(node) {
+            this.member.routing().map(|table| table.epoch)
         } else {
-            let status = status::ask(shared, node).await;
+            let status = status::ask(this, node).await;
             status.map(|status| Epoch(status.epoch))
         };
         match adopted {

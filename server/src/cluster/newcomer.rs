@@ -8,14 +8,14 @@ use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Incarnation, Levels, NewMember, Outcome, Release, Topology};
 use torc_ring::{NodeId, Weight, Zone};
 
+use super::node::ClusterNode;
 use super::target::resolve;
-use crate::shared::Shared;
 
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
+pub(super) async fn identify(this: &ClusterNode, address: &str) -> Result<IdentifyResponse, Fault> {
     let resolved = resolve(address).await?.to_string();
-    let mut client = shared.member.peers.stranger(&resolved)?;
+    let mut client = this.member.peers.stranger(&resolved)?;
     let answer = client
         .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
         .await;
@@ -29,16 +29,13 @@ pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyR
 }
 
 pub(super) fn check_newcomer(
-    shared: &Shared,
+    this: &ClusterNode,
     topology: &Topology,
     address: &str,
     newcomer: &IdentifyResponse,
 ) -> Result<(), Fault> {
     let refuse = |message: String| Err(Fault::new(Reason::Refused, message));
-    let (ours, theirs) = (
-        shared.settings.store.partitions.count(),
-        newcomer.partitions,
-    );
+    let (ours, theirs) = (this.settings.store.partitions.count(), newcomer.partitions);
     if theirs != ours {
         return refuse(format!(
             "the node at {address} was started with --partitions {theirs}, but this cluster has {ours}: \
@@ -97,7 +94,7 @@ pub(crate) fn release_of(node: &IdentifyResponse) -> Release {
 }
 
 pub(super) async fn enlist(
-    shared: &Shared,
+    this: &ClusterNode,
     topology: &Topology,
     node: NodeId,
     newcomer: &IdentifyResponse,
@@ -108,7 +105,7 @@ pub(super) async fn enlist(
         incarnation: newcomer.incarnation.clone(),
     };
     let resolved = resolve(&newcomer.peer_address).await?.to_string();
-    let mut client = shared.member.peers.stranger(&resolved)?;
+    let mut client = this.member.peers.stranger(&resolved)?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
     // A retry repairs the member table if the call failed, so its outcome is never in doubt.
     answer.map(drop).map_err(|status| Fault {

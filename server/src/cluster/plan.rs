@@ -7,7 +7,6 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use torc_group::GroupError;
@@ -20,8 +19,8 @@ use torc_ring::topology::{
 use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
 use torc_telemetry::clock::unix_ms;
 
+use super::node::ClusterNode;
 use super::status::ask;
-use crate::shared::Shared;
 
 const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default for the number of partitions that move at a time: enough that some are copied while the
@@ -122,13 +121,13 @@ pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> 
 /// The plan of a change, with what it would move now, and what it would lose if the leaving node is
 /// dead. A dead node can be written off while another change runs: the plan then shows only that.
 pub(super) async fn describe(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     topology: &Topology,
     requested: &RequestedChange,
 ) -> Result<(Plan, Sizes), Fault> {
     let mut told = plan_outline(topology, requested);
     if let Some(node) = requested.dead {
-        let mut lost = silent_members(shared, topology, node).await;
+        let mut lost = silent_members(this, topology, node).await;
         lost.extend(topology.written_off());
         told.lost_with = lost
             .iter()
@@ -149,7 +148,7 @@ pub(super) async fn describe(
     let plan = topology
         .plan(&requested.kind, requested.force)
         .map_err(refused)?;
-    let sizes = partition_sizes(shared, &plan, requested).await?;
+    let sizes = partition_sizes(this, &plan, requested).await?;
     let mut shares = node_shares(topology, &plan);
     let mut total = Sizes::default();
     for planned in &plan.moves {
@@ -179,13 +178,13 @@ pub(super) async fn describe(
 }
 
 /// The members, without the dead one, that do not answer.
-async fn silent_members(shared: &Shared, topology: &Topology, dead: NodeId) -> BTreeSet<NodeId> {
-    let me = shared.member.identity.node();
+async fn silent_members(this: &ClusterNode, topology: &Topology, dead: NodeId) -> BTreeSet<NodeId> {
+    let me = this.member.identity.node();
     let members = topology.members().iter();
     let others = members.filter(|(_, member)| member.state != MemberState::Joining);
     let others = others.map(|(node, _)| *node);
     let others = others.filter(|node| *node != dead && Some(*node) != me);
-    let asked = others.map(async |node| ask(shared, node).await.is_err().then_some(node));
+    let asked = others.map(async |node| ask(this, node).await.is_err().then_some(node));
     let silent = futures::future::join_all(asked).await;
     silent.into_iter().flatten().collect()
 }
@@ -233,7 +232,7 @@ fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, N
 /// The size of each moving partition: the maximum over its replicas. Tolerates a replica that does
 /// not answer if another one does.
 async fn partition_sizes(
-    shared: &Shared,
+    this: &ClusterNode,
     plan: &TransitionPlan,
     requested: &RequestedChange,
 ) -> Result<BTreeMap<Partition, Sizes>, Fault> {
@@ -249,7 +248,7 @@ async fn partition_sizes(
         .filter(|node| Some(*node) != requested.dead)
         .collect();
     let asked = sources.into_iter().map(async |source| {
-        let summaries = summaries_of(shared, source).await;
+        let summaries = summaries_of(this, source).await;
         (source, summaries)
     });
     let mut sizes: BTreeMap<Partition, Sizes> = BTreeMap::new();
@@ -281,8 +280,8 @@ async fn partition_sizes(
     }
 }
 
-async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSummary>, Fault> {
-    let member = &shared.member;
+async fn summaries_of(this: &ClusterNode, node: NodeId) -> Result<Vec<PartitionSummary>, Fault> {
+    let member = &this.member;
     let mut client = member.peers.replica(&member.recipient(node)?)?;
     let request = within(
         SUMMARIZE_TIMEOUT,

@@ -30,7 +30,7 @@ use torc_store::{ScanLimits, ScanPage};
 use torc_telemetry::clock::unix_ms;
 
 use super::field::{Field, MAX_FIELD_LEN, Unjoined};
-use crate::shared::Shared;
+use super::node::ClusterNode;
 use torc_limits::answers::{self, Stopped};
 
 pub(crate) type SketchStream =
@@ -50,26 +50,26 @@ const HEARD_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The fault of the request. Later faults end the stream.
 pub(super) async fn start(
-    shared: &Arc<Shared>,
+    this: &Arc<ClusterNode>,
     request: SketchKeysRequest,
 ) -> Result<SketchStream, Fault> {
-    let table = shared.member.routing()?;
-    let me = shared.member.node()?;
+    let table = this.member.routing()?;
+    let me = this.member.node()?;
     let node = NodeId(request.node);
     if node != me {
-        return pass_on(shared, &table, node, request).await;
+        return pass_on(this, &table, node, request).await;
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
-    let place = shared.kv.limits.classes.sketches.enter()?;
-    let charge = shared
+    let place = this.kv.limits.classes.sketches.enter()?;
+    let charge = this
         .kv
         .limits
         .budget
         .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;
     let sets = checked_namespaces(&table, &request.namespaces, seed)?;
     let sketching = Sketching {
-        shared: Arc::clone(shared),
+        node: Arc::clone(this),
         digest_key: table.digest_key,
         sets,
         records: 0,
@@ -85,14 +85,14 @@ pub(super) async fn start(
 
 /// Forwards the request to another node, for a caller that cannot reach it.
 async fn pass_on(
-    shared: &Shared,
+    this: &ClusterNode,
     table: &RoutingTable,
     node: NodeId,
     request: SketchKeysRequest,
 ) -> Result<SketchStream, Fault> {
     let recipient = Recipient::passed_on(table, node, request.passed_on)?;
     let address = recipient.address();
-    let mut client = shared.member.peers.cluster(&recipient)?;
+    let mut client = this.member.peers.cluster(&recipient)?;
     let passed_on = true;
     let asking = client.sketch_keys(SketchKeysRequest {
         passed_on,
@@ -206,7 +206,7 @@ fn checked_namespaces(
 type Messages = answers::Messages<SketchKeysResponse>;
 
 struct Sketching {
-    shared: Arc<Shared>,
+    node: Arc<ClusterNode>,
     digest_key: DigestKey,
     sets: Vec<Set>,
     records: u64,
@@ -216,8 +216,8 @@ struct Sketching {
 
 impl Sketching {
     async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
-        let shared = Arc::clone(&self.shared);
-        let mut turn = std::pin::pin!(shared.kv.limits.sketch_permits.acquire());
+        let this = Arc::clone(&self.node);
+        let mut turn = std::pin::pin!(this.kv.limits.sketch_permits.acquire());
         let _turn = loop {
             match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
                 Ok(turn) => break turn,
@@ -238,7 +238,7 @@ impl Sketching {
             });
             let records = self.records;
             let message = SketchKeysResponse { records, sketch };
-            answers::send(messages, message, shared.settings.idle_time).await?;
+            answers::send(messages, message, this.kv.idle_time).await?;
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Sketching {
             records: self.records,
             sketch: None,
         };
-        answers::send(messages, message, self.shared.settings.idle_time).await
+        answers::send(messages, message, self.node.kv.idle_time).await
     }
 
     async fn partition(
@@ -278,16 +278,16 @@ impl Sketching {
 
     /// The next records of a partition that this node serves.
     async fn page(&self, partition: Partition, after: Option<Locator>) -> Result<ScanPage, Fault> {
-        let shared = &self.shared;
-        let me = shared.member.node()?;
-        let config = shared.member.registers()?.config(partition);
+        let this = &self.node;
+        let me = this.member.node()?;
+        let config = this.member.registers()?.config(partition);
         let reads = |config: &torc_replication::Config| {
             config.nodes(config.readers()).any(|node| node == me)
         };
         if !config.as_deref().is_some_and(reads) {
-            return Err(stale(partition, shared.member.routing()?.epoch));
+            return Err(stale(partition, this.member.routing()?.epoch));
         }
-        let store = shared.store.clone();
+        let store = this.kv.store.clone();
         let read = move || store.scan(partition, after.as_ref(), PAGE);
         let page = tokio::task::spawn_blocking(read).await;
         let page = page.map_err(|_| failed())?;

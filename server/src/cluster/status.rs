@@ -6,7 +6,6 @@
 )]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::join_all;
@@ -22,7 +21,7 @@ use torc_telemetry::clock::unix_ms;
 
 use torc_record::to_millis;
 
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for what the topology group has committed. The group answers within milliseconds,
@@ -31,11 +30,11 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits until this node has adopted all that the topology group committed before the call. Few
 /// requests may wait; they take no permits of statuses, which need no majority.
-pub(super) async fn catch_up(shared: &Shared, deadline: Instant) -> Result<(), Fault> {
-    let _place = shared.kv.limits.classes.current.enter()?;
+pub(super) async fn catch_up(this: &ClusterNode, deadline: Instant) -> Result<(), Fault> {
+    let _place = this.kv.limits.classes.current.enter()?;
     let deadline = deadline.min(Instant::now() + CATCH_UP_TIMEOUT);
-    let committed = shared.group.read_current(deadline).await?.epoch();
-    let mut adopted = shared.member.adopted.subscribe();
+    let committed = this.group.read_current(deadline).await?.epoch();
+    let mut adopted = this.member.adopted.subscribe();
     let reached = adopted.wait_for(|epoch| *epoch >= committed);
     match timeout_at(deadline.into(), reached).await {
         Ok(_) => Ok(()),
@@ -45,28 +44,28 @@ pub(super) async fn catch_up(shared: &Shared, deadline: Instant) -> Result<(), F
 
 /// Asks every member (unless `local`) and combines the answers.
 pub(crate) async fn gather(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: &StatusRequest,
 ) -> Result<StatusResponse, Fault> {
     let StatusRequest { local, load_ms, .. } = *request;
-    let table = shared.member.routing()?;
-    let me = shared.member.node()?;
+    let table = this.member.routing()?;
+    let me = this.member.node()?;
     let nodes = if local {
         table
             .members
             .get(&me)
-            .map(|member| own(shared, &table, me, member, load_ms))
+            .map(|member| own(this, &table, me, member, load_ms))
             .into_iter()
             .collect()
     } else {
-        let _place = shared.kv.limits.classes.statuses.enter_soon().await?;
+        let _place = this.kv.limits.classes.statuses.enter_soon().await?;
         let asked = table
             .members
             .iter()
-            .map(|(id, member)| one(shared, &table, *id, member, load_ms));
+            .map(|(id, member)| one(this, &table, *id, member, load_ms));
         join_all(asked).await
     };
-    let topology = shared.group.topology();
+    let topology = this.group.topology();
     let transition = topology.as_ref().and_then(|topology| topology.transition());
     let last = topology
         .as_ref()
@@ -82,7 +81,7 @@ pub(crate) async fn gather(
         epoch: table.epoch.0,
         feature_level: table.feature_level,
         answered_by: me.0,
-        topology_leader: shared.group.leader().map_or(0, |leader| leader.0),
+        topology_leader: this.group.leader().map_or(0, |leader| leader.0),
         nodes,
         transition: transition.map(transition_to_wire),
         last_transition: last.map(transition_to_wire),
@@ -123,23 +122,23 @@ impl Short {
 }
 
 async fn one(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     table: &RoutingTable,
     id: NodeId,
     member: &Member,
     load_ms: u64,
 ) -> NodeStatus {
-    if shared.member.identity.node() == Some(id) {
-        return own(shared, table, id, member, load_ms);
+    if this.member.identity.node() == Some(id) {
+        return own(this, table, id, member, load_ms);
     }
-    match ask_with_load(shared, id, load_ms).await {
+    match ask_with_load(this, id, load_ms).await {
         Ok(status) => NodeStatus {
-            voter: is_voter(shared, id),
+            voter: is_voter(this, id),
             ..status
         },
         Err(fault) => NodeStatus {
             member: Some(member_to_wire(id, member)),
-            voter: is_voter(shared, id),
+            voter: is_voter(this, id),
             version: member.identity.release.version.clone(),
             problem: fault.message,
             ..counts(table, id)
@@ -147,12 +146,16 @@ async fn one(
     }
 }
 
-pub(super) async fn ask(shared: &Shared, node: NodeId) -> Result<NodeStatus, Fault> {
-    ask_with_load(shared, node, 0).await
+pub(super) async fn ask(this: &ClusterNode, node: NodeId) -> Result<NodeStatus, Fault> {
+    ask_with_load(this, node, 0).await
 }
 
-async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<NodeStatus, Fault> {
-    let member = &shared.member;
+async fn ask_with_load(
+    this: &ClusterNode,
+    node: NodeId,
+    load_ms: u64,
+) -> Result<NodeStatus, Fault> {
+    let member = &this.member;
     let mut client = member.peers.cluster(&member.recipient(node)?)?;
     let request = StatusRequest {
         local: true,
@@ -171,8 +174,8 @@ async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<No
     })
 }
 
-fn is_voter(shared: &Shared, id: NodeId) -> bool {
-    shared.group.voters().contains(&id)
+fn is_voter(this: &ClusterNode, id: NodeId) -> bool {
+    this.group.voters().contains(&id)
 }
 
 /// Partitions held and led, from the routing table.
@@ -191,31 +194,31 @@ fn counts(table: &RoutingTable, id: NodeId) -> NodeStatus {
 }
 
 fn own(
-    shared: &Shared,
+    this: &ClusterNode,
     table: &RoutingTable,
     id: NodeId,
     member: &Member,
     load_ms: u64,
 ) -> NodeStatus {
-    let stats = shared.store.stats();
+    let stats = this.kv.store.stats();
     let slices = &stats.sliced;
-    let registers = shared.member.registers.get();
+    let registers = this.member.registers.get();
     let out_of_reach = registers.map(|it| it.out_of_reach()).unwrap_or_default();
     let heat = if load_ms > 0 {
-        shared.kv.hot.heat(table.partitions.count() as usize)
+        this.kv.hot.heat(table.partitions.count() as usize)
     } else {
         Vec::new()
     };
     let index_bytes =
         slices.header_bytes + slices.gate_bytes + slices.mphf_bytes + slices.offset_bytes;
-    let ready = shared.ready();
+    let ready = this.ready();
     NodeStatus {
         member: Some(member_to_wire(id, member)),
         reachable: true,
         ready: ready.is_ok(),
-        voter: is_voter(shared, id),
-        version: shared.settings.release.version.clone(),
-        uptime_ms: to_millis(shared.started.elapsed()),
+        voter: is_voter(this, id),
+        version: this.settings.release.version.clone(),
+        uptime_ms: to_millis(this.started.elapsed()),
         epoch: table.epoch.0,
         records: stats.records,
         tombstones: stats.tombstones,
@@ -224,14 +227,14 @@ fn own(
         rss_bytes: resident_memory_bytes(),
         problem: ready.err().unwrap_or_default(),
         damaged_slices: slices.damaged,
-        disk_full: shared.store.health() == StoreHealth::OutOfSpace,
+        disk_full: this.kv.store.health() == StoreHealth::OutOfSpace,
         sealed_keys: slices.keys,
         index_bytes,
-        certificate_ends_at_ms: shared.entrance.tls.as_ref().map_or(0, |tls| {
+        certificate_ends_at_ms: this.entrance.tls.as_ref().map_or(0, |tls| {
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, to_millis)
         }),
-        resp_address: shared.reached_at.resp.clone().unwrap_or_default(),
+        resp_address: this.reached_at.resp.clone().unwrap_or_default(),
         clock_ms: unix_ms(),
         free_bytes: stats.free_bytes,
         memtable_bytes: stats.memtable_bytes,
@@ -245,11 +248,11 @@ fn own(
         slice_bytes: slices.slice_bytes,
         flushes: stats.flushes,
         compactions: stats.compactions,
-        exposed: shared.settings.exposed(),
+        exposed: this.settings.exposed(),
         out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
         #[cfg(feature = "backup")]
-        backing_up: shared.kv.limits.classes.backups.is_full(),
-        load: shared.console.load(load_ms),
+        backing_up: this.kv.limits.classes.backups.is_full(),
+        load: this.console.load(load_ms),
         heat,
         ..counts(table, id)
     }

@@ -5,7 +5,6 @@
     reason = "no more nodes join by a token than a u32 allows"
 )]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_proto::v1::{
@@ -20,22 +19,22 @@ use torc_telemetry::clock::unix_ms;
 
 use super::enrol::{issuer_of, own_authority};
 use super::namespace::all_heard;
-use crate::shared::Shared;
+use super::node::ClusterNode;
 
 /// Time for members to learn of a new or revoked token.
 const HEAR_TIME: Duration = Duration::from_secs(5);
 
 pub(crate) async fn create(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: CreateTokenRequest,
     deadline: Instant,
 ) -> Result<CreateTokenResponse, Fault> {
-    if shared.entrance.tls.is_none() {
+    if this.entrance.tls.is_none() {
         let message = "without TLS, a token protects nothing, and nodes refuse tokens: start the nodes \
                        with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));
     }
-    let join = (request.join_uses != 0).then(|| own_authority(shared).and_then(issuer_of));
+    let join = (request.join_uses != 0).then(|| own_authority(this).and_then(issuer_of));
     let join = join.transpose()?;
     let bearer = Bearer::new(rand::random(), rand::random());
     let token = token_of(request, &bearer, unix_ms())?;
@@ -43,8 +42,8 @@ pub(crate) async fn create(
         id: bearer.id(),
         token: token.clone(),
     };
-    shared.group.propose(command, deadline).await?;
-    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    this.group.propose(command, deadline).await?;
+    let heard = all_heard(this, HEAR_TIME, deadline).await;
     heard.map_err(Fault::after_change)?;
     Ok(CreateTokenResponse {
         token: Some(to_wire(bearer.id(), &token)),
@@ -52,7 +51,7 @@ pub(crate) async fn create(
         authority_digest: join
             .map_or_else(Vec::new, |digest| digest.as_bytes().to_vec())
             .into(),
-        address: join.map_or_else(String::new, |_| shared.reached_at.grpc.clone()),
+        address: join.map_or_else(String::new, |_| this.reached_at.grpc.clone()),
     })
 }
 
@@ -118,8 +117,11 @@ fn to_wire(id: BearerId, token: &BearerToken) -> v1::BearerToken {
     }
 }
 
-pub(super) async fn list(shared: &Shared, deadline: Instant) -> Result<ListTokensResponse, Fault> {
-    let topology = shared.group.read_current(deadline).await?;
+pub(super) async fn list(
+    this: &ClusterNode,
+    deadline: Instant,
+) -> Result<ListTokensResponse, Fault> {
+    let topology = this.group.read_current(deadline).await?;
     let tokens = topology.bearer_tokens().iter();
     Ok(ListTokensResponse {
         tokens: tokens.map(|(id, token)| to_wire(*id, token)).collect(),
@@ -127,7 +129,7 @@ pub(super) async fn list(shared: &Shared, deadline: Instant) -> Result<ListToken
 }
 
 pub(super) async fn revoke(
-    shared: &Arc<Shared>,
+    this: &ClusterNode,
     request: RevokeTokenRequest,
     deadline: Instant,
 ) -> Result<RevokeTokenResponse, Fault> {
@@ -137,8 +139,8 @@ pub(super) async fn revoke(
         Fault::new(Reason::Invalid, message)
     })?;
     let command = Command::RevokeBearerToken { id };
-    shared.group.propose(command, deadline).await?;
-    let heard = all_heard(shared, HEAR_TIME, deadline).await;
+    this.group.propose(command, deadline).await?;
+    let heard = all_heard(this, HEAR_TIME, deadline).await;
     let (_, unconfirmed) = heard.map_err(Fault::after_change)?;
     Ok(RevokeTokenResponse {
         unconfirmed: unconfirmed.into_iter().map(|node| node.0).collect(),
