@@ -284,7 +284,14 @@ impl<'a> Call<'a> {
             let [Failure { mut fault, .. }] = failures;
             if !goes_on && is_unreached && self.core.view().is_none() {
                 let all: Vec<&str> = self.unreached.iter().map(String::as_str).collect();
-                fault.message = format!("no node answers: {}", all.join("; "));
+                let tried = self.tried();
+                fault.message = format!(
+                    "no node answers{tried}: {}. Is kvd running there?",
+                    all.join("; ")
+                );
+                fault.maybe_applied |= self.in_doubt;
+                let fault = blame(fault, self.earlier.take(), self.nature);
+                return Err(self.error(fault));
             }
             if goes_on {
                 self.earlier = Some(blame(fault, self.earlier.take(), self.nature));
@@ -327,13 +334,19 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// The error of an operation whose deadline ended the retries.
-    pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
+    /// How often and how long, unless it was once.
+    fn tried(&self) -> String {
         let (attempts, seconds) = (self.attempts(), self.began.elapsed().as_secs_f32());
         if attempts > 1 {
-            let tried = format!(" (tried {attempts} times in {seconds:.1} s)");
-            fault.message.push_str(&tried);
+            format!(" (tried {attempts} times in {seconds:.1} s)")
+        } else {
+            String::new()
         }
+    }
+
+    /// The error of an operation whose deadline ended the retries.
+    pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
+        fault.message.push_str(&self.tried());
         // No attempt had an answer that tells what an earlier one changed.
         fault.maybe_applied |= self.in_doubt;
         self.error(fault)

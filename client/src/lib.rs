@@ -109,8 +109,8 @@ pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, FieldJoin, FieldJoinEstimate, FieldJoinSide,
     Generation, GenerationContent, GenerationShape, GenerationState, Holding, Holds, HotEstimate,
-    HotHistory, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LoadSample, Losses, Member,
-    MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap,
+    HotHistory, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LayerStatus, LoadSample, Losses,
+    Member, MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap,
     OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation, SliceTrace,
     SliceVerdict, Stage, Transition,
 };

@@ -26,6 +26,41 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     assert_eq!(settings.peer_addr, ([127, 0, 0, 1], 7500).into());
 }
 
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    settings: RawSettings,
+}
+
+#[test]
+fn the_help_tells_the_defaults_that_are_used() {
+    use clap::{CommandFactory as _, Parser as _};
+    let checked = |flags: &[String]| {
+        let program = ["kvd".to_owned(), "--data-dir=d".to_owned()];
+        let flags = Flags::try_parse_from(program.iter().chain(flags)).ok()?;
+        let settings = flags.settings.check().ok()?;
+        let given = Given::default();
+        Some(format!("{:?}", Settings { given, ..settings }))
+    };
+    let used = checked(&[]).unwrap();
+    let mut compared = 0;
+    for argument in Flags::command().get_arguments() {
+        let help = argument.get_help().unwrap().to_string();
+        let Some((_, default)) = help.split_once("[default: ") else {
+            continue;
+        };
+        let name = argument.get_long().unwrap();
+        let default = default.split(']').next().unwrap();
+        // Others are described in words.
+        let is_value = default.starts_with(|c: char| c.is_ascii_digit()) || !default.contains(' ');
+        if is_value && let Some(told) = checked(&[format!("--{name}={default}")]) {
+            assert_eq!(told, used, "--{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 20, "{compared} settings tell a value");
+}
+
 #[test]
 fn nodes_have_a_port_of_their_own() {
     let at = |port| Some(([127, 0, 0, 1], port).into());

@@ -21,6 +21,7 @@ pub fn to_json(status: &StatusResponse) -> Value {
         "topology_leader": status.topology_leader,
         "partitions": status.partitions,
         "replicas": status.replicas,
+        "layers": status.layers.iter().map(layer_json).collect::<Vec<_>>(),
         "under_replicated": status.under_replicated,
         "without_quorum": status.without_quorum,
         "generations": status.generations.iter().map(generation_json).collect::<Vec<_>>(),
@@ -28,6 +29,10 @@ pub fn to_json(status: &StatusResponse) -> Value {
         "transition": status.transition.as_ref().map(transition_json),
         "last_transition": status.last_transition.as_ref().map(transition_json),
     })
+}
+
+fn layer_json(layer: &v1::LayerStatus) -> Value {
+    json!({"partitions": layer.partitions, "replicas": layer.replicas})
 }
 
 fn node_json(node: &NodeStatus) -> Value {

@@ -143,7 +143,9 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(span) if span >= Duration::from_millis(1) => Ok(span),
         Ok(_) => Err("use 1ms or more".to_owned()),
-        Err(error) => Err(format!("{error}; for example 500ms, 30s, 10m, 1h, 7days")),
+        Err(_) => {
+            Err("use a number with a unit, for example 500ms, 30s, 10m, 1h, 7days".to_owned())
+        }
     }
 }
 

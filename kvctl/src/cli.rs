@@ -33,8 +33,9 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-/// A likely misspelling of `TORC_ENDPOINTS`.
-const MISSPELT: &str = "TORC_ENDPOINT";
+/// Similarity, of at most 1, from which the name of a variable counts as a misspelling of another.
+/// The variables of `kvd` may be set, too, and those that Kubernetes names after services.
+const SIMILAR: f64 = 0.8;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -89,11 +90,7 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the arguments and runs the command. Returns its exit code.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match Cli::try_parse_from(arguments) {
-        // The command would go to the default nodes instead of the intended ones.
-        Ok(_) if std::env::var_os(MISSPELT).is_some() => Err(Failure::Usage(format!(
-            "unknown environment variable {MISSPELT}: rename it to TORC_ENDPOINTS or unset it"
-        ))),
-        Ok(cli) => run(cli),
+        Ok(cli) => check_variables(std::env::vars_os()).and_then(|()| run(cli)),
         Err(error) if shows_help(&error) => return print_help(&error),
         Err(error) => Err(Failure::Usage(usage_line(&error))),
     };
@@ -105,6 +102,35 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(failure.code() as u8)
         }
     }
+}
+
+/// Refuses misspelt `TORC_*` variables: the command might go to other nodes than the intended ones.
+fn check_variables(set: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
+    let command = command();
+    let commands = std::iter::once(&command).chain(command.get_subcommands());
+    let arguments = commands.flat_map(clap::Command::get_arguments);
+    let known: Vec<&str> = arguments
+        .filter_map(|argument| argument.get_env()?.to_str())
+        .collect();
+    for (name, _) in set {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("TORC_")) else {
+            continue;
+        };
+        let rest = |name: &str| name.trim_start_matches("TORC_").to_owned();
+        let similarity =
+            |known: &str| strsim::normalized_damerau_levenshtein(&rest(name), &rest(known));
+        let nearest = known
+            .iter()
+            .max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
+        if let Some(nearest) =
+            nearest.filter(|it| !known.contains(&name) && similarity(it) >= SIMILAR)
+        {
+            return Err(Failure::Usage(format!(
+                "there is no setting `{name}`: did you mean `{nearest}`? Rename the variable or unset it"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {

@@ -217,6 +217,7 @@ pub(crate) mod tests {
             topology_leader: None,
             partitions: 4096,
             replicas: 1,
+            layers: Vec::new(),
             under_replicated: Some(0),
             without_quorum: Some(0),
             generations: Vec::new(),

@@ -143,13 +143,17 @@ fn endpoints_come_from_the_environment_too() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let misspelt = kvctl()
-        .env("TORC_ENDPOINT", closed())
-        .arg("status")
-        .output();
-    let misspelt = misspelt.unwrap();
-    assert_eq!(misspelt.status.code(), Some(2), "{misspelt:?}");
-    assert!(one_line(&misspelt.stderr).contains("rename it to TORC_ENDPOINTS"));
+    for (misspelt, meant) in [
+        ("TORC_ENDPOINT", "TORC_ENDPOINTS"),
+        ("TORC_PROFIL", "TORC_PROFILE"),
+        ("TORC_TLS_CERTS", "TORC_TLS_CERT"),
+    ] {
+        let output = kvctl().env(misspelt, closed()).arg("status").output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let line = one_line(&output.stderr);
+        assert!(line.contains(&format!("did you mean `{meant}`?")), "{line}");
+    }
 }
 
 #[test]

@@ -270,6 +270,9 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(next) = cause.source() {
         cause = next;
     }
+    if speaks_no_grpc(error) {
+        return "it serves HTTP, not gRPC: use the node's gRPC port".to_owned();
+    }
     let of_http2 = cause.downcast_ref::<h2::Error>();
     // A TLS alert is not a frame.
     let is_no_frame = |error: &h2::Error| {
@@ -282,6 +285,14 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     } else {
         cause.to_string()
     }
+}
+
+/// Whether the peer said that it serves HTTP/1.1 only, as a node's HTTP port does (RFC 9113, section 7).
+#[must_use]
+pub fn speaks_no_grpc(error: &(dyn std::error::Error + 'static)) -> bool {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    let mut of_http2 = chain.filter_map(|error| error.downcast_ref::<h2::Error>());
+    of_http2.any(|error| error.is_remote() && error.reason() == Some(h2::Reason::HTTP_1_1_REQUIRED))
 }
 
 /// Whether the connection ended before the request was sent, or the peer reported that it

@@ -29,7 +29,7 @@ pub use convert::{
     WireError, condition_from_wire, condition_to_wire, digest_from_wire, version_from_wire,
     version_to_wire,
 };
-pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest};
+pub use fault::{DATA_DIR_ADVICE, Fault, Reason, deepest, speaks_no_grpc};
 pub use generation::{generation_shape_from_wire, generation_to_wire};
 pub use headers::{bearer_of, timeout_of};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};

@@ -93,8 +93,8 @@ fn adopt(node: &Adoption, me: NodeId, topology: &Topology, tasks: &TaskTracker) 
     match table.members.get(&me) {
         Some(it) if !was_member => tell_of_the_beginning(settings, me, it, topology, &table),
         // A node that joins first hears of topologies that are older than its id.
-        None if is_first && topology.has_assigned(me) => {
-            tracing::warn!(node = %me, "the cluster has removed this node: stop it");
+        None if was_member || is_first && topology.has_assigned(me) => {
+            tracing::warn!(node = %me, "this node is no longer in the cluster: stop it");
         }
         _ => {}
     }

@@ -1,5 +1,6 @@
 //! HTTP: health checks, metrics for Prometheus, the cluster's state as JSON, and the console.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use torc_access::caller::Caller;
 use torc_limits::connections::{Connection, Places};
@@ -71,30 +73,48 @@ pub(crate) async fn serve(server: Server, listener: TcpListener) {
                 };
                 let router = router.layer(axum::Extension(stream.caller().clone()));
                 let old = tokio::time::sleep_until(stream.grows_old_at().into());
-                let connection = hyper::server::conn::http1::Builder::new()
+                let mut connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_TIME)
                     .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-                let mut connection = std::pin::pin!(connection);
                 tokio::select! {
-                    // The client is gone, so the error needs no answer.
-                    _ = connection.as_mut() => return,
-                    () = old => connection.as_mut().graceful_shutdown(),
+                    ended = &mut connection => {
+                        if ended.is_err_and(|error| error.is_parse_version_h2()) {
+                            let stream = connection.into_parts().io.into_inner();
+                            let told = tokio::time::timeout(HANG_UP, tell_of_grpc(stream));
+                            let _ = cancel.run_until_cancelled(told).await;
+                        }
+                        // Otherwise the client is gone, and an error needs no answer.
+                        return;
+                    }
+                    () = old => Pin::new(&mut connection).graceful_shutdown(),
                     () = cancel.cancelled() => {}
                 }
                 // Ends with the answer under way.
-                if cancel
-                    .run_until_cancelled(connection.as_mut())
-                    .await
-                    .is_none()
-                {
-                    connection.as_mut().graceful_shutdown();
+                if cancel.run_until_cancelled(&mut connection).await.is_none() {
+                    Pin::new(&mut connection).graceful_shutdown();
                     let _ = tokio::time::timeout(HANG_UP, connection).await;
                 }
             });
         }
     };
     let _ = cancel.run_until_cancelled(serving).await;
+}
+
+/// Tells a client that begins HTTP/2, as gRPC does, that this port serves HTTP/1.1 (RFC 9113, section 7).
+async fn tell_of_grpc(mut stream: Connection) -> std::io::Result<()> {
+    const EMPTY_SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const ADVICE: &[u8] = b"this is the HTTP port of a Torc node: use its gRPC port";
+    const HTTP_1_1_REQUIRED: u32 = 13;
+    let length = 8 + ADVICE.len().to_be_bytes()[7];
+    let head = [0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let code = HTTP_1_1_REQUIRED.to_be_bytes();
+    let answer = [&EMPTY_SETTINGS[..], &head, &code, ADVICE].concat();
+    stream.write_all(&answer).await?;
+    stream.shutdown().await?;
+    // If the node closed with bytes unread, the client would not read the answer.
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 fn router(server: Server) -> Router {

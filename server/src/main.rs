@@ -5,13 +5,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use torc_ring::NodeId;
 use torc_server::FirstUse;
 use torc_server::config::RawSettings;
 use torc_server::node::{self, Node};
-use torc_server::playground::{Playground, PlaygroundOptions};
+use torc_server::playground::{OWN_SETTINGS, Playground, PlaygroundOptions};
 use torc_server::variables;
 use torc_telemetry::log::{self, LogFormat};
 
@@ -57,7 +57,11 @@ enum Command {
         force: bool,
     },
     /// Run a whole cluster in this process
+    #[command(mut_args(hide_own))]
     Playground {
+        /// TOML file of settings of every node; flags and environment variables override it
+        #[arg(long, env = "TORC_CONFIG", value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Number of nodes
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
         nodes: u16,
@@ -77,6 +81,13 @@ enum Command {
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
+}
+
+/// Hides a setting that the playground refuses.
+fn hide_own(arg: Arg) -> Arg {
+    let is_own = |(name, _): &(&str, &str)| arg.get_long() == Some(name);
+    let hides = OWN_SETTINGS.iter().any(is_own);
+    arg.hide(hides)
 }
 
 /// The ports of 16 nodes count up from it.
@@ -130,13 +141,14 @@ fn run(command: Command) -> anyhow::Result<()> {
         .build()?;
     let result = runtime.block_on(async {
         match command {
-            Command::Serve { config, settings } => serve(config, *settings).await,
+            Command::Serve { config, settings } => serve(merged(config, *settings)?).await,
             Command::Recover {
                 data_dir,
                 keep,
                 force,
             } => recover(&data_dir, keep, force),
             Command::Playground {
+                config,
                 nodes,
                 first_grpc_port,
                 first_peer_port,
@@ -150,7 +162,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                     first_peer_port,
                     first_http_port,
                     first_resp_port,
-                    settings: *settings,
+                    settings: merged(config, *settings)?,
                 };
                 playground(options).await
             }
@@ -171,7 +183,8 @@ fn known_variables() -> Vec<String> {
         .collect()
 }
 
-async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()> {
+/// The settings from flags, environment and file.
+fn merged(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<RawSettings> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for foreign in variables::check(names, &known_variables())? {
         tracing::warn!("ignored the environment variable `{foreign}`: it is not a setting");
@@ -180,7 +193,11 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
         .map(|file| RawSettings::read(&file))
         .transpose()?
         .unwrap_or_default();
-    let settings = flags.or(file).check()?;
+    Ok(flags.or(file))
+}
+
+async fn serve(settings: RawSettings) -> anyhow::Result<()> {
+    let settings = settings.check()?;
     if settings.insecure {
         tracing::warn!(
             "--insecure: connections are neither encrypted nor authenticated; \

@@ -60,8 +60,9 @@ pub struct Playground {
 }
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
-/// Short, so `explain` soon shows the slice of a key.
+/// Short, and any memtable is worth a flush, so that `explain` soon shows the slice of a key.
 const FLUSH_AFTER_S: u64 = 5;
+const FLUSH_LEAST_BYTES: u64 = 1;
 
 impl Playground {
     /// Starts the nodes, and waits until they have formed a cluster.
@@ -89,7 +90,8 @@ impl Playground {
         }
         let (mut nodes, mut is_secure) = (Vec::new(), false);
         for number in 0..options.nodes {
-            let settings = settings(&options, &dir, number).check()?;
+            let mut settings = settings(&options, &dir, number).check()?;
+            settings.store.flush_least_bytes = FLUSH_LEAST_BYTES;
             is_secure = settings.secure.is_some();
             nodes.push(Node::start(settings).await?);
         }
@@ -237,37 +239,46 @@ fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
         .try_for_each(|other| founder.share(&other))
 }
 
-/// Refuses settings that must differ between nodes.
+/// Settings that the playground makes itself for each node, and what to do instead.
+pub const OWN_SETTINGS: [(&str, &str); 11] = [
+    ("grpc-addr", USE_FIRST_GRPC_PORT),
+    ("peer-addr", "use --first-peer-port"),
+    ("http-addr", "use --first-http-port"),
+    ("resp-addr", "use --first-resp-port"),
+    ("advertise-addr", USE_FIRST_GRPC_PORT),
+    ("advertise-peer-addr", "use --first-peer-port"),
+    ("advertise-http-addr", "use --first-http-port"),
+    ("advertise-resp-addr", "use --first-resp-port"),
+    ("bootstrap", LEAVE_OUT),
+    ("found-with", LEAVE_OUT),
+    ("join", LEAVE_OUT),
+];
+const USE_FIRST_GRPC_PORT: &str = "use --first-grpc-port";
+const LEAVE_OUT: &str = "leave it out";
+
+/// Refuses settings that the playground makes itself.
 fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
-    let own = [
-        ("grpc-addr", settings.grpc_addr.is_some()),
-        ("peer-addr", settings.peer_addr.is_some()),
-        ("http-addr", settings.http_addr.is_some()),
-        ("advertise-addr", settings.advertise_addr.is_some()),
-        (
-            "advertise-peer-addr",
-            settings.advertise_peer_addr.is_some(),
-        ),
-        (
-            "advertise-http-addr",
-            settings.advertise_http_addr.is_some(),
-        ),
-        ("resp-addr", settings.resp_addr.is_some()),
-        (
-            "advertise-resp-addr",
-            settings.advertise_resp_addr.is_some(),
-        ),
-        ("bootstrap", settings.bootstrap.is_some()),
-        ("found-with", settings.found_with.is_some()),
-        ("join", settings.join.is_some()),
+    let is_set = [
+        settings.grpc_addr.is_some(),
+        settings.peer_addr.is_some(),
+        settings.http_addr.is_some(),
+        settings.resp_addr.is_some(),
+        settings.advertise_addr.is_some(),
+        settings.advertise_peer_addr.is_some(),
+        settings.advertise_http_addr.is_some(),
+        settings.advertise_resp_addr.is_some(),
+        settings.bootstrap.is_some(),
+        settings.found_with.is_some(),
+        settings.join.is_some(),
     ];
-    match own.iter().find(|(_, is_set)| *is_set) {
-        Some((setting, _)) => Err(ConfigError::Setting {
+    let mut set = OWN_SETTINGS
+        .iter()
+        .zip(is_set)
+        .filter(|(_, is_set)| *is_set);
+    match set.next() {
+        Some(((setting, advice), _)) => Err(ConfigError::Setting {
             setting,
-            problem:
-                "differs between the nodes of a playground: use --first-grpc-port, --first-peer-port, \
-                 --first-http-port or --first-resp-port"
-                    .to_owned(),
+            problem: format!("the playground sets this for each of its nodes: {advice}"),
         }),
         None => Ok(()),
     }

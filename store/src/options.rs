@@ -28,8 +28,10 @@ pub struct StoreOptions {
     /// if that one failed.
     pub flush_log_bytes: u64,
     /// A flush also starts this long after the last one began, even if that one failed, unless the
-    /// memtable holds less than 4 MiB.
+    /// memtable holds less than [`flush_least_bytes`](Self::flush_least_bytes).
     pub flush_after: Duration,
+    /// A smaller memtable is not flushed by age: its records are in the log and take little memory.
+    pub flush_least_bytes: u64,
     /// Maximum write rate of a flush, bytes per second.
     pub flush_bytes_per_s: u64,
     /// Maximum write rate of a compaction, bytes per second.
@@ -56,7 +58,7 @@ pub struct StoreOptions {
 
 impl StoreOptions {
     /// Settings for a node of a few GiB: 4,096 partitions, a memtable of 512 MiB, a flush every
-    /// 128 MiB of log or 5 minutes at up to 512 MiB/s, compactions at up to 128 MiB/s into at
+    /// 128 MiB of log, or 5 minutes and 4 MiB, at up to 512 MiB/s, compactions at up to 128 MiB/s into at
     /// most 8 slices per partition and into one after 10 s without writes, gates with 1 % false
     /// positives.
     #[must_use]
@@ -68,6 +70,7 @@ impl StoreOptions {
             log_segment_bytes: 64 * MIB,
             flush_log_bytes: 128 * MIB,
             flush_after: Duration::from_secs(300),
+            flush_least_bytes: 4 * MIB,
             flush_bytes_per_s: 512 * MIB,
             compact_bytes_per_s: 128 * MIB,
             most_slices: 8,

@@ -7,8 +7,8 @@ use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
     Change, ChangeKind, Checked, ClusterStatus, Explanation, Generation, Holding, Holds,
-    HotEstimate, LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position,
-    Quorum, SliceTrace, SliceVerdict, Stage, Transition, missing,
+    HotEstimate, LayerStatus, LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan,
+    Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition, missing,
 };
 use crate::answers::moment;
 use crate::{Error, ErrorKind};
@@ -71,6 +71,14 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
         topology_leader: node(wire.topology_leader),
         partitions: wire.partitions,
         replicas: wire.replicas,
+        layers: wire
+            .layers
+            .into_iter()
+            .map(|layer| LayerStatus {
+                partitions: layer.partitions,
+                replicas: layer.replicas,
+            })
+            .collect(),
         under_replicated: wire.under_replicated,
         without_quorum: wire.without_quorum,
         generations: wire
@@ -515,11 +523,17 @@ mod tests {
             under_replicated: Some(3),
             without_quorum: None,
             generations: Vec::new(),
+            layers: vec![v1::LayerStatus {
+                partitions: 4096,
+                replicas: 1,
+            }],
         });
         let json = serde_json::to_value(status.unwrap()).unwrap();
         assert_eq!(json["cluster_id"], "01".repeat(16));
         assert_eq!(json["topology_leader"], serde_json::Value::Null);
         assert_eq!(json["feature_level"], 1);
+        let layers = serde_json::json!([{ "partitions": 4096, "replicas": 1 }]);
+        assert_eq!(json["layers"], layers);
         assert_eq!(json["nodes"][0]["id"], 7, "the member's fields lie flat");
         assert_eq!(json["nodes"][0]["records"], 12);
         assert_eq!(json["nodes"][0]["damaged_slices"], 2);

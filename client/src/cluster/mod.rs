@@ -54,6 +54,8 @@ pub struct ClusterStatus {
     pub partitions: u32,
     /// Replicas of the partitions that hold the namespace `default`.
     pub replicas: u32,
+    /// The partitions by their number of replicas: a layer holds the namespaces with the same.
+    pub layers: Vec<LayerStatus>,
     /// Partitions with fewer live replicas than configured; `None` if the node asked no
     /// others.
     pub under_replicated: Option<u32>,
@@ -67,6 +69,15 @@ pub struct ClusterStatus {
     pub transition: Option<Transition>,
     /// The transition that ended last.
     pub last_transition: Option<Transition>,
+}
+
+/// The partitions of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LayerStatus {
+    /// Number of partitions.
+    pub partitions: u32,
+    /// Replicas of each.
+    pub replicas: u32,
 }
 
 /// A member and how to reach it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Request, Response, Status};
-use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, deepest};
+use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, deepest, speaks_no_grpc};
 
 use super::Peer;
 use crate::naming::Connection;
@@ -193,7 +193,9 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     }
     let mut fault = Fault::from_status(status);
     // A proxy that had no answer of the node may have passed the request on.
-    if status.message().starts_with(NO_GRPC) && status.code() != Code::Unavailable {
+    let answers_http = status.message().starts_with(NO_GRPC) && status.code() != Code::Unavailable;
+    let source = std::error::Error::source(status);
+    if answers_http || source.is_some_and(speaks_no_grpc) {
         let message =
             format!("{peer} does not speak gRPC: use the node's gRPC port, not its HTTP port");
         return Failure::sent(Fault::new(Reason::Invalid, message));
@@ -212,7 +214,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         peer.heard();
         return Failure::sent(fault);
     }
-    let cause = std::error::Error::source(status).map(deepest);
+    let cause = source.map(deepest);
     if let Some(alert) = cause.as_deref().and_then(torc_tls::refusal) {
         let message = format!(
             "{peer} does not accept the certificate of this client ({alert}), and nothing was done: \

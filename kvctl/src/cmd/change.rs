@@ -96,6 +96,22 @@ struct Outcome<'a> {
     transition: Option<Transition>,
 }
 
+/// Says that a change is done already.
+fn nothing_to_do(plan: &Plan) -> String {
+    match (plan.kind, plan.node) {
+        (ChangeKind::Join, Some(node)) => {
+            format!(
+                "node {node} ({}) is already a member: nothing to do",
+                plan.address
+            )
+        }
+        (kind, _) => format!(
+            "the {} is already done: nothing to do",
+            progress::name(kind)
+        ),
+    }
+}
+
 /// Prints a plan without carrying it out.
 pub(super) fn show_plan(plan: &Plan, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if !global.json() {
@@ -117,7 +133,7 @@ pub(super) async fn follow(
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    if !global.json() {
+    if !global.json() && change.transition.is_some() {
         out.line(describe(&change.plan))?;
         out.flush()?;
     }
@@ -148,7 +164,7 @@ pub(super) async fn follow(
         };
     }
     match (state, last) {
-        ("nothing_to_do", _) => out.line(format_args!("nothing to do: the {name} is already done")),
+        ("nothing_to_do", _) => out.line(nothing_to_do(&change.plan)),
         ("started", _) => out.line(format_args!(
             "the {name} has started: watch it with `kvctl status --watch`"
         )),

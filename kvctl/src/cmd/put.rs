@@ -106,7 +106,9 @@ fn from_file(path: &Path) -> Result<Bytes, Failure> {
     let len = file.metadata().map_err(failed)?.len();
     if len > MAX_VALUE_LEN as u64 {
         let path = path.display();
-        let why = format!("{path} has {len} bytes, but a value has at most {MAX_VALUE_LEN}");
+        let why = format!(
+            "{path} has {len} bytes, but a value has at most {MAX_VALUE_LEN}: nothing was stored"
+        );
         return Err(Failure::OutOfBounds(why));
     }
     read(file).map_err(failed)

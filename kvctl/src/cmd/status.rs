@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use torc_client::{ClusterStatus, Generation, GenerationState, MemberState, NodeStatus};
+use torc_client::{
+    ClusterStatus, Generation, GenerationState, LayerStatus, MemberState, NodeStatus,
+};
 
 use crate::args::positive_duration;
 use crate::failure::Failure;
@@ -74,12 +76,11 @@ fn show(
 fn describe(status: &ClusterStatus, rate: &ProgressRate) -> String {
     let mut lines = vec![
         format!(
-            "cluster {}, epoch {}, feature level {}, {} partitions x {}\n",
+            "cluster {}, epoch {}, feature level {}, {}\n",
             status.cluster_id,
             status.epoch,
             status.feature_level,
-            text::count(status.partitions.into()),
-            text::replicas(status.replicas),
+            partitions(status),
         ),
         nodes(status).to_string(),
     ];
@@ -89,6 +90,20 @@ fn describe(status: &ClusterStatus, rate: &ProgressRate) -> String {
         lines.append(&mut remarks);
     }
     lines.join("\n")
+}
+
+/// The partitions by their number of replicas: `4,096 partitions x 3 replicas, 4,096 x 1 replica`.
+fn partitions(status: &ClusterStatus) -> String {
+    let of_layer = |(index, layer): (usize, &LayerStatus)| {
+        let what = if index == 0 { " partitions" } else { "" };
+        let (count, replicas) = (
+            text::count(layer.partitions.into()),
+            text::replicas(layer.replicas),
+        );
+        format!("{count}{what} x {replicas}")
+    };
+    let layers = status.layers.iter().enumerate().map(of_layer);
+    layers.collect::<Vec<_>>().join(", ")
 }
 
 /// Remarks below the table, a line each.
@@ -386,8 +401,18 @@ pub(crate) mod tests {
             feature_level: 1,
             answered_by: NodeId(1),
             topology_leader: Some(NodeId(1)),
-            partitions: 4096,
-            replicas: 1,
+            partitions: 8192,
+            replicas: 3,
+            layers: vec![
+                LayerStatus {
+                    partitions: 4096,
+                    replicas: 3,
+                },
+                LayerStatus {
+                    partitions: 4096,
+                    replicas: 1,
+                },
+            ],
             under_replicated: Some(2048),
             without_quorum: Some(2048),
             generations: Vec::new(),
@@ -418,14 +443,14 @@ pub(crate) mod tests {
     #[test]
     fn a_status_shows_nodes_problems_and_progress() {
         let expected = "\
-cluster abababababababababababababababab, epoch 7, feature level 1, 4,096 partitions x 1 replica
+cluster abababababababababababababababab, epoch 7, feature level 1, 4,096 partitions x 3 replicas, 4,096 x 1 replica
 
 node  address         zone     weight  release  state        topology  partitions  leads    records     data      log   memory  bits/key         up
    1  127.0.0.1:7401  default   100 %  0.2.0    ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB      24.0  1 min 5 s
    2  127.0.0.1:7402  default   100 %  0.2.0    unreachable
 
 node 2: connection refused
-2,048 of 4,096 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, so their keys cannot be read or written now
+2,048 of 8,192 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, so their keys cannot be read or written now
 removal of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &ProgressRate::default()), expected);
     }
@@ -453,7 +478,7 @@ removal of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 decla
         (status.replicas, status.without_quorum) = (3, Some(0));
         let told = describe(&status, &ProgressRate::default());
         let expected =
-            "2,048 of 4,096 partitions lack a replica: 1 node cannot hold 3 replicas: add nodes\n";
+            "2,048 of 8,192 partitions lack a replica: 1 node cannot hold 3 replicas: add nodes\n";
         assert!(told.contains(expected), "{told}");
     }
 

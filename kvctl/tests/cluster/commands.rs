@@ -41,6 +41,38 @@ async fn every_outcome_has_its_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_http_port_says_that_it_is_not_the_grpc_port() {
+    let cluster = Cluster::start(1).await;
+    let http = cluster.nodes[0].http.to_string();
+    for args in [&["get", "k"][..], &["status"], &["put", "k", "v"]] {
+        let refused = kvctl(&[format!("http://{http}")], args);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("not its HTTP port"), "{args:?}: {said}");
+        assert!(!said.contains("tried"), "no retry helps: {said}");
+    }
+    let joined = cluster.kvctl(&["join-node", &http]);
+    let said = String::from_utf8(joined.stderr).unwrap();
+    assert!(said.contains("use the node's gRPC port"), "{said}");
+    let nobody = cluster.kvctl(&["join-node", &free_address().to_string()]);
+    let said = String::from_utf8(nobody.stderr).unwrap();
+    assert!(said.contains("Connection refused"), "{said}");
+    assert!(said.contains("Nothing was changed"), "{said}");
+    assert!(!said.contains("no node answers"), "the cluster did: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_playground_soon_flushes_what_was_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let playground = Playground::start(&dir.path().join("playground")).await;
+    assert!(playground.kvctl(&["put", "k", "v"]).status.success());
+    until("the key is in a slice", async || {
+        let told = playground.kvctl(&["explain", "k"]);
+        String::from_utf8(told.stdout).unwrap().contains("slot")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_value_with_a_time_to_live_expires() {
     let cluster = Cluster::start(1).await;
     assert!(

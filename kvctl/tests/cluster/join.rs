@@ -174,6 +174,10 @@ async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
         old.nodes.iter().all(|node| node.member.id.0 != 2),
         "node 2 is no member any more"
     );
+    until("node 2 says so", async || {
+        cluster.nodes[1].log().contains("no longer in the cluster")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use torc_member::peers::within;
 use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, deepest};
 use torc_ring::topology::{Incarnation, Levels, NewMember, Outcome, Release, Topology};
 use torc_ring::{NodeId, Weight, Zone};
 
@@ -20,11 +20,12 @@ pub(super) async fn identify(this: &ClusterNode, address: &str) -> Result<Identi
         .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
         .await;
     answer.map(tonic::Response::into_inner).map_err(|status| {
+        let cause = std::error::Error::source(&status).map(deepest);
+        let cause = cause.unwrap_or_else(|| status.message().to_owned());
         let message = format!(
-            "no Torc node answers at {address} ({}): start it first",
-            status.message()
+            "cannot reach the node at {address}: {cause}. Nothing was changed: start it, then retry"
         );
-        Fault::new(Reason::OwnerUnreachable, message)
+        Fault::new(Reason::Refused, message)
     })
 }
 

@@ -5,21 +5,21 @@
     reason = "there are fewer than 2^32 partitions"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures::future::join_all;
 use tokio::time::timeout_at;
 use torc_group::GroupError;
 use torc_member::peers::within;
-use torc_proto::v1::{NodeStatus, StatusRequest, StatusResponse};
+use torc_proto::v1::{LayerStatus, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, generation_to_wire, member_to_wire, transition_to_wire};
 use torc_ring::NodeId;
 use torc_ring::topology::{Member, RoutingTable, Topology};
 use torc_store::StoreHealth;
 use torc_telemetry::clock::unix_ms;
 
-use torc_record::to_millis;
+use torc_record::{Layer, to_millis};
 
 use super::node::ClusterNode;
 
@@ -90,7 +90,22 @@ pub(crate) async fn gather(
         under_replicated: short.map(|short| short.under_replicated),
         without_quorum: short.map(|short| short.without_quorum),
         generations,
+        layers: layers(&table),
     })
+}
+
+/// The partitions of each layer in use, and their replicas.
+fn layers(table: &RoutingTable) -> Vec<LayerStatus> {
+    let mut layers = BTreeMap::<Layer, LayerStatus>::new();
+    for state in &table.states {
+        let Some(layer) = table.partitions.layer(state.config.partition) else {
+            continue;
+        };
+        let layer = layers.entry(layer).or_default();
+        layer.partitions += 1;
+        layer.replicas = layer.replicas.max(state.nodes.len() as u32);
+    }
+    layers.into_values().collect()
 }
 
 /// Counts of partitions that lack replicas, because replicas do not answer or there are too few.

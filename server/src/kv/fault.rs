@@ -32,7 +32,7 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
 }
 
 fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {
-    match (condition, version) {
+    let why = match (condition, version) {
         (Some(Condition::IfVersion(wanted)), Some(version)) => {
             format!("the key is at version {version}, not {wanted}")
         }
@@ -48,7 +48,8 @@ fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> 
             )
         }
         _ => "the key already has a value".to_owned(),
-    }
+    };
+    format!("{why}; nothing was changed")
 }
 
 /// No quorum of the partition's replicas answered.

@@ -29,9 +29,6 @@ use crate::{FlushReport, PartitionSummary, Seq, StoreError};
 
 /// Interval at which the thread checks the age of records.
 const LOOK: Duration = Duration::from_secs(1);
-/// A memtable smaller than this is not flushed by age: its records are in the log and take little
-/// memory.
-const WORTH_BYTES: u64 = 4 << 20;
 /// False positive rate of the gates of fresh slices. These slices are small, so a low rate is
 /// cheap; a partition has several of them, and their rates add up.
 pub(crate) const FRESH_GATE_RATE: f64 = 0.0002;
@@ -45,7 +42,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             Wake::Asked(waiting) => waiting,
             Wake::Idle => {
                 let is_old = last.elapsed() >= shared.options.flush_after;
-                if !is_old || shared.table.memtable_bytes() < WORTH_BYTES {
+                let least = shared.options.flush_least_bytes;
+                if !is_old || shared.table.memtable_bytes() < least {
                     continue;
                 }
                 Vec::new()
