@@ -208,7 +208,7 @@ impl Caller {
     }
 
     /// Refuses the holder of a token that was revoked or has expired meanwhile, and a certificate
-    /// that no longer counts on its connection.
+    /// that is no longer accepted on its connection.
     ///
     /// # Errors
     /// `UNAUTHENTICATED`.

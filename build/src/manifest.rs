@@ -80,7 +80,7 @@ pub(crate) struct Gathered {
 
 /// The manifest with the digest of its own bytes.
 #[derive(Serialize)]
-struct Sealed<'a> {
+struct WithDigest<'a> {
     #[serde(flatten)]
     manifest: &'a Manifest,
     #[serde(with = "hex32")]
@@ -89,7 +89,7 @@ struct Sealed<'a> {
 
 /// Read in a pass of its own, because `flatten` buffers all that a stranger has written.
 #[derive(Deserialize)]
-struct Seal {
+struct StoredDigest {
     #[serde(with = "hex32")]
     digest: [u8; 32],
 }
@@ -242,19 +242,19 @@ impl Manifest {
     }
 
     /// Its stored form.
-    pub(crate) fn sealed(&self) -> Vec<u8> {
-        let sealed = Sealed {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let stored = WithDigest {
             manifest: self,
             digest: self.digest(),
         };
         // As in `digest`: it cannot fail.
-        let mut text = serde_json::to_vec_pretty(&sealed).unwrap_or_default();
+        let mut text = serde_json::to_vec_pretty(&stored).unwrap_or_default();
         text.push(b'\n');
         text
     }
 
     pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
-        write_durably(&dir.join(MANIFEST_FILE), &self.sealed())
+        write_durably(&dir.join(MANIFEST_FILE), &self.to_bytes())
     }
 
     /// Reads the manifest of a directory: `generation.json`, or else the newest that was sent there.
@@ -316,13 +316,13 @@ impl Manifest {
             what: format!("its {name} {what}"),
         };
         let unreadable = |error| none(&format!("cannot be read: {error}"));
-        let seal: Seal = serde_json::from_slice(text).map_err(unreadable)?;
+        let stored: StoredDigest = serde_json::from_slice(text).map_err(unreadable)?;
         let manifest: Self = serde_json::from_slice(text).map_err(unreadable)?;
         if manifest.format != FORMAT {
             return Err(none("is of another release's format"));
         }
         // Byte for byte, as some bytes mean the same as others.
-        if manifest.digest() != seal.digest || manifest.sealed() != text {
+        if manifest.digest() != stored.digest || manifest.to_bytes() != text {
             return Err(none("is damaged: its digest does not match"));
         }
         Ok(manifest)
@@ -369,7 +369,7 @@ mod tests {
             duplicates: most,
             files: vec![file; count],
         };
-        let text = manifest.sealed();
+        let text = manifest.to_bytes();
         assert!((text.len() as u64) < Manifest::MAX_LEN, "{}", text.len());
         let parsed = Manifest::parse(&text, Path::new("dir"), "name").unwrap();
         assert!(parsed == manifest);

@@ -251,10 +251,10 @@ async fn write_manifest(location: &Location, manifest: &Manifest) -> Result<Stri
     let next = numbers.map(|(number, _)| number).max();
     let next = next.unwrap_or(0).saturating_add(1);
     let first = mine.map(|(number, _)| number).max().unwrap_or(next);
-    let text = bytes::Bytes::from(manifest.sealed());
+    let text = bytes::Bytes::from(manifest.to_bytes());
     for number in std::iter::once(first).chain(next..next.saturating_add(ATTEMPTS)) {
         let object = numbered_name(number, id);
-        // Something else under this name is damaged: it stays, and is passed over.
+        // Something else under this name is damaged: it stays, and is skipped.
         if location.create(&object, text.clone()).await? {
             return Ok(object);
         }

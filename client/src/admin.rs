@@ -144,7 +144,7 @@ impl Client {
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
-    /// Merges the slices of every partition into one now, on one node or all. Nodes also do
+    /// Compacts the slices of every partition into one now, on one node or all. Nodes also do
     /// this by themselves where it pays. A compaction that outlasts the deadline continues.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::core::Core;
 use crate::options::LONGEST_DEADLINE;
 use crate::retry::Nature;
-use crate::trace::{SpanSink, Tracing, Wish};
+use crate::trace::{SpanSink, TraceMode, Tracing};
 use crate::view::View;
 use crate::{
     Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
@@ -49,7 +49,7 @@ pub struct Client {
     namespace: Arc<str>,
     deadline: Duration,
     quorum: v1::Quorum,
-    trace: Option<Wish>,
+    trace: Option<TraceMode>,
     spans: Option<SpanSink>,
 }
 
@@ -125,7 +125,7 @@ impl Client {
     #[must_use]
     pub fn with_trace(&self, span: TraceContext) -> Self {
         Self {
-            trace: Some(Wish::Behalf(span)),
+            trace: Some(TraceMode::PartOf(span)),
             ..self.clone()
         }
     }
@@ -135,7 +135,7 @@ impl Client {
     #[must_use]
     pub fn with_sampling(&self) -> Self {
         Self {
-            trace: Some(Wish::Sampled),
+            trace: Some(TraceMode::Sampled),
             ..self.clone()
         }
     }

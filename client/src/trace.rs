@@ -46,11 +46,11 @@ impl fmt::Debug for SpanSink {
     }
 }
 
-/// Whether operations are traced.
+/// How operations are traced.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wish {
+pub(crate) enum TraceMode {
     /// As part of this span.
-    Behalf(TraceContext),
+    PartOf(TraceContext),
     /// Each in its own trace.
     Sampled,
 }
@@ -74,7 +74,7 @@ struct Own {
 impl Tracing {
     /// Without a sink for spans, the client propagates no span of its own, because no collector
     /// would know this parent.
-    pub(crate) fn begin(wish: Option<Wish>, sink: Option<&SpanSink>) -> Option<Self> {
+    pub(crate) fn begin(mode: Option<TraceMode>, sink: Option<&SpanSink>) -> Option<Self> {
         let own = |parent| {
             sink.map(|sink| Own {
                 sink: sink.clone(),
@@ -82,16 +82,16 @@ impl Tracing {
                 began: SystemTime::now(),
             })
         };
-        match wish? {
-            Wish::Sampled => Some(Self {
+        match mode? {
+            TraceMode::Sampled => Some(Self {
                 context: TraceContext::new(rand::random(), rand::random(), true)?,
                 own: own(None),
             }),
-            Wish::Behalf(parent) if parent.is_sampled() && sink.is_some() => Some(Self {
+            TraceMode::PartOf(parent) if parent.is_sampled() && sink.is_some() => Some(Self {
                 context: parent.with_span(rand::random())?,
                 own: own(Some(parent.span_id())),
             }),
-            Wish::Behalf(parent) => Some(Self {
+            TraceMode::PartOf(parent) => Some(Self {
                 context: parent,
                 own: None,
             }),

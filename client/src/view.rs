@@ -155,7 +155,7 @@ impl Known {
                         unreached.push(fault.message.clone());
                     }
                     failed = Some(match failed.take() {
-                        Some(earlier) => more_hopeful(earlier, fault),
+                        Some(earlier) => more_useful(earlier, fault),
                         None => fault,
                     });
                 }
@@ -220,9 +220,9 @@ impl Known {
 }
 
 /// Of two faults the later one, unless only the earlier one is temporary.
-fn more_hopeful(earlier: Fault, later: Fault) -> Fault {
-    let hope = |fault: &Fault| Failure::sent(fault.clone()).may_retry(Nature::Read);
-    if hope(&earlier) && !hope(&later) {
+fn more_useful(earlier: Fault, later: Fault) -> Fault {
+    let may_retry = |fault: &Fault| Failure::sent(fault.clone()).may_retry(Nature::Read);
+    if may_retry(&earlier) && !may_retry(&later) {
         earlier
     } else {
         later

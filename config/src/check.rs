@@ -14,7 +14,7 @@ use torc_store::StoreOptions;
 use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
-use super::error::problem;
+use super::error::{bad_value, problem};
 use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
@@ -43,7 +43,7 @@ impl RawSettings {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let grpc_addr = self.grpc_addr.unwrap_or(loopback(7400));
         let zone = self.zone.map(Zone::new).transpose();
-        let zone = zone.map_err(|error| problem("zone", error))?;
+        let zone = zone.map_err(|error| bad_value("zone", error))?;
         let given = Given {
             zone: zone.clone(),
             weight: self.weight,
@@ -53,7 +53,10 @@ impl RawSettings {
         let settings = Settings {
             given,
             data_dir: self.data_dir.ok_or_else(|| {
-                problem("data-dir", "is missing: choose a directory for the data")
+                problem(
+                    "data-dir",
+                    "is required: name a directory for the node's data",
+                )
             })?,
             grpc_addr,
             peer_addr: self.peer_addr.unwrap_or_else(|| usual_peer_addr(grpc_addr)),
@@ -69,7 +72,7 @@ impl RawSettings {
             found_with: self.found_with.unwrap_or_default(),
             zone: zone.unwrap_or_default(),
             weight: Weight::new(self.weight.unwrap_or(100))
-                .map_err(|error| problem("weight", error))?,
+                .map_err(|error| bad_value("weight", error))?,
             replicas: within("replicas", self.replicas.unwrap_or(3), 1, 5)?,
             positions: within("positions", self.positions.unwrap_or(32), 1, 1024)?,
             store,
@@ -184,7 +187,7 @@ impl RawSettings {
         store.gate_rate = rate("gate-rate", self.gate_rate.unwrap_or(store.gate_rate))?;
         if let Some(count) = self.partitions {
             let partitions = Partitions::new(count);
-            store.partitions = partitions.map_err(|error| problem("partitions", error))?;
+            store.partitions = partitions.map_err(|error| bad_value("partitions", error))?;
         }
         Ok(store)
     }
@@ -193,7 +196,7 @@ impl RawSettings {
     fn traces(&self) -> Result<Option<TraceSettings>, ConfigError> {
         let ratio = self.trace_ratio.unwrap_or(USUAL_TRACE_RATIO);
         if !(0.0..=1.0).contains(&ratio) {
-            let why = format!("{ratio} must be between 0 and 1");
+            let why = format!("must be 0 to 1, not {ratio}");
             return Err(problem("trace-ratio", why));
         }
         let Some(endpoint) = self.otlp_endpoint.clone() else {
@@ -207,16 +210,16 @@ impl RawSettings {
         };
         if cfg!(not(feature = "otlp")) {
             let why = "this kvd was built without traces: build it with `--features otlp`, or remove this setting";
-            return Err(problem("otlp-endpoint", why));
+            return Err(bad_value("otlp-endpoint", why));
         }
         let uri = endpoint.parse::<http::Uri>();
         let uri =
-            uri.map_err(|error| problem("otlp-endpoint", format!("`{endpoint}`: {error}")))?;
+            uri.map_err(|error| bad_value("otlp-endpoint", format!("`{endpoint}`: {error}")))?;
         if uri.scheme_str() != Some("http") || uri.port_u16().is_none() {
             let why = format!(
                 "`{endpoint}` is not http://HOST:PORT. To encrypt traces, send them through a collector on this machine"
             );
-            return Err(problem("otlp-endpoint", why));
+            return Err(bad_value("otlp-endpoint", why));
         }
         Ok(Some(TraceSettings { endpoint, ratio }))
     }
@@ -247,7 +250,7 @@ impl RawSettings {
         let has_files = given.into_iter().zip(&of_own).any(is_foreign);
         let is_there = || dir.as_ref().is_some_and(TlsDir::is_complete);
         let join = self.join.as_ref().map(|text| text.0.parse::<JoinToken>());
-        let join = join.transpose().map_err(|error| problem("join", error))?;
+        let join = join.transpose().map_err(|error| bad_value("join", error))?;
         let is_asked_for = self.secure == Some(true) || join.is_some() || self.authority.is_some();
         if is_asked_for && has_files {
             let why = "cannot be combined with --tls-cert, --tls-key and --tls-ca";
@@ -281,7 +284,7 @@ impl RawSettings {
         if founds_with && self.authority.is_none() && !is_there() {
             let why = "the other nodes of a new secure cluster use --join: remove this setting, or give all founders the same \
                        --authority";
-            return Err(problem("found-with", why));
+            return Err(bad_value("found-with", why));
         }
         let life = self.test_certificate_life_s.map(Duration::from_secs);
         Ok(Some(SecureSettings {
@@ -347,7 +350,7 @@ fn counting(
             OptionsError::Shape(_) | OptionsError::Coarse { .. } => "hot-keys-epsilon",
             _ => "hot-keys-k",
         };
-        problem(setting, error)
+        bad_value(setting, error)
     })
 }
 
@@ -357,7 +360,7 @@ fn rate(setting: &'static str, given: f64) -> Result<f64, ConfigError> {
     } else {
         Err(problem(
             setting,
-            format!("{given} is not between 0.0001 and 0.5"),
+            format!("must be 0.0001 to 0.5, not {given}"),
         ))
     }
 }
@@ -371,7 +374,7 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     if value < least || value > most {
         return Err(problem(
             setting,
-            format!("{value} is not within {least} to {most}"),
+            format!("must be {least} to {most}, not {value}"),
         ));
     }
     Ok(value)
@@ -416,10 +419,10 @@ fn databases(given: Vec<String>) -> Result<BTreeMap<u32, String>, ConfigError> {
         let (number, namespace) = pair.ok_or_else(|| {
             let why =
                 format!("`{text}` is not NUMBER=NAMESPACE with a number below {MOST_DATABASES}");
-            problem("resp-db", why)
+            bad_value("resp-db", why)
         })?;
         if databases.insert(number, namespace).is_some() {
-            return Err(problem(
+            return Err(bad_value(
                 "resp-db",
                 format!("database {number} is listed twice"),
             ));
@@ -437,7 +440,7 @@ fn host_port(setting: &'static str, text: Option<String>) -> Result<Option<Strin
     if valid && text.len() <= 256 {
         Ok(Some(text))
     } else {
-        Err(problem(
+        Err(bad_value(
             setting,
             format!("`{text}` is not HOST:PORT of at most 256 bytes"),
         ))

@@ -33,9 +33,17 @@ pub enum ConfigError {
         /// Position and cause.
         source: Box<toml::de::Error>,
     },
-    /// A setting is missing or out of its range.
-    #[error("--{setting}: {problem}")]
+    /// A setting is missing, out of its range, or conflicts with another one.
+    #[error("--{setting} {problem}")]
     Setting {
+        /// Its name.
+        setting: &'static str,
+        /// The problem and the allowed values, as a sentence about the setting.
+        problem: String,
+    },
+    /// A setting has an unusable value.
+    #[error("--{setting}: {problem}")]
+    Value {
         /// Its name.
         setting: &'static str,
         /// The problem, and the allowed values.
@@ -56,8 +64,16 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
 }
 
+/// `problem` continues the sentence that begins with the setting.
 pub(super) fn problem(setting: &'static str, problem: impl std::fmt::Display) -> ConfigError {
     ConfigError::Setting {
+        setting,
+        problem: format!("{problem}"),
+    }
+}
+
+pub(super) fn bad_value(setting: &'static str, problem: impl std::fmt::Display) -> ConfigError {
+    ConfigError::Value {
         setting,
         problem: format!("{problem}"),
     }

@@ -141,7 +141,7 @@ pub struct RawSettings {
     /// Write rate limit of flushes, MiB per second [default: 512]
     #[arg(long, env = "TORC_FLUSH_MIB_PER_S", value_name = "MIB")]
     pub flush_mib_per_s: Option<u64>,
-    /// Slices per partition above which compaction merges them [default: 8]
+    /// Slices per partition above which they are compacted [default: 8]
     #[arg(long, env = "TORC_MOST_SLICES", value_name = "COUNT")]
     pub most_slices: Option<usize>,
     /// Write rate limit of compaction, MiB per second [default: 128]

@@ -13,7 +13,7 @@ use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::ConfigError;
-use super::error::problem;
+use super::error::bad_value;
 
 /// Settings for which a cluster's topology may have other values.
 #[derive(Debug, Clone, Default)]
@@ -170,7 +170,7 @@ impl Settings {
             .find(|(_, address)| overlap(*address, self.peer_addr));
         other.map_or(Ok(()), |(name, address)| {
             let why = format!("{address} is also --{name}: the peer port must be different");
-            Err(problem("peer-addr", why))
+            Err(bad_value("peer-addr", why))
         })
     }
 
@@ -228,7 +228,7 @@ impl Settings {
         for (setting, bound, advertised) in pairs.into_iter().chain(resp) {
             if bound.ip().is_unspecified() && advertised.is_none() {
                 let why = format!("other nodes cannot connect to {bound}: set HOST:PORT");
-                return Err(problem(setting, why));
+                return Err(bad_value(setting, why));
             }
         }
         Ok(())

@@ -159,7 +159,10 @@ fn tls_takes_all_its_files_and_then_any_address_may_be_served_on() {
         ..exposed
     };
     let error = partial.check().unwrap_err();
-    assert!(error.to_string().starts_with("--tls-ca: "), "{error}");
+    assert!(
+        error.to_string().starts_with("--tls-ca is missing: "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn a_secure_node_finds_its_certificates_and_takes_no_others() {
         tls_cert: Some("c.pem".into()),
         ..asked()
     };
-    assert!(refused(with_files).starts_with("--secure: "));
+    assert!(refused(with_files).starts_with("--secure "));
     let with_others = RawSettings {
         bootstrap: Some(true),
         found_with: Some(vec!["a:1".into()]),
@@ -205,7 +208,7 @@ fn a_secure_node_finds_its_certificates_and_takes_no_others() {
     for text in [format!("1.{secret}"), token] {
         let shown = format!("{:?}", joining(text.clone()));
         let refused = refused(joining(text));
-        assert!(refused.starts_with("--join: "), "{refused}");
+        assert!(refused.starts_with("--join"), "{refused}");
         assert!(!refused.contains(&secret) && !shown.contains(&secret));
     }
 
@@ -309,9 +312,8 @@ fn settings_out_of_range_are_named() {
     ];
     for (name, raw) in bad {
         let error = raw.check().unwrap_err();
-        assert!(
-            error.to_string().starts_with(&format!("--{name}: ")),
-            "{error}"
-        );
+        let told = error.to_string();
+        let told = told.split([':', ' ']).next();
+        assert_eq!(told, Some(format!("--{name}").as_str()), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! An explanation as JSON, with the fields of `kvctl explain` except `members` and `excluded`.
 
 use serde_json::{Value, json};
-use torc_proto::v1::{ExplainResponse, Holding, SliceTrace, SliceVerdict, Stage, Version};
+use torc_proto::v1::{ExplainResponse, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Version};
 use torc_proto::{digest_from_wire, version_from_wire};
 use torc_ring::Token;
 
@@ -31,7 +31,7 @@ pub(super) fn to_json(answer: &ExplainResponse) -> Value {
         "read_quorum": read,
         "accept_quorums": accept,
         "answered_by": answer.answered_by,
-        "holds": holds(answer.found, answer.tombstone),
+        "holds": kind(answer.found, answer.tombstone),
         "version": answer.version.as_ref().filter(|_| answer.found).and_then(version),
         "value_bytes": answer.value_bytes,
         "expires_at_ms": (answer.expires_at_ms > 0).then_some(answer.expires_at_ms),
@@ -45,7 +45,7 @@ pub(super) fn to_json(answer: &ExplainResponse) -> Value {
             "estimate": hot.estimate,
             "error_bound": hot.error_bound,
         })),
-        "replicas": answer.replicas.iter().map(holding_json).collect::<Vec<_>>(),
+        "replicas": answer.replicas.iter().map(replica_json).collect::<Vec<_>>(),
     })
 }
 
@@ -67,7 +67,7 @@ fn version(version: &Version) -> Option<String> {
     version_from_wire(version).ok().map(|it| it.to_string())
 }
 
-const fn holds(found: bool, tombstone: bool) -> &'static str {
+const fn kind(found: bool, tombstone: bool) -> &'static str {
     match (found, tombstone) {
         (_, true) => "tombstone",
         (true, false) => "value",
@@ -95,12 +95,12 @@ fn slice_json(slice: &SliceTrace) -> Value {
     })
 }
 
-fn holding_json(holding: &Holding) -> Value {
-    let problem = Some(&holding.problem).filter(|problem| !problem.is_empty());
+fn replica_json(replica: &ReplicaRecord) -> Value {
+    let problem = Some(&replica.problem).filter(|problem| !problem.is_empty());
     json!({
-        "node": holding.node,
-        "holds": problem.is_none().then(|| holds(holding.found, holding.tombstone)),
-        "version": holding.version.as_ref().and_then(version),
+        "node": replica.node,
+        "holds": problem.is_none().then(|| kind(replica.found, replica.tombstone)),
+        "version": replica.version.as_ref().and_then(version),
         "problem": problem,
     })
 }

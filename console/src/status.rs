@@ -21,7 +21,7 @@ pub fn to_json(status: &StatusResponse) -> Value {
         "topology_leader": status.topology_leader,
         "partitions": status.partitions,
         "replicas": status.replicas,
-        "layers": status.layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "layers": status.layers.iter().copied().map(layer_json).collect::<Vec<_>>(),
         "under_replicated": status.under_replicated,
         "without_quorum": status.without_quorum,
         "generations": status.generations.iter().map(generation_json).collect::<Vec<_>>(),
@@ -31,7 +31,7 @@ pub fn to_json(status: &StatusResponse) -> Value {
     })
 }
 
-fn layer_json(layer: &v1::LayerStatus) -> Value {
+fn layer_json(layer: v1::LayerStatus) -> Value {
     json!({"partitions": layer.partitions, "replicas": layer.replicas})
 }
 

@@ -21,7 +21,7 @@ impl Turn<'_> {
             (is_get && is_shared).then_some((operation.partition, config.epoch, &operation.at))
         });
         let read = self.read(asked);
-        let held = |(slot, lookup): (&ReplicaSlot, Lookup)| slot.replica.holding(&lookup);
+        let held = |(slot, lookup): (&ReplicaSlot, Lookup)| slot.replica.own_record(&lookup);
         read.into_iter().map(|read| read.and_then(held)).collect()
     }
 

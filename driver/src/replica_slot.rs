@@ -105,7 +105,7 @@ impl ReplicaSlot {
 
     /// Notes that a batch is durable or lost. Returns whether the replica must restart now: a batch
     /// was lost, and none is on its way that would show in the store only later.
-    pub(super) fn landed(&mut self, is_durable: bool) -> bool {
+    pub(super) fn on_batch_ended(&mut self, is_durable: bool) -> bool {
         self.on_their_way -= 1;
         self.is_lost |= !is_durable;
         self.is_retrying &= !is_durable;
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(step(&mut slot, &store, adopting(1)), 1);
         assert_eq!(step(&mut slot, &store, adopting(2)), 1);
         assert!(
-            !slot.landed(false),
+            !slot.on_batch_ended(false),
             "the second is on its way, and will be seen later"
         );
         assert_eq!(
@@ -279,7 +279,10 @@ mod tests {
             0,
             "what follows a lost batch must not reach the disk"
         );
-        assert!(slot.landed(false), "now the store shows all there will be");
+        assert!(
+            slot.on_batch_ended(false),
+            "now the store shows all there will be"
+        );
         let next = ReplicaSlot::recover(
             ME,
             HERE,

@@ -453,7 +453,7 @@ impl<'a> Turn<'a> {
 
     /// A replica's batch is durable or lost. After a loss the replica restarts from the store, as
     /// after a crash, once none of its batches is on the way to the disk.
-    pub(super) fn landed(
+    pub(super) fn on_batch_ended(
         &mut self,
         (partition, life, seq): (Partition, u64, Seq),
         lost: Option<&StoreError>,
@@ -467,7 +467,7 @@ impl<'a> Turn<'a> {
         if let Some(error) = lost.filter(|_| slot.is_loss_new()) {
             tracing::warn!(%partition, %error, "could not store a replica's batch");
         }
-        if slot.landed(lost.is_none()) {
+        if slot.on_batch_ended(lost.is_none()) {
             // Fails only if the store has failed for good and accepts no more writes.
             let _ = registers.store.resume(partition);
             let next = registers.new_slot(partition, life + 1);

@@ -225,7 +225,7 @@ impl Registers {
                 };
                 let mut turn = Turn::with(self, self.shard_of(*partition), outbox);
                 for (name, lost) in names.into_iter().zip(lost) {
-                    turn.landed(name, lost.as_ref());
+                    turn.on_batch_ended(name, lost.as_ref());
                 }
                 turn.close()
             }

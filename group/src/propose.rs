@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// How often a node that does not lead may forward a question.
-const HOPS: u8 = 1;
+const MOST_FORWARDS: u8 = 1;
 
 /// The outcome of one attempt.
 enum Attempt {
@@ -104,7 +104,7 @@ impl TopologyGroup {
             }
             let attempt = match self.whom_to_ask(running, attempts) {
                 Some(node) if node == running.node => running.decide(&ask, deadline).await,
-                Some(node) => running.ask_at(node, &ask, deadline, HOPS).await,
+                Some(node) => running.ask_at(node, &ask, deadline, MOST_FORWARDS).await,
                 None => Attempt::NotAsked,
             };
             match attempt {

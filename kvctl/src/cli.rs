@@ -61,7 +61,7 @@ enum Command {
     ///
     /// Afterwards `explain` shows a key's slice, its slot and the Bloom gate's answer.
     Flush(cmd::maintenance::Args),
-    /// Merge the slices of every partition into one now.
+    /// Compact the slices of every partition into one now.
     ///
     /// Nodes also do this by themselves where it pays. A compaction that outlasts the timeout
     /// (default: 10 minutes) continues.

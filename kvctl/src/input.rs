@@ -263,7 +263,7 @@ fn objects(url: &str) -> Result<Vec<Input>, Failure> {
     let found: Vec<_> = listed.into_iter().filter_map(input).collect();
     if found.is_empty() {
         return Err(Failure::Usage(format!(
-            "{url} is no object, and no {EXTENSIONS} object is below it"
+            "found neither an object {url} nor {EXTENSIONS} objects below it"
         )));
     }
     Ok(found)
@@ -294,7 +294,7 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>, Failure> {
     };
     let paths = glob::glob_with(pattern, options).map_err(|error| {
         Failure::Usage(format!(
-            "no file `{pattern}`, and it is no pattern: {error}"
+            "`{pattern}` is neither a file nor a valid pattern: {error}"
         ))
     })?;
     let mut found = Vec::new();

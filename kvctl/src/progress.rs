@@ -31,13 +31,13 @@ pub(crate) fn sight(status: &ClusterStatus, id: u64) -> Sight<'_> {
     }
 }
 
-/// How fast a number grows, over the last [`Pace::WINDOW`].
+/// How fast a number grows, over the last [`GrowthRate::WINDOW`].
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct GrowthRate {
     looks: VecDeque<(Duration, u64)>,
 }
 
-impl Pace {
+impl GrowthRate {
     const WINDOW: Duration = Duration::from_secs(10);
 
     /// Records the number, at a time since an arbitrary start.
@@ -71,8 +71,8 @@ impl Pace {
 /// The rate at which a transition moves bytes and partitions.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressRate {
-    bytes: Pace,
-    partitions: Pace,
+    bytes: GrowthRate,
+    partitions: GrowthRate,
 }
 
 impl ProgressRate {
@@ -117,9 +117,9 @@ pub(crate) const fn name(kind: ChangeKind) -> &'static str {
 pub(crate) fn figures(transition: &Transition, rate: &ProgressRate) -> String {
     let mut parts = vec![
         format!(
-            "{} of {} partitions",
+            "{} of {}",
             text::count(transition.partitions_done.into()),
-            text::count(transition.partitions_total.into()),
+            text::counted(transition.partitions_total.into(), "partition"),
         ),
         format!(
             "{} of {}",
@@ -147,7 +147,7 @@ pub(crate) fn ended(transition: &Transition) -> String {
             format!(" in {}", text::duration(Duration::from_millis(ms)))
         });
     format!(
-        "{} of {} {}{took}: {} partitions, {} in {} records",
+        "{} of {} {}{took}: {}, {} in {}",
         name(transition.kind),
         who(transition),
         if transition.aborted {
@@ -155,9 +155,9 @@ pub(crate) fn ended(transition: &Transition) -> String {
         } else {
             "done"
         },
-        text::count(transition.partitions_done.into()),
+        text::counted(transition.partitions_done.into(), "partition"),
         text::bytes(transition.bytes_moved),
-        text::count(transition.records_moved),
+        text::counted(transition.records_moved, "record"),
     )
 }
 

@@ -35,6 +35,12 @@ pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{plural}", count(number))
 }
 
+/// `1 access`, `2,400 accesses`.
+pub(crate) fn accesses(number: u64) -> String {
+    let plural = if number == 1 { "" } else { "es" };
+    format!("{} access{plural}", count(number))
+}
+
 /// Some nodes by their ids.
 pub(crate) fn nodes(nodes: &[NodeId]) -> String {
     let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The limits of a node: what strangers and clients may take of it at a time.
+//! The limits of a node on what its callers consume at a time.
 //!
 //! * [`connections`]: connections, and the time that they may be silent.
 //! * [`budget`]: bytes of requests and answers; [`meter`] charges them, around every service.

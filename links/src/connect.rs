@@ -54,7 +54,7 @@ pub(crate) enum ConnectError {
 /// A stream that the peer has accepted. Dropping it ends it.
 pub(crate) struct Connection {
     answers: Streaming<LinkResponse>,
-    gate: watch::Sender<Gate>,
+    state: watch::Sender<SendState>,
     /// The certificate that it was made with.
     tls: Option<InUse>,
     /// The start of the peer that accepted it.
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
 
 /// Whether the request stream may read the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gate {
+enum SendState {
     Waiting,
     Open,
     /// Only for what waits in the queue now.
@@ -82,7 +82,7 @@ pub(crate) enum Said {
 impl Connection {
     /// Lets messages through.
     pub(crate) fn open(&self) {
-        self.gate.send_replace(Gate::Open);
+        self.state.send_replace(SendState::Open);
     }
 
     /// The certificate that it was made with.
@@ -98,16 +98,16 @@ impl Connection {
     /// Sends no more, and waits until the peer has taken what was sent. What waits in the queue stays
     /// there.
     pub(crate) async fn drain(self) {
-        self.end(Gate::Closed).await;
+        self.end(SendState::Closed).await;
     }
 
     /// Sends what waits in the queue, and waits until the peer has taken all.
     pub(crate) async fn flush(self) {
-        self.end(Gate::Flushing).await;
+        self.end(SendState::Flushing).await;
     }
 
-    async fn end(mut self, gate: Gate) {
-        self.gate.send_replace(gate);
+    async fn end(mut self, state: SendState) {
+        self.state.send_replace(state);
         let ended = async { while let Said::Leaving = self.hears().await {} };
         // What a slow peer has not taken is lost.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, ended).await;
@@ -158,8 +158,8 @@ pub(crate) async fn connect(
         boot: me.boot,
         levels: me.levels,
     };
-    let (gate, gated) = watch::channel(Gate::Waiting);
-    let batches = batches(Arc::clone(inner), to, Arc::clone(queue), gated);
+    let (state, watched) = watch::channel(SendState::Waiting);
+    let batches = batches(Arc::clone(inner), to, Arc::clone(queue), watched);
     let requests = stream::iter([hello.to_wire()]).chain(batches);
     let accepted = async {
         let mut client = ReplicaClient::new(channel);
@@ -188,7 +188,7 @@ pub(crate) async fn connect(
         }
         Ok(Connection {
             answers,
-            gate,
+            state,
             tls: in_use,
             boot: welcome.boot,
         })
@@ -198,26 +198,29 @@ pub(crate) async fn connect(
         .unwrap_or(Err(ConnectError::Silent))
 }
 
-/// The batches of the queue, once the gate is open, until it is dropped. The connection pulls them
+/// The batches of the queue, once the state is `Open`, until it is dropped. The connection pulls them
 /// as its window allows.
 fn batches(
     inner: Arc<Inner>,
     to: NodeId,
     queue: Arc<Queue>,
-    gate: watch::Receiver<Gate>,
+    state: watch::Receiver<SendState>,
 ) -> impl Stream<Item = LinkRequest> {
-    stream::unfold(gate, move |mut gate| {
+    stream::unfold(state, move |mut state| {
         let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
         async move {
             loop {
-                let now = *gate.wait_for(|gate| *gate != Gate::Waiting).await.ok()?;
+                let now = *state
+                    .wait_for(|state| *state != SendState::Waiting)
+                    .await
+                    .ok()?;
                 let batch = match now {
                     // An ended stream must not take messages that the next stream should carry.
-                    Gate::Closed | Gate::Waiting => return None,
-                    Gate::Flushing => queue.take_rest(&inner.metrics).await?,
-                    Gate::Open => tokio::select! {
+                    SendState::Closed | SendState::Waiting => return None,
+                    SendState::Flushing => queue.take_rest(&inner.metrics).await?,
+                    SendState::Open => tokio::select! {
                         biased;
-                        changed = gate.changed() => {
+                        changed = state.changed() => {
                             changed.ok()?;
                             continue;
                         }
@@ -225,7 +228,7 @@ fn batches(
                     },
                 };
                 if !inner.faults.cut_to(to) {
-                    return Some((encode(&inner, batch), gate));
+                    return Some((encode(&inner, batch), state));
                 }
                 inner.metrics.dropped(DropReason::Cut, batch.len());
             }

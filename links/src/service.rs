@@ -237,7 +237,7 @@ impl LinkService {
             let request = tokio::select! {
                 biased;
                 () = &mut over => {
-                    return Err(retry("the certificate no longer counts on this connection: connect again"));
+                    return Err(retry("the certificate is no longer accepted on this connection: reconnect"));
                 }
                 request = requests.message() => request?,
             };

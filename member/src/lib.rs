@@ -82,7 +82,7 @@ impl LocalMember {
     pub fn registers(&self) -> Result<&Arc<Registers>, Fault> {
         self.registers.get().ok_or_else(|| {
             let message = if *self.confirmed.borrow() {
-                "the node has no place in its cluster's topology yet: use another node"
+                "this node is not in the topology that it knows yet: use another node"
             } else {
                 "the topology group has not confirmed this start of the node yet, which needs a \
                  majority of its voters: use another node"

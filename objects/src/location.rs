@@ -541,7 +541,7 @@ fn check_len(read: u64, len: u64) -> Result<(), ObjectError> {
     if read == len {
         return Ok(());
     }
-    let what = format!("it had {len} bytes, and now has {read}");
+    let what = format!("the file changed from {len} to {read} bytes while being sent");
     Err(ObjectError::io("send a file that changes")(
         io::Error::other(what),
     ))

@@ -98,7 +98,7 @@ impl Fault {
         self
     }
 
-    /// The refusal of a certificate that no longer counts on its connection.
+    /// The refusal of a certificate that is no longer accepted on its connection.
     #[must_use]
     pub fn connect_again(message: impl Into<String>) -> Self {
         Self::new(Reason::Unauthenticated, message).retry_after(CONNECT_AGAIN)

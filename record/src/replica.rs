@@ -8,7 +8,7 @@
 //!   whether a store replaces the present version or keeps the one with the highest ballot. There is
 //!   one exception: slices that are ingested while the batch is on its way may bring a later version
 //!   of the key. Then the store keeps that one. A record
-//!   over an unreadable version is found; whether it still is after its store has merged files depends
+//!   over an unreadable version is found; whether it still is after its store has compacted files depends
 //!   on the ballots that the damaged file may hold. Until it is known, the key is unreadable.
 //! * After a start, a store tells which versions its replica stored last ([`StoredVersions`](crate::StoredVersions)).
 //!   It never claims to know a version, or that there was none, if it does not.

@@ -71,7 +71,7 @@ impl RespMetrics {
             ),
             combined: counter(
                 "resp_combined_writes",
-                "Read-modify-writes of Redis clients that server a write with an earlier command on the key",
+                "Read-modify-writes of Redis clients that shared a write with an earlier command on the key",
             ),
             conflicts: counter(
                 "resp_write_conflicts",

@@ -40,7 +40,7 @@ pub enum Effect {
     /// Copy the sealed slices of a partition from this node, which serves them if its replica
     /// [may](crate::Replica::serves_slices), and put them in force if this replica
     /// [may](crate::Replica::takes_slices) still take them; then pass
-    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. A merging replica
+    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. A gathering replica
     /// asks several nodes.
     CopySlices {
         /// The source.

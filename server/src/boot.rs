@@ -176,6 +176,6 @@ async fn try_confirm(own: &OwnNode, node: NodeId) -> Result<(), Unconfirmed> {
     written
         .map_err(|error| lost(error.to_string()))?
         .map_err(|error| lost(error.to_string()))?;
-    tracing::info!(%node, number = boot.number, "this start is confirmed");
+    tracing::info!(%node, number = boot.number, "the topology group confirmed this start");
     Ok(())
 }

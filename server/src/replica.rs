@@ -175,8 +175,8 @@ async fn enlist(own: &OwnNode, request: &EnlistRequest) -> Result<(), Fault> {
     let incarnation =
         <[u8; 16]>::try_from(&request.incarnation[..]).map_err(|_| misfit("incarnation"))?;
     if Incarnation(incarnation) != own.member.identity.incarnation {
-        let message = "this is not the data directory that joined: a wiped node \
-                       must join as a new member";
+        let message = "this node's data directory was replaced, and nothing was changed: \
+                       join it as a new member";
         return Err(Fault::new(Reason::Refused, message));
     }
     let membership = Membership {

@@ -149,7 +149,7 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::ExpiryUnwritten, Profile::Expiry, 2),
     plan(Mutation::UnreadableIsAbsent, Profile::Damage, 14),
     plan(Mutation::GrowthStartsEmpty, Profile::Resize, 16),
-    plan(Mutation::ShrinkWithoutMerge, Profile::Resize, 6873),
+    plan(Mutation::ShrinkWithoutGather, Profile::Resize, 6873),
     plan(Mutation::GrowthCopiesVote, Profile::Resize, 6939),
     plan(Mutation::BulkIsSnapshot, Profile::Moves, 68),
     plan(Mutation::WarmAfterRefusal, Profile::Warm, 75),

@@ -9,7 +9,7 @@ use torc_replication::{OpId, Operation as TorcOperation, Quorum, Request, Rules}
 use crate::event::Event;
 use crate::history::{Kind, Operation, Seen, Value};
 use crate::node::{PARTITION, START_MS};
-use crate::workload::{Asked, Pending, What, Wish};
+use crate::workload::{Asked, Pending, PlannedCall, What};
 use crate::world::World;
 
 impl World {
@@ -24,8 +24,8 @@ impl World {
             1
         };
         let scans = self.rng.chance(self.faults.scan);
-        let wishes: Vec<_> = (0..count).map(|_| self.wish(client)).collect();
-        let Some(node) = self.node_for(&wishes[0]) else {
+        let planned: Vec<_> = (0..count).map(|_| self.plan_call(client)).collect();
+        let Some(node) = self.node_for(&planned[0]) else {
             self.schedule(5_000, Event::Client(client));
             return;
         };
@@ -33,22 +33,22 @@ impl World {
         if scans {
             self.begin_scan(client, node, timeout_ms);
         } else {
-            self.ask(client, node, wishes, timeout_ms);
+            self.ask(client, node, planned, timeout_ms);
         }
     }
 
     /// The node that a client calls.
-    fn node_for(&mut self, wish: &Wish) -> Option<usize> {
+    fn node_for(&mut self, planned: &PlannedCall) -> Option<usize> {
         let up: Vec<_> = (0..self.nodes.len())
             .filter(|n| self.nodes[*n].is_up())
             .collect();
         // Reads from the usual coordinator would repair what the others never see.
-        let affinity = match wish.request {
+        let affinity = match planned.request {
             Request::Get => self.faults.affinity / 4,
             _ => self.faults.affinity,
         };
         let members = &self.group.config.members;
-        let usual = members.get(wish.key % members.len());
+        let usual = members.get(planned.key % members.len());
         let usual = usual
             .and_then(|m| self.index(m.node))
             .filter(|n| self.nodes[*n].is_up());
@@ -69,15 +69,21 @@ impl World {
     }
 
     /// Calls a node with operations, all at once, and notes the calls.
-    pub(crate) fn ask(&mut self, client: usize, node: usize, wishes: Vec<Wish>, timeout_ms: u64) {
-        let mut calls = Vec::with_capacity(wishes.len());
+    pub(crate) fn ask(
+        &mut self,
+        client: usize,
+        node: usize,
+        planned: Vec<PlannedCall>,
+        timeout_ms: u64,
+    ) {
+        let mut calls = Vec::with_capacity(planned.len());
         let mut writes: BTreeMap<usize, usize> = BTreeMap::new();
         if let Some(open) = self.workload.open.get_mut(client) {
-            *open += wishes.len() as u32;
+            *open += planned.len() as u32;
         }
-        for wish in wishes {
-            let (key, is_write) = (wish.key, wish.request.is_write());
-            let (op, asked, operation) = self.call(client, node, wish, timeout_ms);
+        for call in planned {
+            let (key, is_write) = (call.key, call.request.is_write());
+            let (op, asked, operation) = self.call(client, node, call, timeout_ms);
             if let (Asked::Register { index }, true) = (asked, is_write)
                 && let Some(earlier) = writes.insert(key, index)
             {
@@ -97,12 +103,12 @@ impl World {
         &mut self,
         client: usize,
         node: usize,
-        wish: Wish,
+        planned: PlannedCall,
         timeout_ms: u64,
     ) -> (OpId, Asked, TorcOperation) {
         self.workload.issued += 1;
         self.moment += 1;
-        let Wish { key, request, what } = wish;
+        let PlannedCall { key, request, what } = planned;
         let op = OpId(self.workload.issued);
         let (asked, rules) = match what {
             What::Register(kind) => {
@@ -161,20 +167,20 @@ impl World {
         (op, asked, operation)
     }
 
-    fn wish(&mut self, client: usize) -> Wish {
+    fn plan_call(&mut self, client: usize) -> PlannedCall {
         let key = self.rng.below(self.workload.keys.len() as u64) as usize;
         if self.workload.is_eventual(key) {
-            return self.eventual_wish(key);
+            return self.plan_eventual_call(key);
         }
         let (request, kind) = self.choose(client, key);
-        Wish {
+        PlannedCall {
             key,
             request,
             what: What::Register(kind),
         }
     }
 
-    fn eventual_wish(&mut self, key: usize) -> Wish {
+    fn plan_eventual_call(&mut self, key: usize) -> PlannedCall {
         let quorum = match self.rng.below(5) {
             0 => Quorum::One,
             1 => Quorum::All,
@@ -193,7 +199,7 @@ impl World {
             value = Some(number);
             put(number, expires_at_ms, None)
         };
-        Wish {
+        PlannedCall {
             key,
             request,
             what: What::Eventual { quorum, value },

@@ -37,7 +37,7 @@ impl World {
             let epoch = process.coordinator.config(operation.partition)?.epoch;
             let at = &operation.at;
             let may = is_get(operation) && process.replica.vouches_in(epoch) && disk.is_at_hand(at);
-            may.then(|| process.replica.holding(&disk.get(at)))?
+            may.then(|| process.replica.own_record(&disk.get(at)))?
         };
         let calls: Vec<_> = calls
             .into_iter()

@@ -9,7 +9,7 @@ use crate::history::{KeyHistory, Operation, Seen};
 use crate::profile::{Faults, Profile};
 use crate::rng::Rng;
 use crate::trace::Trace;
-use crate::workload::{NOBODY, Wish, is_eventual};
+use crate::workload::{NOBODY, PlannedCall, is_eventual};
 use crate::world::{Counts, HEALED_CLOCK_MS, World};
 
 /// Simulated time within which a healed cluster must converge and answer.
@@ -177,7 +177,9 @@ impl World {
         for node in 0..self.nodes.len() {
             if self.nodes[node].is_up() {
                 let keys = 0..self.workload.keys.len();
-                let gets = keys.map(|key| Wish::get(&self.workload, key)).collect();
+                let gets = keys
+                    .map(|key| PlannedCall::get(&self.workload, key))
+                    .collect();
                 self.ask(NOBODY, node, gets, 1_000);
             }
         }

@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::history::{Kind, Operation, Seen, Value, number};
 use crate::ledger::Ledger;
 use crate::node::PARTITION;
-use crate::workload::{Asking, NOBODY, Scan, Wish, is_eventual};
+use crate::workload::{Asking, NOBODY, PlannedCall, Scan, is_eventual};
 use crate::world::World;
 
 /// Operation numbers are below this.
@@ -293,9 +293,9 @@ impl World {
             match entry {
                 ListedEntry::Value(record) => self.tell_listed(scan, key, Some(&record)),
                 ListedEntry::Ask(_) => {
-                    let wish = Wish::get(&self.workload, key);
+                    let planned = PlannedCall::get(&self.workload, key);
                     let timeout_ms = if self.healing { 1_000 } else { 60 };
-                    self.ask(NOBODY, scan.node, vec![wish], timeout_ms);
+                    self.ask(NOBODY, scan.node, vec![planned], timeout_ms);
                 }
             }
         }

@@ -150,7 +150,7 @@ impl World {
     }
 
     /// A replica's batch could not be stored, so none of the later ones was: the replica starts over,
-    /// as in the driver (`Turn::landed`).
+    /// as in the driver (`Turn::on_batch_ended`).
     fn restart_replica(&mut self, node: usize) {
         self.counts.add("batch lost");
         self.trace

@@ -62,9 +62,9 @@ pub(crate) enum Asked {
     },
 }
 
-/// An operation that a client wants.
+/// An operation that a client is about to call.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct PlannedCall {
     pub(crate) key: usize,
     pub(crate) request: Request,
     pub(crate) what: What,
@@ -79,7 +79,7 @@ pub(crate) enum What {
     },
 }
 
-impl Wish {
+impl PlannedCall {
     /// A get of a key, from a majority where that matters.
     pub(crate) fn get(workload: &Workload, key: usize) -> Self {
         let what = if workload.is_eventual(key) {

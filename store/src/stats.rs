@@ -107,7 +107,7 @@ pub struct FlushReport {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CompactionReport {
-    /// Slices that it merged or copied.
+    /// Slices that it rewrote or copied.
     pub slices_read: u64,
     /// Slices that were searched for collected records without finding any.
     pub slices_swept: u64,

@@ -1,5 +1,5 @@
 //! Copies sealed slices between replicas: to a new replica from the one that it displaces, or from
-//! those that it merges. The replica decides (`torc_driver`).
+//! those that it gathers from. The replica decides (`torc_driver`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! replica; `kvctl load` fills both. The peers are loaded over the wire with the same keys and
 //! values. For the peers, the cost of a key beyond its payload is the growth of the process minus
 //! the payload. For kvd, whose payload is on disk, it is the growth of its own memory per sealed
-//! key, at the node that has grown most. Mapped files are page cache, which the kernel reclaims
+//! key, at the node that grew most. Mapped files are page cache, which the kernel reclaims
 //! when it needs room; the report shows them separately.
 //!
 //! A node is measured when it is idle, before any data is stored; when the load is flushed, without
@@ -121,7 +121,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
         anyhow::Ok(())
     });
     report.ended(outcome);
-    report.note(format!("{REPLICAS_NOTE}, on three nodes, of which the one that has grown most is told; torc, 1 replica: one node"));
+    report.note(format!("{REPLICAS_NOTE}, on three nodes: figures are those of the node that grew most; torc, 1 replica: one node"));
     report.note("beyond_idle_and_4_per_key: anonymous memory of a node less what it had when idle and 4 bytes for each of its sealed keys, before any get; beyond_after_gets: the same after 50,000 gets");
     report.note("nodes flush 2 s after the last write and compact after 4 s without writes, instead of 300 s and 10 s");
     report.note("overhead_per_key: redis and memcached, growth of the process less 132 bytes of payload; torc, growth of its anonymous memory, for its payload is on the disk");
@@ -198,7 +198,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Reports what each node holds, and all figures of the node that has grown most.
+    /// Reports what each node holds, and all figures of the node that grew most.
     async fn look(
         &self,
         report: &mut Report,

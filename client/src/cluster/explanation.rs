@@ -41,7 +41,7 @@ pub struct Explanation {
     /// The node that looked the key up.
     pub answered_by: NodeId,
     /// That node's record of the key.
-    pub holds: Holds,
+    pub holds: RecordKind,
     /// Version of the record.
     #[serde(serialize_with = "as_optional_text")]
     pub version: Option<Version>,
@@ -65,7 +65,7 @@ pub struct Explanation {
     /// Replicas that were declared dead and never count.
     pub excluded: Vec<NodeId>,
     /// The record of each replica, new ones included.
-    pub replicas: Vec<Holding>,
+    pub replicas: Vec<ReplicaRecord>,
 }
 
 /// A number out of some nodes.
@@ -95,11 +95,11 @@ impl Quorum {
 /// One replica's record of a key. If it is older than another's, the replica has missed a
 /// write, or the write is in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Holding {
+pub struct ReplicaRecord {
     /// The node.
     pub node: NodeId,
     /// Its record; `None` if it did not answer.
-    pub holds: Option<Holds>,
+    pub holds: Option<RecordKind>,
     /// Version of the record.
     #[serde(serialize_with = "as_optional_text")]
     pub version: Option<Version>,
@@ -149,7 +149,7 @@ pub enum SliceVerdict {
 /// The kind of a node's record of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Holds {
+pub enum RecordKind {
     /// Nothing.
     Nothing,
     /// A value.

@@ -6,9 +6,9 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, Checked, ClusterStatus, Explanation, Generation, Holding, Holds,
-    HotEstimate, LayerStatus, LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan,
-    Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition, missing,
+    Change, ChangeKind, Checked, ClusterStatus, Explanation, Generation, HotEstimate, LayerStatus,
+    LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum,
+    RecordKind, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Transition, missing,
 };
 use crate::answers::moment;
 use crate::{Error, ErrorKind};
@@ -273,20 +273,20 @@ fn stage(stage: v1::Stage) -> Checked<Stage> {
     }
 }
 
-const fn holds(found: bool, tombstone: bool) -> Holds {
+const fn kind(found: bool, tombstone: bool) -> RecordKind {
     match (found, tombstone) {
-        (_, true) => Holds::Tombstone,
-        (true, false) => Holds::Value,
-        (false, false) => Holds::Nothing,
+        (_, true) => RecordKind::Tombstone,
+        (true, false) => RecordKind::Value,
+        (false, false) => RecordKind::Nothing,
     }
 }
 
-fn holding(wire: v1::Holding) -> Checked<Holding> {
+fn replica_record(wire: v1::ReplicaRecord) -> Checked<ReplicaRecord> {
     let version = wire.version.as_ref().map(version_from_wire).transpose()?;
     let problem = text(wire.problem);
-    Ok(Holding {
+    Ok(ReplicaRecord {
         node: NodeId(wire.node),
-        holds: problem.is_none().then(|| holds(wire.found, wire.tombstone)),
+        holds: problem.is_none().then(|| kind(wire.found, wire.tombstone)),
         version,
         problem,
     })
@@ -312,7 +312,7 @@ fn excluded(config: &v1::Config) -> Vec<NodeId> {
 fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
     let partition = wire.partition.ok_or(missing("partition"))?;
     let successor = wire.successor.ok_or(missing("successor"))?;
-    let holds = holds(wire.found, wire.tombstone);
+    let holds = kind(wire.found, wire.tombstone);
     let stage = stage(partition.stage())?;
     let old: Vec<_> = partition.nodes.iter().copied().map(NodeId).collect();
     let new: Vec<_> = partition.next_nodes.iter().copied().map(NodeId).collect();
@@ -335,7 +335,7 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
         replicas: wire
             .replicas
             .into_iter()
-            .map(holding)
+            .map(replica_record)
             .collect::<Checked<_>>()?,
         lead: NodeId(partition.lead),
         partition: Partition(partition.partition),
@@ -343,7 +343,7 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
         next_nodes: new,
         members: wire.nodes.into_iter().map(member).collect::<Checked<_>>()?,
         answered_by: NodeId(wire.answered_by),
-        version: version.filter(|_| holds != Holds::Nothing),
+        version: version.filter(|_| holds != RecordKind::Nothing),
         holds,
         value_bytes: wire.value_bytes,
         expires_at_ms: moment(wire.expires_at_ms),
@@ -428,7 +428,7 @@ mod tests {
                 error_bound: 2,
             }),
             replicas: vec![
-                v1::Holding {
+                v1::ReplicaRecord {
                     node: 7,
                     found: true,
                     version: Some(v1::Version {
@@ -436,12 +436,12 @@ mod tests {
                         time: 10,
                         slot: 3,
                     }),
-                    ..v1::Holding::default()
+                    ..v1::ReplicaRecord::default()
                 },
-                v1::Holding {
+                v1::ReplicaRecord {
                     node: 8,
                     problem: "no answer".into(),
-                    ..v1::Holding::default()
+                    ..v1::ReplicaRecord::default()
                 },
             ],
             ..Default::default()

@@ -20,7 +20,7 @@ use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Token, Zone};
 
-pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
+pub use explanation::{Explanation, Quorum, RecordKind, ReplicaRecord, SliceTrace, SliceVerdict};
 pub use field_join::{FieldJoin, FieldJoinEstimate, FieldJoinSide};
 pub use generations::{
     Generation, GenerationContent, GenerationShape, GenerationState, Reservation,

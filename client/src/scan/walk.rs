@@ -96,15 +96,15 @@ impl Walk {
             return Ok(false);
         }
         if cursor.is_empty() {
-            return Err(malformed("a scan gave records without a position"));
+            return Err(malformed("a scan returned records without a position"));
         }
         let next = ScanCursor::from_bytes(cursor);
         let next = next.map_err(|_| malformed("a scan's position"))?;
         if next < self.at {
-            return Err(malformed("a scan went back"));
+            return Err(malformed("a scan's position moved backwards"));
         }
         if must && next == self.at {
-            return Err(malformed("a scan gave records and stayed where it was"));
+            return Err(malformed("a scan returned records without advancing"));
         }
         let moved = next != self.at;
         self.at = next;

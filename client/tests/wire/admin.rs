@@ -5,8 +5,8 @@ use torc_proto::{Fault, Reason};
 
 use crate::SOON;
 use crate::cluster::Cluster;
-use crate::gate::Gate;
 use crate::node::Trouble;
+use crate::proxy::Proxy;
 
 #[tokio::test]
 async fn any_node_tells_the_status_and_the_first_endpoint_is_asked_first() {
@@ -16,7 +16,7 @@ async fn any_node_tells_the_status_and_the_first_endpoint_is_asked_first() {
     assert_eq!(status.answered_by, NodeId(1));
     assert_eq!(status.cluster_id, cluster.table().cluster);
 
-    cluster.nodes[0].gate.close().await;
+    cluster.nodes[0].proxy.close().await;
     let status = client.status().await.unwrap();
     assert_eq!(status.answered_by, NodeId(2), "a member takes over");
 }
@@ -138,9 +138,9 @@ async fn a_group_without_a_leader_is_asked_again_through_another_node() {
 
 #[tokio::test]
 async fn a_client_that_never_connected_can_still_ask() {
-    let gate = Gate::closed("127.0.0.1:1".parse().unwrap());
+    let proxy = Proxy::closed("127.0.0.1:1".parse().unwrap());
     let cluster = Cluster::formed(1).await;
-    let endpoints = [gate.address.to_string(), cluster.endpoint(0)];
+    let endpoints = [proxy.address.to_string(), cluster.endpoint(0)];
     let client = Client::builder()
         .endpoints(endpoints)
         .connect_lazy()

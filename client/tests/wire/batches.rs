@@ -221,7 +221,7 @@ async fn a_batch_of_gets_whose_answer_was_lost_is_sent_again() {
 async fn one_node_that_is_down_fails_its_own_items_only() {
     let cluster = Cluster::formed(2).await;
     cluster.nodes[1].set_up(false);
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     let client = cluster.client().await.with_deadline(SOON);
     let (mine, theirs) = (cluster.keys_of(0, 5), cluster.keys_of(1, 5));
     let keys = mine.iter().chain(&theirs).cloned();

@@ -21,8 +21,8 @@ use torc_ring::topology::{
 };
 use torc_ring::{Partitions, Ring, Weight};
 
-use crate::gate::Gate;
 use crate::node::Node;
+use crate::proxy::Proxy;
 use crate::service::Service;
 
 const PARTITIONS: u32 = 8;
@@ -51,9 +51,9 @@ impl Cluster {
         let mut serving = Vec::new();
         for id in 1..=count {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let gate = Gate::closed(listener.local_addr().unwrap());
-            gate.open().await;
-            let node = Node::new(NodeId(id), gate);
+            let proxy = Proxy::closed(listener.local_addr().unwrap());
+            proxy.open().await;
+            let node = Node::new(NodeId(id), proxy);
             let service = Service(Arc::clone(&node));
             let kv = KvServer::new(service.clone())
                 .max_decoding_message_size(MAX_MESSAGE_LEN)
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     pub(crate) fn endpoint(&self, node: usize) -> String {
-        format!("http://{}", self.nodes[node].gate.address)
+        format!("http://{}", self.nodes[node].proxy.address)
     }
 
     /// A client that knows only the first node, with long deadlines.
@@ -201,8 +201,8 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
     let member = |node: &Arc<Node>| {
         let identity = NewMember {
             incarnation: Incarnation([0; 16]),
-            address: node.gate.address.to_string(),
-            peer_address: node.gate.address.to_string(),
+            address: node.proxy.address.to_string(),
+            peer_address: node.proxy.address.to_string(),
             http_address: String::new(),
             zone: Zone::default(),
             weight: Weight::NORMAL,

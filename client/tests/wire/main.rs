@@ -12,10 +12,10 @@
 mod admin;
 mod batches;
 mod cluster;
-mod gate;
 mod hot;
 mod node;
 mod outcomes;
+mod proxy;
 mod reaching;
 mod routing;
 mod scans;

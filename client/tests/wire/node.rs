@@ -19,7 +19,7 @@ use torc_proto::{
 use torc_record::{Digest, HybridTime, NamespaceId};
 use torc_ring::Partition;
 
-use crate::gate::Gate;
+use crate::proxy::Proxy;
 
 /// A fault to inject.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ const PAGE: usize = 2;
 
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    pub(crate) gate: Gate,
+    pub(crate) proxy: Proxy,
     /// `None` if it belongs to no cluster (yet).
     table: Mutex<Option<RoutingTable>>,
     records: Mutex<BTreeMap<Place, Stored>>,
@@ -76,10 +76,10 @@ pub(crate) struct Node {
 
 /// Setup and observation.
 impl Node {
-    pub(crate) fn new(id: NodeId, gate: Gate) -> Arc<Self> {
+    pub(crate) fn new(id: NodeId, proxy: Proxy) -> Arc<Self> {
         Arc::new(Self {
             id,
-            gate,
+            proxy,
             table: Mutex::default(),
             records: Mutex::default(),
             siblings: OnceLock::new(),
@@ -203,12 +203,12 @@ impl Node {
             Some(Trouble::Fault(fault)) => Err(fault.into()),
             Some(Trouble::Stall) => pending().await,
             Some(Trouble::CutBefore) => {
-                self.gate.cut();
+                self.proxy.cut();
                 pending().await
             }
             Some(Trouble::CutAfter) => {
                 work()?;
-                self.gate.cut();
+                self.proxy.cut();
                 pending().await
             }
             Some(Trouble::Late(permits)) => {

@@ -191,7 +191,7 @@ async fn a_put_that_no_connection_took_goes_to_another_node() {
     let cluster = Cluster::formed(2).await;
     let builder = Client::builder().endpoints([cluster.endpoint(1)]);
     let client = builder.connect().await.unwrap();
-    cluster.nodes[0].gate.hold();
+    cluster.nodes[0].proxy.hold();
     let client = client.with_deadline(2 * SOON);
     client.put(cluster.key_of(0), "value").await.unwrap();
     assert_eq!(cluster.seen("forwarded"), 1);
@@ -202,7 +202,7 @@ async fn a_put_that_no_connection_took_in_time_changed_nothing_and_is_never_sent
     let cluster = Cluster::formed(2).await;
     let builder = Client::builder().endpoints([cluster.endpoint(1)]);
     let client = builder.connect().await.unwrap();
-    cluster.nodes[0].gate.hold();
+    cluster.nodes[0].proxy.hold();
     for _ in 0..200 {
         let stopping = Fault::new(Reason::NotServing, "stopping");
         cluster.nodes[1].trouble("put", Trouble::Fault(stopping));
@@ -211,7 +211,7 @@ async fn a_put_that_no_connection_took_in_time_changed_nothing_and_is_never_sent
     let hurried = client.with_deadline(SOON);
     let error = hurried.put(key.clone(), "late").await.unwrap_err();
     assert!(!error.maybe_applied(), "{error}");
-    cluster.nodes[0].gate.release();
+    cluster.nodes[0].proxy.release();
     assert_eq!(client.get(key).await.unwrap(), None);
     assert_eq!(cluster.nodes[0].seen("put"), 0);
 }

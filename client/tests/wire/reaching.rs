@@ -7,20 +7,20 @@ use torc_proto::{Fault, Reason};
 
 use crate::SOON;
 use crate::cluster::Cluster;
-use crate::gate::Gate;
 use crate::node::Trouble;
+use crate::proxy::Proxy;
 
-/// An address that refuses connections, for as long as the gate lives.
-fn nowhere() -> (Gate, String) {
-    let gate = Gate::closed("127.0.0.1:1".parse().unwrap());
-    let address = gate.address.to_string();
-    (gate, address)
+/// An address that refuses connections, for as long as the proxy lives.
+fn nowhere() -> (Proxy, String) {
+    let proxy = Proxy::closed("127.0.0.1:1".parse().unwrap());
+    let address = proxy.address.to_string();
+    (proxy, address)
 }
 
 #[tokio::test]
 async fn one_endpoint_that_answers_is_enough() {
     let cluster = Cluster::formed(1).await;
-    let (_gate, address) = nowhere();
+    let (_proxy, address) = nowhere();
     let endpoints = [address, cluster.endpoint(0)];
     let client = Client::connect(endpoints).await.unwrap();
     assert_eq!(client.get("key").await, Ok(None));
@@ -28,7 +28,7 @@ async fn one_endpoint_that_answers_is_enough() {
 
 #[tokio::test]
 async fn no_endpoint_that_answers_is_unavailable() {
-    let (_gate, address) = nowhere();
+    let (_proxy, address) = nowhere();
     let builder = Client::builder()
         .endpoints([address.clone()])
         .deadline(SOON);
@@ -40,7 +40,7 @@ async fn no_endpoint_that_answers_is_unavailable() {
 #[tokio::test]
 async fn a_node_whose_address_leads_nowhere_is_reached_through_the_endpoint() {
     let cluster = Cluster::formed(2).await;
-    let (_gate, address) = nowhere();
+    let (_proxy, address) = nowhere();
     cluster.advertise(1, &address);
     let client = cluster.client().await;
     for key in cluster.keys_of(1, 5) {
@@ -73,8 +73,8 @@ async fn an_address_that_is_none_is_worked_around_too() {
 #[tokio::test]
 async fn all_addresses_may_lead_nowhere_as_long_as_an_endpoint_answers() {
     let cluster = Cluster::formed(3).await;
-    let gates = [nowhere(), nowhere(), nowhere()];
-    for (node, (_, address)) in gates.iter().enumerate() {
+    let proxies = [nowhere(), nowhere(), nowhere()];
+    for (node, (_, address)) in proxies.iter().enumerate() {
         cluster.advertise(node, address);
     }
     let client = cluster.client().await;
@@ -88,7 +88,7 @@ async fn all_addresses_may_lead_nowhere_as_long_as_an_endpoint_answers() {
 async fn a_node_that_is_down_is_unavailable() {
     let cluster = Cluster::formed(2).await;
     cluster.nodes[1].set_up(false);
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     let client = cluster.client().await;
     let theirs = client.with_deadline(SOON).get(cluster.key_of(1)).await;
     assert_eq!(theirs.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -98,7 +98,7 @@ async fn a_node_that_is_down_is_unavailable() {
 #[tokio::test]
 async fn a_put_that_nobody_could_forward_was_not_stored() {
     let cluster = Cluster::formed(2).await;
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     let unreachable = Fault::new(Reason::OwnerUnreachable, "node 2 cannot be reached");
     let for_long = unreachable.clone().retry_after(Duration::from_secs(3_600));
     for fault in [unreachable.clone(), unreachable, for_long] {
@@ -122,13 +122,13 @@ async fn a_node_that_comes_back_serves_those_who_waited() {
     let key = cluster.key_of(1);
     client.get(key.clone()).await.unwrap();
     cluster.nodes[1].set_up(false);
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     let (outcome, ()) = tokio::join!(client.get(key), async {
         while cluster.nodes[0].seen("forwarded") < 2 {
             tokio::task::yield_now().await;
         }
         cluster.nodes[1].set_up(true);
-        cluster.nodes[1].gate.open().await;
+        cluster.nodes[1].proxy.open().await;
     });
     assert_eq!(outcome, Ok(None));
 }
@@ -138,10 +138,10 @@ async fn the_only_node_may_restart() {
     let cluster = Cluster::formed(1).await;
     let client = cluster.client().await;
     client.put("key", "value").await.unwrap();
-    cluster.nodes[0].gate.close().await;
+    cluster.nodes[0].proxy.close().await;
     let (value, ()) = tokio::join!(client.get("key"), async {
         tokio::task::yield_now().await;
-        cluster.nodes[0].gate.open().await;
+        cluster.nodes[0].proxy.open().await;
     });
     assert_eq!(value.unwrap().unwrap().value, "value");
 }
@@ -151,7 +151,7 @@ async fn a_lead_that_died_is_replaced_by_the_one_of_a_newer_topology() {
     let cluster = Cluster::formed(2).await;
     let client = cluster.client().await;
     let key = cluster.key_of(1);
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     cluster.hand_all(1, 0);
     client.put(key, "value").await.unwrap();
     assert_eq!(cluster.nodes[0].seen("routed"), 1);
@@ -161,14 +161,14 @@ async fn a_lead_that_died_is_replaced_by_the_one_of_a_newer_topology() {
 #[tokio::test]
 async fn a_node_that_moved_to_another_address_is_found_there() {
     let cluster = Cluster::formed(2).await;
-    let (gate, old) = nowhere();
-    let address = cluster.nodes[1].gate.address.to_string();
+    let (proxy, old) = nowhere();
+    let address = cluster.nodes[1].proxy.address.to_string();
     cluster.advertise(1, &old);
     let client = cluster.client().await;
     cluster.advertise(1, &address);
     client.put(cluster.key_of(1), "value").await.unwrap();
     assert_eq!(cluster.nodes[1].seen("routed"), 1);
-    drop(gate);
+    drop(proxy);
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn connections_are_made_again_after_they_broke() {
     let client = cluster.client().await;
     for _ in 0..3 {
         client.get("key").await.unwrap();
-        cluster.nodes[0].gate.cut();
+        cluster.nodes[0].proxy.cut();
     }
     let refused = Fault::new(Reason::NotServing, "starting");
     cluster.nodes[0].trouble("get", Trouble::Fault(refused));

@@ -9,8 +9,8 @@ use torc_proto::{Fault, Reason};
 
 use crate::SOON;
 use crate::cluster::Cluster;
-use crate::gate::Gate;
 use crate::node::Trouble;
+use crate::proxy::Proxy;
 
 const RECORDS: usize = 60;
 
@@ -157,8 +157,8 @@ async fn connections_may_break_during_a_scan() {
     let mut found = Vec::new();
     for _ in 0..6 {
         found.extend(some(&mut scan, 5).await);
-        cluster.nodes[0].gate.cut();
-        cluster.nodes[1].gate.cut();
+        cluster.nodes[0].proxy.cut();
+        cluster.nodes[1].proxy.cut();
     }
     found.extend(keys(scan).await);
     assert_eq!(found.len(), RECORDS, "no record is given twice");
@@ -169,8 +169,8 @@ async fn connections_may_break_during_a_scan() {
 async fn a_node_whose_address_leads_nowhere_is_scanned_through_another() {
     let cluster = Cluster::formed(2).await;
     let (_, expected) = filled(&cluster).await;
-    let gate = Gate::closed("127.0.0.1:1".parse().unwrap());
-    cluster.advertise(1, &gate.address.to_string());
+    let proxy = Proxy::closed("127.0.0.1:1".parse().unwrap());
+    cluster.advertise(1, &proxy.address.to_string());
     let client = cluster.client().await;
     let before = cluster.nodes[0].seen("forwarded");
     assert_eq!(keys(client.scan(ScanOptions::default())).await, expected);
@@ -207,7 +207,7 @@ async fn a_scan_of_a_node_that_is_down_ends_unavailable() {
     let cluster = Cluster::formed(2).await;
     let (client, _) = filled(&cluster).await;
     cluster.nodes[1].set_up(false);
-    cluster.nodes[1].gate.close().await;
+    cluster.nodes[1].proxy.close().await;
     let scan = client.with_deadline(SOON).scan(ScanOptions::default());
     let outcome: Result<Vec<_>, _> = scan.try_collect().await;
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);

@@ -7,7 +7,7 @@ use super::{MAX_PROBES, MAX_RATE, MIN_RATE};
 #[non_exhaustive]
 pub enum GateError {
     /// The rate is out of bounds. Choose one from `MIN_RATE` to `MAX_RATE`.
-    #[error("a false-positive rate of {rate} is not within {MIN_RATE} and {MAX_RATE}")]
+    #[error("the false positive rate must be {MIN_RATE} to {MAX_RATE}, not {rate}")]
     Rate {
         /// The requested rate.
         rate: f64,

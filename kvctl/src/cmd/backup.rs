@@ -223,8 +223,12 @@ async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> 
 
 /// The backups at a location. Names the others on standard error.
 async fn readable(location: &Location) -> Result<Vec<Listed>, Failure> {
-    let pass_over = |name, error| note(format_args!("passed over backup {name}: {error}"));
-    Ok(Backup::list(location, pass_over).await?)
+    let skip = |name, error| {
+        note(format_args!(
+            "skipped backup {name}, which cannot be read: {error}"
+        ));
+    };
+    Ok(Backup::list(location, skip).await?)
 }
 
 /// The given name, or the name of the newest complete backup.

@@ -217,8 +217,8 @@ async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
     const BATCH: u64 = 500;
     const UNDER_WAY: usize = 8;
     note(format_args!(
-        "storing {} keys first",
-        crate::text::count(workload.keys)
+        "storing {} first",
+        crate::text::counted(workload.keys, "key")
     ));
     let batches = (0..workload.keys.div_ceil(BATCH)).map(|batch| {
         let keys = batch * BATCH..((batch + 1) * BATCH).min(workload.keys);

@@ -47,8 +47,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 ///
 /// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
 ///
-/// Before it begins, it checks the columns of all files, and that the disk has room for what their first
-/// rows say the build needs: each record is there twice until it ends.
+/// Before it begins, it checks the columns of all files and the space on the disk.
+/// It estimates the space from the first rows; a build needs each record twice.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
 /// 2 or 6): correct the file and build into another directory.

@@ -328,24 +328,24 @@ fn describe(plan: &Plan) -> String {
     }
     let moves = match plan.replicas_before {
         Some(before) => format!(
-            "changes {} partitions from {}, moves",
-            text::count(plan.partitions_moved.into()),
+            "changes {} from {}, moves",
+            text::counted(plan.partitions_moved.into(), "partition"),
             text::replicas(before)
         ),
         None => format!(
-            "moves {} partitions (minimum: {:.1}),",
-            text::count(plan.partitions_moved.into()),
+            "moves {} (minimum: {:.1}),",
+            text::counted(plan.partitions_moved.into(), "partition"),
             plan.minimum_moved
         ),
     };
     format!(
         "{} of {who}, planned on epoch {}\n\
-         {moves} {} in {} records\n\
+         {moves} {} in {}\n\
          load of the busiest node over the mean: {:.3}, then {:.3}\n{losses}\n{table}\n",
         progress::name(plan.kind),
         plan.based_on_epoch,
         text::bytes(plan.bytes),
-        text::count(plan.records),
+        text::counted(plan.records, "record"),
         plan.peak_to_mean_before,
         plan.peak_to_mean_after,
     )

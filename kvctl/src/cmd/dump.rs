@@ -58,8 +58,8 @@ fn row(entry: Entry) -> Row {
 }
 
 fn incomplete(failure: Failure, records: u64) -> Failure {
-    let records = text::count(records);
-    failure.after(format!("the dump is incomplete: it has {records} records"))
+    let records = text::counted(records, "record");
+    failure.after(format!("the dump is incomplete: it has {records}"))
 }
 
 /// A spinner, on a terminal that does not show the dump itself.

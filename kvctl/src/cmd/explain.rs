@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use torc_client::{
-    Explanation, Holding, Holds, HotEstimate, Member, Quorum, SliceTrace, SliceVerdict, Stage,
+    Explanation, HotEstimate, Member, Quorum, RecordKind, ReplicaRecord, SliceTrace, SliceVerdict,
+    Stage, Version,
 };
 use torc_ring::NodeId;
 
@@ -68,10 +69,10 @@ fn describe(key: &[u8], explanation: &Explanation, now_ms: u64) -> String {
         format!("{}, according to node {}", held(e, now_ms), e.answered_by),
     ));
     if e.replicas.len() > 1 {
-        let replicas = e
-            .replicas
-            .iter()
-            .map(|holding| ("replica", replica(holding)));
+        let expired = e.expires_at_ms.is_some_and(|at| at <= now_ms);
+        let expired = e.version.as_ref().filter(|_| expired);
+        let replicas = e.replicas.iter();
+        let replicas = replicas.map(|it| ("replica", replica(it, expired)));
         lines.extend(replicas);
     }
     lines.extend(e.hot.iter().map(|hot| ("accesses", accesses(hot))));
@@ -105,23 +106,26 @@ fn quorums(e: &Explanation) -> String {
     )
 }
 
-fn replica(holding: &Holding) -> String {
-    let what = match (holding.holds, &holding.problem) {
-        (Some(Holds::Nothing), _) => "nothing".to_owned(),
-        (Some(Holds::Tombstone), _) => "a tombstone".to_owned(),
-        (Some(Holds::Value), _) => "a value".to_owned(),
+/// What a replica holds. The version that the answering node knows to have expired is `expired`.
+fn replica(record: &ReplicaRecord, expired: Option<&Version>) -> String {
+    let is_expired = expired.is_some() && expired == record.version.as_ref();
+    let what = match (record.holds, &record.problem) {
+        (Some(RecordKind::Nothing), _) => "nothing".to_owned(),
+        (Some(RecordKind::Tombstone), _) => "a tombstone".to_owned(),
+        (Some(RecordKind::Value), _) if is_expired => "an expired value".to_owned(),
+        (Some(RecordKind::Value), _) => "a value".to_owned(),
         (None, problem) => {
             let problem = problem.as_deref().map(text::one_line);
             return format!(
                 "node {} did not answer: {}",
-                holding.node,
+                record.node,
                 problem.unwrap_or_default()
             );
         }
     };
-    let version = holding.version.as_ref();
+    let version = record.version.as_ref();
     let version = version.map_or_else(String::new, |it| format!(", version {it}"));
-    format!("node {} holds {what}{version}", holding.node)
+    format!("node {} holds {what}{version}", record.node)
 }
 
 fn accesses(hot: &HotEstimate) -> String {
@@ -130,10 +134,10 @@ fn accesses(hot: &HotEstimate) -> String {
     }
     let span = Duration::from_millis(hot.to_ms.saturating_sub(hot.from_ms));
     format!(
-        "{} to {} of the {} there in {}",
+        "{} to {} of this node's {} in the last {}",
         text::count(hot.estimate.saturating_sub(hot.error_bound)),
         text::count(hot.estimate),
-        text::count(hot.accesses),
+        text::accesses(hot.accesses),
         text::duration(span),
     )
 }
@@ -203,9 +207,9 @@ fn held(explanation: &Explanation, now_ms: u64) -> String {
         None => String::new(),
     };
     match explanation.holds {
-        Holds::Nothing => format!("nothing{version}{found}"),
-        Holds::Tombstone => format!("a tombstone (deleted or expired){version}{found}"),
-        Holds::Value => {
+        RecordKind::Nothing => format!("nothing{version}{found}"),
+        RecordKind::Tombstone => format!("a tombstone (deleted or expired){version}{found}"),
+        RecordKind::Value => {
             let expires = explanation.expires_at_ms.map_or_else(String::new, |at| {
                 let verb = if at <= now_ms { "expired" } else { "expires" };
                 format!(", {verb} {}", text::timestamp(at))
@@ -263,13 +267,13 @@ mod tests {
             ],
             excluded: Vec::new(),
             replicas: vec![
-                Holding {
+                ReplicaRecord {
                     node: NodeId(2),
-                    holds: Some(Holds::Value),
+                    holds: Some(RecordKind::Value),
                     version: Some("12.34.2".parse().unwrap()),
                     problem: None,
                 },
-                Holding {
+                ReplicaRecord {
                     node: NodeId(4),
                     holds: None,
                     version: None,
@@ -277,7 +281,7 @@ mod tests {
                 },
             ],
             answered_by: NodeId(2),
-            holds: Holds::Value,
+            holds: RecordKind::Value,
             version: Some("12.34.2".parse().unwrap()),
             value_bytes: 1_234,
             expires_at_ms: Some(1_700_000_000_000),
@@ -331,7 +335,7 @@ quorums    a read needs node 2; a write needs node 2, and node 4
 holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in a slice, according to node 2
 replica    node 2 holds a value, version 12.34.2
 replica    node 4 did not answer: no answer
-accesses   1,000 to 1,006 of the 12,345 there in 1 min
+accesses   1,000 to 1,006 of this node's 12,345 accesses in the last 1 min
 slice      3.17, 2,400 keys in 400,000 bytes: the Bloom gate says maybe, slot 1999 holds a value, version 12.34.2
 slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
         assert_eq!(describe(b"a\xff", &explanation(), 0), expected);
@@ -340,6 +344,7 @@ slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
             later.contains(", expired 2023-11-14T22:13:20.000Z"),
             "{later}"
         );
+        assert!(later.contains("node 2 holds an expired value"), "{later}");
     }
 
     #[test]
@@ -354,7 +359,7 @@ slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
     #[test]
     fn an_absent_key_has_a_place_too() {
         let absent = Explanation {
-            holds: Holds::Nothing,
+            holds: RecordKind::Nothing,
             version: None,
             held_in: None,
             slices: Vec::new(),

@@ -328,13 +328,13 @@ fn shown(
         return out.json(&shown);
     }
     out.line(format!(
-        "generation {}{verdict}: {} keys ({}) in {} ({}), for {} partitions{}",
+        "generation {}{verdict}: {} ({}) in {} ({}), for {}{}",
         &shown.generation[..16],
-        text::count(shown.records),
+        text::counted(shown.records, "key"),
         text::bytes(shown.payload_bytes),
         text::counted(shown.files, "file"),
         text::bytes(shown.file_bytes),
-        text::count(u64::from(shown.partitions)),
+        text::counted(u64::from(shown.partitions), "partition"),
         shown
             .index_bits_per_key
             .map_or_else(String::new, |bits| format!(

@@ -27,9 +27,10 @@ const DRAWN: usize = 6;
 /// Show the most accessed keys of a namespace, over all nodes, in a window that ends now.
 ///
 /// An access is a get, a put or a delete. A key is hot if it has a thousandth of the accesses to
-/// its namespace (`kvd serve --hot-keys-k`). An estimate is never too low, and in 31 of 32 cases
-/// too high by at most the bound. A key is `new` if it was not hot in the previous window; `-`:
-/// the counts do not go back that far. Nodes that did not answer are named on stderr.
+/// its namespace (`kvd serve --hot-keys-k`). An estimate is never too low; it is too high
+/// by more than the bound with probability 1/32 at most. A key is `new` if it was not hot in the
+/// previous window; `-`: the counts do not go back that far. Nodes that did not answer are named on
+/// stderr.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Length of the window, for example 60s; at most 24h.
@@ -126,11 +127,11 @@ fn describe(hot: &HotKeys, top: u32) -> String {
         return format!("no accesses at {nodes}");
     }
     let mut lines = vec![format!(
-        "{} accesses at {nodes}, {} to {}; lists every key with {} accesses or more\n",
-        text::count(hot.accesses),
+        "{} at {nodes}, {} to {}; lists every key with {} or more\n",
+        text::accesses(hot.accesses),
         text::timestamp(hot.from_ms),
         text::timestamp(hot.to_ms),
-        text::count(complete_from(hot, top)),
+        text::accesses(complete_from(hot, top)),
     )];
     lines.push(keys(hot).to_string());
     if let Some(line) = majority(hot) {

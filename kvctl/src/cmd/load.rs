@@ -272,8 +272,8 @@ impl Done {
 
     fn text(&self) -> String {
         let stored = format!(
-            "stored {} records ({}) in {}: {} records/s",
-            text::count(self.report.records),
+            "stored {} ({}) in {}: {} records/s",
+            text::counted(self.report.records, "record"),
             text::bytes(self.report.payload_bytes),
             text::duration(self.elapsed),
             text::count(self.summary(true).records_per_s as u64),
@@ -284,7 +284,7 @@ impl Done {
         });
         let superseded = (self.report.superseded > 0).then(|| {
             let superseded = text::count(self.report.superseded);
-            format!("{superseded} were superseded by newer versions")
+            format!("{superseded} superseded by newer versions")
         });
         let skipped = (self.skipped > 0).then(|| self.skipped_text());
         let open = self.merge.map(|number| {
@@ -314,35 +314,35 @@ impl Done {
             && report.resume_line <= from_line
         {
             return if from_line <= 1 {
-                "nothing was stored".to_owned()
+                "stored nothing".to_owned()
             } else {
-                format!("nothing was stored: continue with --from-line {from_line}")
+                format!("stored nothing: rerun with --from-line {from_line}")
             };
         }
         let some =
             |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::count(count)));
-        let stored = match report.records {
-            0 => "no record was stored".to_owned(),
-            1 => "1 record was stored".to_owned(),
-            count => format!("{} records were stored", text::count(count)),
+        let stored = match (report.records, report.unknown) {
+            (0, 0) => Some("stored nothing".to_owned()),
+            (0, _) => None,
+            (count, _) => Some(format!("stored {}", text::counted(count, "record"))),
         };
         let counts = [
-            Some(stored),
-            some(report.superseded, "were superseded by newer versions"),
-            some(report.unknown, "more may or may not be"),
-            some(report.failed, "were not"),
+            stored,
+            some(report.superseded, "superseded by newer versions"),
+            some(report.unknown, "may or may not be stored"),
+            some(report.failed, "not stored"),
             (self.skipped > 0).then(|| self.skipped_text()),
         ];
         let counts: Vec<String> = counts.into_iter().flatten().collect();
         let line = report.resume_line.max(from_line);
         let how = match end {
             LoadEnd::Input(ReadError::Bad(row)) if row.problem.is_of_one_row() => {
-                "correct it, or skip bad rows with --skip-bad FILE, and continue"
+                "correct it, or pass --skip-bad FILE, and rerun"
             }
-            _ => "continue",
+            _ => "rerun",
         };
         format!(
-            "{}; every row before line {line} is done: {how} with --from-line {line}",
+            "{}; line {line} is the first row left: {how} with --from-line {line}",
             counts.join(", ")
         )
     }
@@ -398,14 +398,13 @@ mod tests {
         };
         assert_eq!(
             done(stopped, 2).how_to_go_on(1, &LoadEnd::Interrupted),
-            "1,234 records were stored, 3 more may or may not be, 1 were not, skipped 2 bad \
-             rows: see bad.csv; every row before line 1237 is done: continue with --from-line \
-             1237"
+            "stored 1,234 records, 3 may or may not be stored, 1 not stored, skipped 2 bad rows: see bad.csv; \
+             line 1237 is the first row left: rerun with --from-line 1237"
         );
         let nothing = done(Report::default(), 0);
         let how = nothing.how_to_go_on(40, &LoadEnd::Interrupted);
-        assert_eq!(how, "nothing was stored: continue with --from-line 40");
+        assert_eq!(how, "stored nothing: rerun with --from-line 40");
         let at_once = nothing.how_to_go_on(1, &LoadEnd::Interrupted);
-        assert_eq!(at_once, "nothing was stored");
+        assert_eq!(at_once, "stored nothing");
     }
 }

@@ -66,15 +66,15 @@ pub(crate) async fn run(
 }
 
 fn line(work: Maintenance, node: &NodeMaintenance) -> String {
-    let verb = match work {
-        Maintenance::Flush => "flushed",
-        Maintenance::Compact => "compacted",
+    let (to_do, done) = match work {
+        Maintenance::Flush => ("flush", "flushed"),
+        Maintenance::Compact => ("compact", "compacted"),
     };
     if node.records == 0 {
-        return format!("node {}: nothing to be {verb}", node.node);
+        return format!("node {}: nothing to {to_do}", node.node);
     }
     format!(
-        "node {}: {verb} {} into {} ({}) in {:.1} s",
+        "node {}: {done} {} into {} ({}) in {:.1} s",
         node.node,
         text::counted(node.records, "record"),
         text::counted(node.slices, "slice"),
@@ -103,7 +103,7 @@ mod tests {
         let nothing = NodeMaintenance { records: 0, ..DONE };
         assert_eq!(
             line(Maintenance::Compact, &nothing),
-            "node 2: nothing to be compacted"
+            "node 2: nothing to compact"
         );
     }
 

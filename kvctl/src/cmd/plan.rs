@@ -264,9 +264,9 @@ impl Plan {
             table.row(row);
         }
         format!(
-            "{} keys of {} with values of {}, {}, {} partitions\n\n{table}\n\nEach replica of a key takes {:.1} bits of index and {} on \
+            "{} of {} with values of {}, {}, {} partitions\n\n{table}\n\nEach replica of a key takes {:.1} bits of index and {} on \
              disk, measured on a slice of {} records. An additional node takes over {}.",
-            text::count(self.keys),
+            text::counted(self.keys, "key"),
             text::bytes(self.key_bytes.into()),
             text::bytes(self.value_bytes.into()),
             text::replicas(self.replicas.into()),

@@ -99,7 +99,10 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 fn after_some(failure: Failure, printed: u64) -> Failure {
     match printed {
         0 => failure,
-        _ => failure.after(format!("printed {} records", crate::text::count(printed))),
+        _ => failure.after(format!(
+            "printed {}",
+            crate::text::counted(printed, "record")
+        )),
     }
 }
 

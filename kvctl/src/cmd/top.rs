@@ -105,7 +105,7 @@ async fn watch_on(
     let mut view = View {
         sort: args.sort,
         reverse: args.reverse,
-        pace: ProgressRate::default(),
+        rate: ProgressRate::default(),
         problem: None,
     };
     let mut frame = None;
@@ -125,8 +125,8 @@ async fn watch_on(
             Some(looked) = looks.recv() => match looked {
                 Ok(seen) => {
                     match &seen.status.transition {
-                        Some(running) => view.pace.note(started.elapsed(), running),
-                        None => view.pace = ProgressRate::default(),
+                        Some(running) => view.rate.note(started.elapsed(), running),
+                        None => view.rate = ProgressRate::default(),
                     }
                     view.problem = None;
                     frame = Some(seen);
@@ -196,7 +196,7 @@ mod tests {
         let mut view = View {
             sort: Column::Node,
             reverse: false,
-            pace: ProgressRate::default(),
+            rate: ProgressRate::default(),
             problem: None,
         };
         let press = |code, view: &mut View| obey(KeyEvent::from(code), view);

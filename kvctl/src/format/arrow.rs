@@ -87,7 +87,7 @@ fn schema(metadata: &[u8]) -> Result<Schema, ReadError> {
     let schema = message.header_as_schema();
     let schema = schema.ok_or_else(|| invalid("it does not begin with a schema"))?;
     if !schema.endianness().equals_to_target_endianness() {
-        return Err(invalid("its bytes are in the order of another machine"));
+        return Err(invalid("its byte order differs from this machine's"));
     }
     arrow_ipc::convert::try_fb_to_schema(schema).map_err(invalid)
 }
@@ -166,7 +166,7 @@ impl<R: Read> Batches<R> {
             match message.header_type() {
                 MessageHeader::DictionaryBatch => continue,
                 MessageHeader::RecordBatch => {}
-                _ => return Err(invalid("a message is no record batch")),
+                _ => return Err(invalid("expected a record batch, found another message")),
             }
             let batch = message.header_as_record_batch();
             let batch = batch.ok_or_else(|| invalid("a record batch is malformed"))?;
@@ -222,7 +222,7 @@ fn check_decompressed(
 
 fn too_long(bytes: u64) -> ReadError {
     invalid(format!(
-        "a record batch has {bytes} bytes, and the most is {MOST_BODY}: write smaller batches"
+        "a record batch of {bytes} bytes exceeds the limit of {MOST_BODY}: write smaller batches"
     ))
 }
 

@@ -53,7 +53,7 @@ pub(super) fn draw(view: &RingView, radius: usize) -> Vec<Vec<Cell>> {
     canvas.labels();
     canvas.centre(&[
         format!("epoch {}", view.epoch),
-        format!("{} partitions", text::count(view.partitions.into())),
+        text::counted(view.partitions.into(), "partition"),
         plural(view.nodes.len(), "node"),
         plural(usize::from(view.replicas), "replica"),
     ]);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::StreamExt as _;
 use tokio::task::JoinSet;
-use torc_client::Client;
+use torc_client::{Client, Generation};
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{BatchGetRequest, GetRequest, get_result};
 
@@ -301,6 +301,17 @@ async fn a_batch_that_a_node_reads_in_parts_is_of_one_generation() {
     .await;
 }
 
+/// Promotes a generation. On a busy machine, the topology group may lose its leader for a while.
+async fn promoted(client: &Client, number: u32) -> Generation {
+    let mut promoted = None;
+    until("it is promoted", async || {
+        promoted = client.promote(number, false).await.ok();
+        promoted.is_some()
+    })
+    .await;
+    promoted.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     let mut cluster = Cluster::start(3).await;
@@ -331,14 +342,7 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
     let victim = (leader + 1) % 3;
     cluster.nodes[victim].kill_9();
     let client = cluster.client().await.with_deadline(TIMEOUT / 10);
-    let mut promoted = None;
-    // On a busy machine the group may lose its leader for a while.
-    until("it is promoted", async || {
-        promoted = client.promote(2, false).await.ok();
-        promoted.is_some()
-    })
-    .await;
-    let promoted = promoted.unwrap();
+    let promoted = promoted(&client, 2).await;
     assert_eq!(
         promoted.unconfirmed.len(),
         1,

@@ -48,12 +48,12 @@ struct Asked {
 struct Get {
     id: OpId,
     operation: Operation,
-    hope: Hope,
+    candidate: Candidate,
 }
 
 /// A get's answer, valid if enough others confirm it.
 #[derive(Debug)]
-struct Hope {
+struct Candidate {
     config: Arc<Config>,
     /// This node's replica and the requested ones.
     asked: Votes,
@@ -76,8 +76,8 @@ impl Coordinator {
     ) {
         let mut groups: Vec<Group> = Vec::new();
         for (id, operation, held) in operations {
-            let hope = held.and_then(|held| self.hope(now, &operation, held));
-            let Some(hope) = hope else {
+            let candidate = held.and_then(|held| self.candidate(now, &operation, held));
+            let Some(candidate) = candidate else {
                 if operation.request.is_write() {
                     // An earlier get of this batch must not see this write.
                     self.ask_to_confirm(now, &mut groups, out);
@@ -85,7 +85,11 @@ impl Coordinator {
                 self.start(now, id, operation, out);
                 continue;
             };
-            let others = || hope.config.nodes(hope.asked.without(hope.holders));
+            let others = || {
+                candidate
+                    .config
+                    .nodes(candidate.asked.without(candidate.holders))
+            };
             let is_open = |group: &Group| {
                 let nodes = group.waiting.iter().map(|asked| asked.node);
                 group.gets.len() < MAX_CLAIMS && nodes.eq(others())
@@ -109,14 +113,14 @@ impl Coordinator {
             group.gets.push(Some(Get {
                 id,
                 operation,
-                hope,
+                candidate,
             }));
         }
         self.ask_to_confirm(now, &mut groups, out);
     }
 
     /// Whether a get may ask others to confirm this node's record.
-    fn hope(&self, now: Now, operation: &Operation, held: Held) -> Option<Hope> {
+    fn candidate(&self, now: Now, operation: &Operation, held: Held) -> Option<Candidate> {
         let config = self.configs.get(&operation.partition)?;
         let silent = config.not_counting(self.mutations);
         let all = config.acceptors().without(silent);
@@ -135,7 +139,7 @@ impl Coordinator {
             return None;
         }
         let (version, is_absent) = claimed(now, &held)?;
-        Some(Hope {
+        Some(Candidate {
             config: Arc::clone(config),
             asked: quorum,
             holders: Votes::one(near),
@@ -196,14 +200,16 @@ impl Coordinator {
             self.suspects.was_in_time(from, now);
         }
         for (place, _) in asked.gets.into_iter().zip(confirmed).filter(|it| *it.1) {
-            let get = group.gets[place].take_if(|Get { hope, .. }| {
-                let index = hope.config.index(from);
-                hope.holders = hope.holders.union(index.map_or(Votes::NONE, Votes::one));
+            let get = group.gets[place].take_if(|Get { candidate, .. }| {
+                let index = candidate.config.index(from);
+                candidate.holders = candidate
+                    .holders
+                    .union(index.map_or(Votes::NONE, Votes::one));
                 // A quorum that holds it also proves that no higher version is chosen.
-                let config = &hope.config;
-                config.is_chosen(hope.version, hope.holders, self.mutations)
+                let config = &candidate.config;
+                config.is_chosen(candidate.version, candidate.holders, self.mutations)
             });
-            let done = get.map(|get| (get.id, get.hope.outcome()));
+            let done = get.map(|get| (get.id, get.candidate.outcome()));
             out.extend(done.map(|(op, outcome)| Intent::Done { op, outcome }));
         }
         if let Some(group) = self.confirming.remove(&tag.op) {
@@ -274,7 +280,7 @@ impl Group {
             let Some(first) = gets.peek() else { continue };
             let envelope = Envelope {
                 partition: first.operation.partition,
-                epoch: first.hope.config.epoch,
+                epoch: first.candidate.config.epoch,
                 message: Message::Confirm {
                     tag,
                     claims: gets.map(Get::claim).collect(),
@@ -296,15 +302,17 @@ impl Group {
         let mut others: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         for (at, get) in self.gets.iter_mut().enumerate() {
             let Some(Get {
-                operation, hope, ..
+                operation,
+                candidate,
+                ..
             }) = get
             else {
                 continue;
             };
-            let config = &hope.config;
+            let config = &candidate.config;
             let all = config.acceptors().without(config.not_counting(mutations));
-            let more = all.without(hope.asked);
-            hope.asked = all;
+            let more = all.without(candidate.asked);
+            candidate.asked = all;
             let nodes: Vec<_> = config.nodes(more).filter(|it| is_in_reach(*it)).collect();
             if self.is_widened || nodes.is_empty() || operation.deadline_ms <= now.elapsed_ms {
                 return false;
@@ -325,15 +333,15 @@ impl Get {
     fn claim(&self) -> Claim {
         Claim {
             partition: self.operation.partition,
-            epoch: self.hope.config.epoch,
+            epoch: self.candidate.config.epoch,
             at: self.operation.at.clone(),
-            version: self.hope.version,
-            is_absent: self.hope.is_absent,
+            version: self.candidate.version,
+            is_absent: self.candidate.is_absent,
         }
     }
 }
 
-impl Hope {
+impl Candidate {
     fn outcome(self) -> Outcome {
         let version = self.held.version();
         let fast = true;

@@ -68,7 +68,7 @@ impl Replica {
         batch.meta = Some(self.meta);
         self.promises.clear();
         self.recent.begin(config.epoch);
-        self.doubtful.clear();
+        self.unreadable.clear();
         self.pulling = None;
         self.summing.clear();
         self.reached.clear();

@@ -26,7 +26,7 @@ impl Replica {
 
     /// This replica's record of a key, given the lookup on its disk; `None` if it has no say.
     #[must_use]
-    pub fn holding(&self, lookup: &Lookup) -> Option<Held> {
+    pub fn own_record(&self, lookup: &Lookup) -> Option<Held> {
         self.held(lookup, true)
     }
 

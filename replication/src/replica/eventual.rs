@@ -32,11 +32,11 @@ use super::{Now, Replica};
 use crate::{Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
 
 /// Limit on the records being replaced at a time; forgotten ones are requested again.
-const MOST_DOUBTFUL: usize = 256;
+const MOST_UNREADABLE: usize = 256;
 
 /// What is known about an unreadable record.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct UnreadableRecord {
     /// An upper bound of everything stored here before the record was found.
     bound: Ballot,
     /// The ballot up to which a majority was closed, at or above the bound; zero if not yet.
@@ -69,13 +69,13 @@ impl Replica {
                 self.closed_upto()
             };
             let message = Message::Nack { tag, highest };
-            return self.send(from, self.gate(self.closing()), message, out);
+            return self.send(from, self.once_durable(self.closing()), message, out);
         }
         match &lookup {
             Lookup::Found(found)
                 if !record.supersedes(found) && !self.mutations.has(Mutation::OlderStoreWins) =>
             {
-                let after = self.gate(seq);
+                let after = self.once_durable(seq);
                 return self.send(from, after, Message::Accepted { tag }, out);
             }
             // The unreadable record may be newer (R9).
@@ -99,7 +99,7 @@ impl Replica {
             );
         }
         let seq = self.keep(record, out);
-        self.send(from, self.gate(seq), Message::Accepted { tag }, out);
+        self.send(from, self.once_durable(seq), Message::Accepted { tag }, out);
     }
 
     /// A version from another replica, whose watermark was `collected` then; a majority was
@@ -120,8 +120,8 @@ impl Replica {
             Lookup::Found(found) => record.supersedes(found),
             Lookup::Absent => true,
             Lookup::Unreadable => {
-                let doubt = self.doubtful.get(&at).map(|doubt| doubt.closed);
-                doubt.is_some_and(|upto| upto == closed && closed > Ballot::default())
+                let known = self.unreadable.get(&at).map(|known| known.closed);
+                known.is_some_and(|upto| upto == closed && closed > Ballot::default())
                     || self.mutations.has(Mutation::RepairOverUnreadable)
             }
         };
@@ -167,7 +167,7 @@ impl Replica {
     /// replica is closed: after a crash it would know neither.
     ///
     /// Registers need it less. A get of an expired value ends it by an accept, whose
-    /// acknowledgement is durable; `collecting` only makes the get do so. The gate costs them a
+    /// acknowledgement is durable; `collecting` only makes the get do so. The wait costs them a
     /// sync per collection.
     pub(super) fn closing(&self) -> Seq {
         if self.mutations.has(Mutation::ClosedBeforeDurable) {
@@ -180,22 +180,22 @@ impl Replica {
     /// Notes that the record of a key is unreadable, and up to which ballot the others are closed,
     /// if they are. Returns the bound as an error if it may be above that; a later attempt, with a
     /// later time, will succeed.
-    pub(super) fn doubt(&mut self, at: &Locator, closed: Ballot) -> Result<(), Ballot> {
-        if self.doubtful.len() >= MOST_DOUBTFUL && !self.doubtful.contains_key(at) {
-            self.doubtful.clear();
+    pub(super) fn note_unreadable(&mut self, at: &Locator, closed: Ballot) -> Result<(), Ballot> {
+        if self.unreadable.len() >= MOST_UNREADABLE && !self.unreadable.contains_key(at) {
+            self.unreadable.clear();
         }
-        let new = Doubt {
+        let new = UnreadableRecord {
             bound: self.top,
             closed: Ballot::default(),
         };
-        let doubt = self.doubtful.entry(at.detached()).or_insert(new);
+        let known = self.unreadable.entry(at.detached()).or_insert(new);
         if closed == Ballot::default() {
             return Ok(());
         }
-        if closed < doubt.bound {
-            return Err(doubt.bound);
+        if closed < known.bound {
+            return Err(known.bound);
         }
-        doubt.closed = closed;
+        known.closed = closed;
         Ok(())
     }
 

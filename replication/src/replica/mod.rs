@@ -158,7 +158,7 @@ pub struct Replica {
     /// In the order of their batches. A list, because a replica writes few keys at a time.
     in_flight: VecDeque<InFlight>,
     /// Unreadable records that are being replaced.
-    doubtful: LocatorTable<eventual::Doubt>,
+    unreadable: LocatorTable<eventual::UnreadableRecord>,
     /// Upper bound of the ballots here, except for slices that arrived in the epoch that copies, in
     /// which this replica accepts nothing.
     top: Ballot,
@@ -213,7 +213,7 @@ impl Replica {
             promises: Promises::new(options.promises),
             recent: Recent::resume(meta.epoch, meta.ceiling, stored, options.recent),
             in_flight: VecDeque::new(),
-            doubtful: LocatorTable::default(),
+            unreadable: LocatorTable::default(),
             top: ceiling_ballot(&meta),
             last_seq: Seq(0),
             meta_seq: Seq(0),
@@ -404,8 +404,8 @@ impl Replica {
 
     fn on_persisted(&mut self, now: Now, seq: Seq, disk: &impl Storage, out: &mut Vec<Effect>) {
         self.durable = self.durable.max(seq);
-        let landed = self.in_flight.iter().take_while(|it| it.seq <= seq).count();
-        self.in_flight.drain(..landed);
+        let durable = self.in_flight.iter().take_while(|it| it.seq <= seq).count();
+        self.in_flight.drain(..durable);
         if self.in_flight.is_empty() {
             // A node has thousands of replicas, few of which are written to at a time.
             self.in_flight = VecDeque::new();
@@ -483,8 +483,8 @@ impl Replica {
         if !self.mutations.has(Mutation::ExpiryUnnoted) {
             self.expiries.note(&record);
         }
-        if !self.doubtful.is_empty() {
-            self.doubtful.remove(&Locator::of(&record));
+        if !self.unreadable.is_empty() {
+            self.unreadable.remove(&Locator::of(&record));
         }
         self.in_flight.push_back(flying);
         batch.records.push(record);

@@ -2,7 +2,7 @@
 //!
 //! A newcomer takes over the votes of the replica that it displaces by copying *that* replica, page
 //! by page, after both have adopted the epoch that writes both. If it displaces none, or the
-//! displaced one is dead and excluded, it merges a majority of the others: the highest version of
+//! displaced one is dead and excluded, it gathers from a majority of the others: the highest version of
 //! every key among them.
 //!
 //! The newcomer copies once before, while copying, for the bulk; that copy only makes the second
@@ -81,7 +81,7 @@ impl Replica {
         let stays = self.stays(&config);
         let needed = match config.seat_of(self.me) {
             // A staying member itself belongs to the majority.
-            Some(seat) if config.merges(seat) => {
+            Some(seat) if config.gathers(seat) => {
                 config.old.count() as usize / 2 + usize::from(!stays)
             }
             _ => 1,
@@ -118,10 +118,10 @@ impl Replica {
         if self.mutations.has(Mutation::GrowthStartsEmpty) && seat.displaced.is_none() {
             return Some(Vec::new());
         }
-        if self.mutations.has(Mutation::ShrinkWithoutMerge) && self.stays(config) {
+        if self.mutations.has(Mutation::ShrinkWithoutGather) && self.stays(config) {
             return Some(Vec::new());
         }
-        if config.merges(seat) {
+        if config.gathers(seat) {
             let others = config.old.without(config.excluded);
             let nodes = config.nodes(others).filter(|node| *node != self.me);
             return Some(nodes.collect());

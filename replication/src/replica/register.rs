@@ -29,11 +29,11 @@ impl Replica {
         match self.held(&lookup, want_value) {
             Some(held) => {
                 // Whoever closed it: the reader counts on what the answer says.
-                let after = self.gate(seq.max(self.closing()));
+                let after = self.once_durable(seq.max(self.closing()));
                 self.send(from, after, Message::Holding { tag, held }, out);
             }
             None if at.namespace.is_generation() => self.abstain(from, tag, at, out),
-            None => match self.doubt(at, closes) {
+            None => match self.note_unreadable(at, closes) {
                 Ok(()) => self.abstain(from, tag, at, out),
                 Err(bound) => self.refuse(from, tag, bound, out),
             },
@@ -74,7 +74,7 @@ impl Replica {
         let recall = doubted.map(|doubted| self.recall(at, doubted, &lookup));
         let recall = recall.unwrap_or_default();
         let promised = Message::Promised { tag, held, recall };
-        self.send(from, self.gate(seq), promised, out);
+        self.send(from, self.once_durable(seq), promised, out);
     }
 
     /// The memory of a key's versions. The promise ensures that versions never stored here never
@@ -133,7 +133,7 @@ impl Replica {
             Lookup::Absent | Lookup::Unreadable => Ballot::default(),
         };
         if record.ballot == accepted {
-            let after = self.gate(seq);
+            let after = self.once_durable(seq);
             return self.send(from, after, Message::Accepted { tag }, out);
         }
         let highest = self.highest(&at, accepted);
@@ -152,7 +152,7 @@ impl Replica {
         }
         self.store(record, &mut batch);
         let seq = self.persist(batch, out);
-        self.send(from, self.gate(seq), Message::Accepted { tag }, out);
+        self.send(from, self.once_durable(seq), Message::Accepted { tag }, out);
     }
 
     /// A proven version may bypass a promise, because the holder of the promise will
@@ -221,7 +221,7 @@ impl Replica {
         self.clock.observe(ballot.time, now.unix_ms).is_ok()
     }
 
-    pub(super) fn gate(&self, seq: Seq) -> Seq {
+    pub(super) fn once_durable(&self, seq: Seq) -> Seq {
         if self.mutations.has(Mutation::AckBeforeDurable) {
             Seq(0)
         } else {

@@ -16,7 +16,7 @@
 //! in them together with the versions that it hides, or none of these is. So a newcomer that copies
 //! all records instead of the tail, which lack collected tombstones, brings no old version back.
 //!
-//! A merging replica takes the slices of each of its sources: together they contain the
+//! A gathering replica takes the slices of each of its sources: together they contain the
 //! highest version of every key.
 //!
 //! The end of the slices is kept only in memory: after a restart, the replica copies all records.

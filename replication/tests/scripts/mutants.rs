@@ -53,7 +53,7 @@ const SHOWN: &[(Mutation, &str)] = &[
     (Mutation::DeadVotes, "moves/dead_replica"),
     (Mutation::GrowthStartsEmpty, "moves/one_to_three"),
     (Mutation::GrowthCopiesVote, "moves/one_to_three"),
-    (Mutation::ShrinkWithoutMerge, "moves/shrinks"),
+    (Mutation::ShrinkWithoutGather, "moves/shrinks"),
     (Mutation::AbortInOneStep, "moves/ends_halfway"),
     (Mutation::MembershipKeeps, "moves/ends_halfway"),
     (Mutation::CollectOnQuorum, "collection/one_is_down"),

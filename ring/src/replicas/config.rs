@@ -10,10 +10,10 @@
 //!
 //! Invariants:
 //! * A member's *seat* goes to one newcomer, which takes over its votes with a
-//!   snapshot. A newcomer that displaces no replica, or an excluded one, merges a
+//!   snapshot. A newcomer that displaces no replica, or an excluded one, gathers from a
 //!   majority.
 //! * An excluded replica never counts, from the epoch that excludes it until the move
-//!   ends: its successor's merged copy differs from its own.
+//!   ends: its successor's gathered copy differs from its own.
 //! * `since` distinguishes memberships of one node: data of an earlier one is void.
 
 mod form;
@@ -203,7 +203,7 @@ impl Config {
         settled && self.may_read(holders, mutations) && self.votes_not_copies(holders, mutations)
     }
 
-    /// Newcomers that merged a majority, because they displace no replica or a dead one, may
+    /// Newcomers that gathered from a majority, because they displace no replica or a dead one, may
     /// hold a version with few votes. Readers of the previous epoch still count votes alone,
     /// and so do all readers after an abort, when the dead replica counts again. So while
     /// the new set reads, the old set must agree; for a newcomer with a displaced replica,
@@ -211,8 +211,8 @@ impl Config {
     fn votes_not_copies(&self, holders: Votes, mutations: Mutations) -> bool {
         let dead = self.not_counting(mutations);
         let mut displaced = self.seats.iter().map(|seat| seat.displaced);
-        let merges = displaced.any(|index| index.is_none_or(|index| dead.contains(index)));
-        if !merges || self.stage != Stage::WriteBothReadNew {
+        let gathers = displaced.any(|index| index.is_none_or(|index| dead.contains(index)));
+        if !gathers || self.stage != Stage::WriteBothReadNew {
             return true;
         }
         mutations.has(Mutation::GrowthCopiesVote)
@@ -229,10 +229,10 @@ impl Config {
         }
     }
 
-    /// Whether this newcomer merges a majority of the old set instead of copying a
+    /// Whether this newcomer gathers from a majority of the old set instead of copying a
     /// snapshot of the replica that it displaces.
     #[must_use]
-    pub fn merges(&self, seat: Seat) -> bool {
+    pub fn gathers(&self, seat: Seat) -> bool {
         seat.displaced
             .is_none_or(|index| self.excluded.contains(index))
     }

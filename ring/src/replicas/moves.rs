@@ -5,7 +5,7 @@
 //! | stage | left when |
 //! |---|---|
 //! | copying | every newcomer has copied the bulk |
-//! | write both, read old | every newcomer has its snapshot or merge, taken in this epoch; a majority of old adopted it |
+//! | write both, read old | every newcomer has its snapshot or gather, taken in this epoch; a majority of old adopted it |
 //! | write both, read new | a majority of old adopted it |
 //! | write both, read old, returning | a majority of new adopted it |
 //!
@@ -35,7 +35,7 @@ pub enum Milestone {
     Adopted(Epoch),
     /// The bulk is copied, durably.
     Copied(Epoch),
-    /// The snapshot or merge is complete, durably: the newcomer holds everything that the displaced
+    /// The snapshot or the gather is complete, durably: the newcomer holds everything that the displaced
     /// replica held when it adopted this epoch; if it displaces no replica or a dead one, everything
     /// that a majority of the old set held.
     Snapshotted(Epoch),
@@ -144,7 +144,7 @@ pub enum MoveError {
         /// The node.
         node: NodeId,
     },
-    /// Without the dead nodes, no majority is left to merge. Wait for them to return, or
+    /// Without the dead nodes, no majority is left to gather from. Wait for them to return, or
     /// force the change and lose data that only they held.
     #[error(
         "without the dead node, some keys have no majority of replicas left: wait for the node to come \
@@ -241,7 +241,7 @@ impl Config {
     }
 
     /// Excludes a dead, displaced replica for the rest of the move: its successor
-    /// merges a majority of the others instead.
+    /// gathers from a majority of the others instead.
     ///
     /// # Errors
     /// [`MoveError`] if it is not displaced, is already excluded, is not the only dead one, or it

@@ -80,9 +80,9 @@ fn an_excluded_replica_never_counts_again_in_its_move() {
     }
     let [copying, read_old, read_new] = replacing(&[]);
     let seat = copying.seat_of(D).unwrap();
-    assert!(!read_old.merges(seat), "D copies A");
+    assert!(!read_old.gathers(seat), "D copies A");
     let excluded = read_old.exclude(Epoch(9), A).unwrap();
-    assert!(excluded.merges(seat), "D merges B and C instead");
+    assert!(excluded.gathers(seat), "D gathers from B and C instead");
     assert_eq!(excluded.stage, Stage::WriteBothReadOld);
     assert_eq!(read_new.exclude(Epoch(9), A), Err(MoveError::TooLate));
     assert_eq!(
@@ -124,13 +124,13 @@ fn while_growing_copies_do_not_count_as_votes() {
 }
 
 /// Seed 890540 of the simulation: after an abort the dead replica, A, counts again, and neither A
-/// nor C holds the version that B alone accepted and D merged.
+/// nor C holds the version that B alone accepted and D gathered.
 #[test]
-fn while_a_dead_replica_is_displaced_what_its_successor_merged_does_not_count_as_a_vote() {
+fn while_a_dead_replica_is_displaced_what_its_successor_gathered_does_not_count_as_a_vote() {
     let [_, _, read_new] = replacing(&[A]);
     assert!(
         !read_new.is_chosen(ballot(1), votes(&read_new, &[B, D]), HOLD),
-        "D may have merged what B alone accepted"
+        "D may have gathered what B alone accepted"
     );
     assert!(read_new.is_chosen(ballot(1), votes(&read_new, &[B, C]), HOLD));
     let [_, _, copied] = replacing(&[]);
@@ -234,12 +234,12 @@ fn a_node_that_comes_again_begins_another_membership() {
 }
 
 #[test]
-fn in_a_smaller_set_everyone_must_have_merged_the_old_one() {
+fn in_a_smaller_set_everyone_must_have_gathered_from_the_old_one() {
     let copying = stable().begin(Epoch(2), &[A, D], &[]).unwrap();
     assert_eq!(copying.copiers(), votes(&copying, &[A, D]));
-    let merges = |node| copying.merges(copying.seat_of(node).unwrap());
+    let gathers = |node| copying.gathers(copying.seat_of(node).unwrap());
     assert!(
-        merges(A) && merges(D),
+        gathers(A) && gathers(D),
         "one seat does not stand for a majority"
     );
     let read_old = copying.advance(Epoch(3), HOLD).unwrap();
@@ -250,7 +250,7 @@ fn in_a_smaller_set_everyone_must_have_merged_the_old_one() {
     known.note(&read_old, D, Milestone::Snapshotted(Epoch(3)));
     assert!(
         !known.may_advance(&read_old, HOLD),
-        "A stays, and has not merged"
+        "A stays, and has not gathered"
     );
     known.note(&read_old, A, Milestone::Snapshotted(Epoch(3)));
     assert!(known.may_advance(&read_old, HOLD));

@@ -55,8 +55,8 @@ pub enum Mutation {
     UnreadableIsAbsent,
     /// A newcomer without a displaced replica starts empty.
     GrowthStartsEmpty,
-    /// In a shrinking set, the staying members do not merge the others.
-    ShrinkWithoutMerge,
+    /// In a shrinking set, the staying members do not gather from the others.
+    ShrinkWithoutGather,
     /// While growing, or without a dead replica, one round trusts copies as if they were votes.
     GrowthCopiesVote,
     /// A bulk copy taken before the write-both stage counts as the snapshot.
@@ -225,7 +225,7 @@ impl Mutation {
         Self::ExpiryUnwritten,
         Self::UnreadableIsAbsent,
         Self::GrowthStartsEmpty,
-        Self::ShrinkWithoutMerge,
+        Self::ShrinkWithoutGather,
         Self::GrowthCopiesVote,
         Self::BulkIsSnapshot,
         Self::WarmAfterRefusal,

@@ -305,7 +305,7 @@ impl BearerToken {
             return Err(TopologyError::setting("name", allowed));
         }
         if self.is_expired(self.created_at_ms) {
-            return Err(TopologyError::setting("expiry", "after now"));
+            return Err(TopologyError::setting("expiry", "a time after now"));
         }
         match &self.join {
             None => self.grants.check(),
@@ -320,7 +320,7 @@ impl BearerToken {
         if self.expires_at_ms.is_none() {
             return Err(TopologyError::setting(
                 "expiry",
-                "required for a join token",
+                "a time after now, which a join token needs",
             ));
         }
         if self.grants == Grants::default() {

@@ -59,7 +59,7 @@ pub enum Command {
         node: NodeId,
     },
     /// A node that the running transition displaces is dead: it has no vote in any move,
-    /// and its successors merge the others instead of copying it. Refused if no majority
+    /// and its successors gather from the others instead of copying it. Refused if no majority
     /// is left without it.
     Exclude {
         /// The dead node.
@@ -262,7 +262,9 @@ impl Command {
             Self::CreateBearerToken { token, .. } => token.check(),
             Self::BeginRotation { old, new } => Authorities::check(old, new),
             Self::Once { command, .. } => match **command {
-                Self::Once { .. } => Err(TopologyError::setting("command", "not nested")),
+                Self::Once { .. } => {
+                    Err(TopologyError::setting("command", "one that is not nested"))
+                }
                 _ => command.check(),
             },
             // Numbers and digests, which only the topology's state can judge. A new command decides here.
@@ -312,7 +314,7 @@ impl Founding {
             return Err(TopologyError::setting("positions", "1 to 1,024"));
         }
         if self.members.is_empty() {
-            return Err(TopologyError::setting("members", "at least one"));
+            return Err(TopologyError::setting("members", "at least one member"));
         }
         self.members.iter().try_for_each(NewMember::check)
     }

@@ -126,7 +126,10 @@ pub enum TopologyError {
     #[error(transparent)]
     Move(#[from] MoveError),
     /// Fewer nodes than the requested replicas. Join further nodes first.
-    #[error("{asked} replicas asked for, but the cluster has {active} nodes: join more first")]
+    #[error(
+        "{asked} replicas need {asked} nodes, and the cluster has {active}. Nothing was changed: join {} more",
+        usize::from(*asked).saturating_sub(*active)
+    )]
     TooFewNodesFor {
         /// Requested number of replicas.
         asked: u8,
@@ -166,8 +169,8 @@ pub enum TopologyError {
     },
     /// Every layer is in use with another number of replicas. Choose a number that a layer has.
     #[error(
-        "no layer is left for {asked} replicas: choose a number that some namespace has, see \
-         `kvctl namespace list`"
+        "the cluster cannot hold another replica count, such as {asked}. Nothing was changed: use one that a \
+         namespace already has (see `kvctl namespace list`)"
     )]
     NoLayerLeft {
         /// Requested number of replicas.
@@ -294,7 +297,7 @@ pub enum TopologyError {
     },
     /// A rotation of the authority is running, or another one has ended in the meantime.
     #[error(
-        "another rotation of the authority is under way or has just ended: see `kvctl ca show`"
+        "another rotation of the authority is running, or ended a moment ago. Nothing was changed: see `kvctl ca show`"
     )]
     Rotating,
     /// No such rotation of the authority is running.
@@ -328,7 +331,7 @@ pub enum TopologyError {
     )]
     RotationIssues,
     /// A setting is out of its range.
-    #[error("`{setting}` is out of its range: {allowed}")]
+    #[error("invalid {setting}: use {allowed}. Nothing was changed")]
     Setting {
         /// Name of the setting.
         setting: String,

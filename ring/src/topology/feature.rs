@@ -33,7 +33,10 @@ impl Release {
         }
         if self.levels.oldest > self.levels.newest {
             let setting = "feature levels";
-            return Err(TopologyError::setting(setting, "the oldest comes first"));
+            return Err(TopologyError::setting(
+                setting,
+                "a range that begins with the oldest",
+            ));
         }
         Ok(())
     }

@@ -93,9 +93,9 @@ impl GenerationShape {
             }
             Self::Ids(counts) => {
                 if counts.ends.len() > Partitions::MAX_COUNT as usize {
-                    Err(TopologyError::setting("counts", "one for each arc"))
+                    Err(TopologyError::setting("counts", "one count for each arc"))
                 } else if counts.total() != records {
-                    let all = "together the number of records";
+                    let all = "counts that sum to the number of records";
                     Err(TopologyError::setting("counts", all))
                 } else {
                     Ok(())
@@ -452,7 +452,7 @@ impl Topology {
         }
         if let GenerationShape::Ids(counts) = &content.shape {
             if counts.ends.len() != bits {
-                return Err(TopologyError::setting("counts", "one for each arc"));
+                return Err(TopologyError::setting("counts", "one count for each arc"));
             }
             if counts.arcs() != content.arcs {
                 let those = "the arcs whose count is not zero";

@@ -177,7 +177,7 @@ fn a_dead_node_leads_nothing_and_does_not_vote() {
         let state = topology.state(config.partition).unwrap();
         assert_ne!(state.lead, old);
         assert_eq!(config.nodes(config.excluded).collect::<Vec<_>>(), [old]);
-        assert!(config.merges(config.seat_of(new).unwrap()));
+        assert!(config.gathers(config.seat_of(new).unwrap()));
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use torc_member::fault::store_fault;
 use torc_member::peers::{Recipient, within};
-use torc_proto::v1::{self, ExplainRequest, ExplainResponse, Holding, Position, SliceVerdict};
+use torc_proto::v1::{
+    self, ExplainRequest, ExplainResponse, Position, ReplicaRecord, SliceVerdict,
+};
 use torc_proto::{
     Fault, Reason, WireError, find_namespace, member_to_wire, partition_state_to_wire,
     version_to_wire,
@@ -96,7 +98,7 @@ fn together(
     lead: NodeId,
     answers: Vec<(NodeId, Result<ExplainResponse, Fault>)>,
 ) -> Result<ExplainResponse, Fault> {
-    let replicas = answers.iter().map(holding).collect();
+    let replicas = answers.iter().map(replica_record).collect();
     let mut best: Result<ExplainResponse, Fault> = Err(Fault::new(
         Reason::OwnerUnreachable,
         "the partition has no replica: report this",
@@ -110,20 +112,20 @@ fn together(
     best.map(|answer| ExplainResponse { replicas, ..answer })
 }
 
-fn holding((node, answer): &(NodeId, Result<ExplainResponse, Fault>)) -> Holding {
+fn replica_record((node, answer): &(NodeId, Result<ExplainResponse, Fault>)) -> ReplicaRecord {
     let node = node.0;
     match answer {
-        Ok(answer) => Holding {
+        Ok(answer) => ReplicaRecord {
             node,
             found: answer.found,
             tombstone: answer.tombstone,
             version: answer.version,
             problem: String::new(),
         },
-        Err(fault) => Holding {
+        Err(fault) => ReplicaRecord {
             node,
             problem: fault.message.clone(),
-            ..Holding::default()
+            ..ReplicaRecord::default()
         },
     }
 }

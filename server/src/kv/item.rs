@@ -220,7 +220,7 @@ impl Item for GetRequest {
             Some(get_result::Outcome::Ok(ok)) => charged(node, ok),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown(
-                "a node did not answer an item, so its outcome is unknown: get the key before you retry",
+                "the answer lacks an item, so the outcome of that get is unknown: get the key again",
             )),
         };
         let results = received(answer)?.results;
@@ -349,7 +349,7 @@ impl Item for PutRequest {
             Some(put_result::Outcome::Ok(ok)) => Ok(ok),
             Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown(
-                "a node did not answer an item, so its outcome is unknown: get the key before you retry",
+                "the answer lacks an item, so the outcome of that write is unknown: get the key before you retry",
             )),
         };
         let results = received(answer)?.results;

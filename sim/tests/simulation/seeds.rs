@@ -28,7 +28,7 @@ fn with_every_rule_holding_no_seed_shows_a_violation() {
 
 /// Seeds from long runs that once showed a violation.
 const FOUND: [(Profile, u64); 17] = [
-    // A version that the successor of a dead replica had merged was considered chosen; then the
+    // A version that the successor of a dead replica had gathered was considered chosen; then the
     // move was aborted, and the dead replica returned without it.
     (Profile::Mixed, 890_540),
     // A staying member asked its source again without end for a record that it had collected, and the

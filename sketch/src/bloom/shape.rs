@@ -28,7 +28,7 @@ pub struct BloomShape {
 #[non_exhaustive]
 pub enum BloomShapeError {
     /// The rate is not possible for a filter.
-    #[error("a false-positive rate of {rate}: it lies between {MIN_RATE:e} and 0.5")]
+    #[error("the false positive rate must be {MIN_RATE:e} to 0.5, not {rate}")]
     Rate {
         /// The requested rate.
         rate: f64,

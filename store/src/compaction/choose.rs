@@ -10,7 +10,7 @@ const WORTH_SHARE: u64 = 16;
 
 /// How much to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Zeal {
+pub(crate) enum Urgency {
     /// Only what reads need.
     Busy,
     /// More, because the node is idle.
@@ -20,16 +20,16 @@ pub(crate) enum Zeal {
 }
 
 /// The number of slices to compact, smallest first; `lens` is ascending. Never 1.
-pub(crate) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
+pub(crate) fn how_many(lens: &[u64], most: usize, urgency: Urgency) -> usize {
     let count = lens.len();
     if count < 2 {
         return 0;
     }
-    if zeal == Zeal::Whole {
+    if urgency == Urgency::Whole {
         return count;
     }
     let smaller: u64 = lens[..count - 1].iter().sum();
-    if zeal == Zeal::Idle && smaller.saturating_mul(WORTH_SHARE) >= lens[count - 1] {
+    if urgency == Urgency::Idle && smaller.saturating_mul(WORTH_SHARE) >= lens[count - 1] {
         return count;
     }
     let mut sum = 0_u64;
@@ -43,7 +43,7 @@ pub(crate) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
         .count();
     let needed = if count > most { count - most + 1 } else { 0 };
     let many = same.max(needed);
-    let is_due = many >= FANOUT || needed > 0 || zeal == Zeal::Idle;
+    let is_due = many >= FANOUT || needed > 0 || urgency == Urgency::Idle;
     if is_due && many >= 2 { many } else { 0 }
 }
 
@@ -59,8 +59,8 @@ mod tests {
             most in 2_usize..12,
         ) {
             lens.sort_unstable();
-            for zeal in [Zeal::Busy, Zeal::Idle, Zeal::Whole] {
-                let many = how_many(&lens, most, zeal);
+            for urgency in [Urgency::Busy, Urgency::Idle, Urgency::Whole] {
+                let many = how_many(&lens, most, urgency);
                 prop_assert!(many != 1 && many <= lens.len());
                 let left = if many == 0 { lens.len() } else { lens.len() - many + 1 };
                 prop_assert!(left <= most);
@@ -74,7 +74,7 @@ mod tests {
             for _ in 0..flushes {
                 lens.push(100);
                 lens.sort_unstable();
-                let many = how_many(&lens, 8, Zeal::Busy);
+                let many = how_many(&lens, 8, Urgency::Busy);
                 if many > 0 {
                     let sum = lens.drain(..many).sum();
                     written += sum;

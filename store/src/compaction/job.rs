@@ -5,7 +5,7 @@ use std::sync::Arc;
 use torc_record::Ballot;
 use torc_ring::Partition;
 
-use super::choose::{Zeal, how_many};
+use super::choose::{Urgency, how_many};
 use crate::partition_table::Slices;
 use crate::repair::is_repaired;
 use crate::segment::Slice;
@@ -46,7 +46,7 @@ impl Job {
         shared: &Shared,
         partition: Partition,
         slices: &Slices,
-        zeal: Zeal,
+        urgency: Urgency,
         sparse: &[u64],
     ) -> Option<Self> {
         let (damaged, sound): (Vec<_>, Vec<_>) =
@@ -76,7 +76,7 @@ impl Job {
         let (inputs, others, kind, layer) = layers.find_map(|layer| {
             let (mut here, others): (Vec<_>, Vec<_>) =
                 sound.iter().cloned().partition(|one| one.layer() == layer);
-            let (inputs, kind) = choose(&mut here, job.watermark, most, zeal, sparse)?;
+            let (inputs, kind) = choose(&mut here, job.watermark, most, urgency, sparse)?;
             let others: Vec<_> = here.into_iter().chain(others).collect();
             Some((inputs, others, kind, layer))
         })?;
@@ -97,16 +97,16 @@ fn choose(
     slices: &mut Vec<Arc<Slice>>,
     watermark: Ballot,
     most: usize,
-    zeal: Zeal,
+    urgency: Urgency,
     sparse: &[u64],
 ) -> Option<(Vec<Arc<Slice>>, Kind)> {
     slices.sort_by_key(|slice| slice.len());
     let lens: Vec<u64> = slices.iter().map(|slice| slice.len()).collect();
-    let many = how_many(&lens, most, zeal);
+    let many = how_many(&lens, most, urgency);
     if many > 0 {
         return Some((slices.drain(..many).collect(), Kind::Merge));
     }
-    if slices.iter().any(|slice| is_due(slice, watermark, zeal)) {
+    if slices.iter().any(|slice| is_due(slice, watermark, urgency)) {
         return Some((std::mem::take(slices), Kind::Merge));
     }
     let is_sparse = |slice: &Arc<Slice>| sparse.contains(&slice.segment.file.number);
@@ -115,14 +115,14 @@ fn choose(
 }
 
 /// Whether a slice is worth rewriting without its collected records.
-fn is_due(slice: &Slice, watermark: Ballot, zeal: Zeal) -> bool {
+fn is_due(slice: &Slice, watermark: Ballot, urgency: Urgency) -> bool {
     let Some(header) = slice.header() else {
         return false;
     };
-    let worth = match zeal {
-        Zeal::Busy => return false,
-        Zeal::Idle => WORTH_SHARE,
-        Zeal::Whole => u64::MAX,
+    let worth = match urgency {
+        Urgency::Busy => return false,
+        Urgency::Idle => WORTH_SHARE,
+        Urgency::Whole => u64::MAX,
     };
     let share = u64::from(header.collectable()).saturating_mul(worth);
     share > 0 && share >= header.held().records && slice.swept() < watermark

@@ -1,4 +1,4 @@
-//! Compaction merges the slices of a partition into one per layer (nearly always one), so
+//! Compaction rewrites the slices of a partition as one per layer (nearly always one), so
 //! that a get checks few gates and disk space is freed.
 //!
 //! It is tiered: slices of similar size are compacted together, so that a record is written
@@ -17,7 +17,7 @@
 //!
 //! A compaction works on immutable slices, and its result takes effect only if all of them are
 //! still live. It reads and writes at a limited rate, one partition at a time; it needs memory
-//! for the largest partition that it merges.
+//! for the largest partition that it compacts.
 
 mod choose;
 mod job;
@@ -25,5 +25,5 @@ mod merge;
 mod thread;
 
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use choose::{Zeal, how_many};
+pub(crate) use choose::{Urgency, how_many};
 pub(crate) use thread::run;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::choose::Zeal;
+use super::choose::Urgency;
 use super::job::{Job, Kind};
 use super::merge::{Merged, may_hold};
 use crate::flush::FRESH_GATE_RATE;
@@ -31,21 +31,21 @@ const LEAST_LIVE_SHARE: u64 = 2;
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut quiet = Quiet::new(shared);
     loop {
-        let (zeal, waiting) = match shared.compactions.next(LOOK) {
+        let (urgency, waiting) = match shared.compactions.next(LOOK) {
             Wake::Stop => break,
             Wake::Asked(waiting) if waiting.is_empty() && !shared.options.auto_compact => continue,
             Wake::Idle if !shared.options.auto_compact => continue,
-            Wake::Asked(waiting) if waiting.is_empty() => (Zeal::Busy, waiting),
-            Wake::Asked(waiting) => (Zeal::Whole, waiting),
-            Wake::Idle if quiet.has_begun(shared) => (Zeal::Idle, Vec::new()),
+            Wake::Asked(waiting) if waiting.is_empty() => (Urgency::Busy, waiting),
+            Wake::Asked(waiting) => (Urgency::Whole, waiting),
+            Wake::Idle if quiet.has_begun(shared) => (Urgency::Idle, Vec::new()),
             Wake::Idle => continue,
         };
         let mut has_skipped = false;
         let outcome = shared
             .sweep()
-            .and_then(|()| compact_all(shared, zeal, &mut has_skipped))
+            .and_then(|()| compact_all(shared, urgency, &mut has_skipped))
             .inspect_err(|error| note(shared, error));
-        if zeal == Zeal::Idle {
+        if urgency == Urgency::Idle {
             let may_succeed_later = outcome.as_ref().is_err_and(StoreError::is_retryable);
             quiet.end(!has_skipped && !may_succeed_later);
         }
@@ -102,19 +102,19 @@ impl Quiet {
 /// Compacts job by job until nothing is left to compact, except in held partitions.
 fn compact_all(
     shared: &Shared,
-    zeal: Zeal,
+    urgency: Urgency,
     has_skipped: &mut bool,
 ) -> Result<CompactionReport, StoreError> {
     let start = Instant::now();
     let mut report = CompactionReport::default();
     while !shared.compactions.is_stopping() {
         shared.health.check()?;
-        let jobs = jobs(shared, zeal, has_skipped);
+        let jobs = jobs(shared, urgency, has_skipped);
         if jobs.is_empty() {
             break;
         }
         let number = shared.next_segment();
-        let compacted = compact(shared, number, &jobs, zeal);
+        let compacted = compact(shared, number, &jobs, urgency);
         if !matches!(compacted, Ok(_) | Err(StoreError::Failed { .. })) {
             shared.remove_file(&shared.dir.segment_path(number));
         }
@@ -148,7 +148,7 @@ fn compact_all(
 }
 
 /// The next jobs: partitions in ring order, up to the length of a segment.
-fn jobs(shared: &Shared, zeal: Zeal, has_skipped: &mut bool) -> Vec<Job> {
+fn jobs(shared: &Shared, urgency: Urgency, has_skipped: &mut bool) -> Vec<Job> {
     let live = shared.table.live();
     let sparse = sparse_segments(&live);
     let mut jobs = Vec::new();
@@ -158,7 +158,7 @@ fn jobs(shared: &Shared, zeal: Zeal, has_skipped: &mut bool) -> Vec<Job> {
             *has_skipped = true;
             continue;
         }
-        let Some(job) = Job::of(shared, partition, &slices, zeal, &sparse) else {
+        let Some(job) = Job::of(shared, partition, &slices, urgency, &sparse) else {
             continue;
         };
         bytes += job.inputs.iter().map(|slice| slice.len()).sum::<u64>();
@@ -199,13 +199,13 @@ fn compact(
     shared: &Shared,
     number: u64,
     jobs: &[Job],
-    zeal: Zeal,
+    urgency: Urgency,
 ) -> Result<CompactionReport, StoreError> {
     let partitions = shared.options.partitions;
     let rate_limit = RateLimit {
-        bytes_per_s: match zeal {
-            Zeal::Whole => u64::MAX,
-            Zeal::Busy | Zeal::Idle => shared.options.compact_bytes_per_s,
+        bytes_per_s: match urgency {
+            Urgency::Whole => u64::MAX,
+            Urgency::Busy | Urgency::Idle => shared.options.compact_bytes_per_s,
         },
     };
     let mut writer: Option<SegmentWriter> = None;

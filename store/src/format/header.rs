@@ -66,7 +66,11 @@ impl Header {
         file: &Path,
     ) -> Result<Self, StoreError> {
         if array::<8>(bytes, 0) != kind.magic() {
-            return Err(StoreError::corrupt(file, 0, "not the file its name says"));
+            return Err(StoreError::corrupt(
+                file,
+                0,
+                "the magic number in the header does not match the file name",
+            ));
         }
         let version = u32_at(bytes, 8);
         if version > FORMAT_VERSION {

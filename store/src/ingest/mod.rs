@@ -79,7 +79,7 @@ impl Ingest {
             && lens.clone().all(|len| (least..=MAX_LEN).contains(&len))
             && lens.sum::<u64>() <= MAX_LEN;
         if !is_possible {
-            let what = "lengths that no slices have";
+            let what = "impossible slice lengths";
             return Err(StoreError::BadIngest { partition, what });
         }
         let (file, regions) = shared.ingests.reserve(slices, || {

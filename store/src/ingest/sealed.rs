@@ -87,6 +87,6 @@ impl SealedSlice {
     #[must_use]
     pub fn note_damage(&self) -> StoreError {
         self.0
-            .note_damage("a node that it was sent to found it damaged")
+            .note_damage("the receiving node found the slice damaged")
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn total<'a>(counts: impl Iterator<Item = &'a ReadCounts>) -> [u64; C
 pub(super) struct Answer {
     newest: Option<Packed>,
     /// The damaged place that may have held the highest ballot, with that ballot.
-    doubt: Option<(Ballot, StoreError)>,
+    damage: Option<(Ballot, StoreError)>,
     watermark: Ballot,
     /// Set for a key of a generation, until a slice of the generation was read.
     missing: Option<(Partition, NamespaceId)>,
@@ -120,7 +120,7 @@ impl Answer {
                 generation,
             });
         }
-        match (self.doubt, self.newest) {
+        match (self.damage, self.newest) {
             (Some((highest, error)), newest)
                 if newest.as_ref().is_none_or(|one| one.ballot() < highest) =>
             {
@@ -158,7 +158,7 @@ impl Answer {
                 }
                 return;
             }
-            Found::Damaged(what) => return self.doubt(slice, what, position),
+            Found::Damaged(what) => return self.note_damage(slice, what, position),
             Found::NotCached => {
                 self.is_waiting = true;
                 return;
@@ -183,15 +183,15 @@ impl Answer {
         }
     }
 
-    fn doubt(&mut self, slice: &Slice, what: Damage, position: &Locator<&[u8]>) {
+    fn note_damage(&mut self, slice: &Slice, what: Damage, position: &Locator<&[u8]>) {
         if slice.is_vouched(&position.digest) {
             return;
         }
         // Recorded even if it does not matter for this key.
         let error = slice.note_damage(what);
         let highest = slice.highest();
-        if self.doubt.as_ref().is_none_or(|(held, _)| *held < highest) {
-            self.doubt = Some((highest, error));
+        if self.damage.as_ref().is_none_or(|(held, _)| *held < highest) {
+            self.damage = Some((highest, error));
         }
     }
 }

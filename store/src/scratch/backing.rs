@@ -49,7 +49,7 @@ impl Backing {
         spawned.map_err(|error| error.to_string())?;
         match opened.recv_timeout(OPEN_TIMEOUT) {
             Ok(opened) => opened.map(Self::Sled),
-            Err(_) => Err("it does not open in time".to_owned()),
+            Err(_) => Err("opening timed out".to_owned()),
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn salvage(
     let is_all = at == header.records_at() as u64 + header.records_len && held == header.held();
     is_all
         .then_some(header)
-        .ok_or("the records of a slice do not come to what it says")
+        .ok_or("the records do not match the totals in the slice's header")
 }
 
 #[cfg(test)]

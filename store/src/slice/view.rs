@@ -496,7 +496,7 @@ impl<'a> SliceView<'a> {
                 self.header.collectable(),
             )
         {
-            return Err("the records of a slice do not come to what it says");
+            return Err("the records do not match the totals in the slice's header");
         }
         self.verify_order(&digests)
     }

@@ -18,12 +18,16 @@ pub use hostile::{
 pub use state::Call;
 pub use waiting::WaitingStore;
 
-use crate::compaction::{Zeal, how_many};
+use crate::compaction::{Urgency, how_many};
 
-/// The number of slices of these ascending lengths that a compaction merges, smallest first, if
+/// The number of slices of these ascending lengths that a compaction rewrites, smallest first, if
 /// `most` may stay and the node is busy or idle.
 #[must_use]
 pub fn compacted(lens: &[u64], most: usize, is_idle: bool) -> usize {
-    let zeal = if is_idle { Zeal::Idle } else { Zeal::Busy };
-    how_many(lens, most, zeal)
+    let urgency = if is_idle {
+        Urgency::Idle
+    } else {
+        Urgency::Busy
+    };
+    how_many(lens, most, urgency)
 }

@@ -260,7 +260,7 @@ impl World {
 
     fn choose(args: &mut ArgumentConsumer<'_>) -> Result<String> {
         let most = args.take_key("most").map_or(Ok(8), str::parse)?;
-        let is_idle = next(args, "zeal")? == "idle";
+        let is_idle = next(args, "urgency")? == "idle";
         let mut lens = Vec::new();
         while let Some(len) = args.next_pos() {
             lens.push(len.parse::<u64>()?);

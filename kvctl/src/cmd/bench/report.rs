@@ -152,10 +152,16 @@ impl Report {
             .for_each(|(name, row)| table.row(row.cells(name)));
         let mut paragraphs = vec![self.head(), table.to_string()];
         if let Some(not_found @ 1..) = self.gets.not_found {
-            paragraphs.push(format!("{} gets found no value", text::count(not_found)));
+            paragraphs.push(format!(
+                "{} found no value",
+                text::counted(not_found, "get")
+            ));
         }
         if let Some(records) = self.scans.as_ref().and_then(|scans| scans.records) {
-            paragraphs.push(format!("scans returned {} records", text::count(records)));
+            paragraphs.push(format!(
+                "scans returned {}",
+                text::counted(records, "record")
+            ));
         }
         if let Some(not_sent @ 1..) = self.not_sent {
             paragraphs.push(format!(
@@ -168,13 +174,10 @@ impl Report {
         if self.failed > 0 {
             let kind = |(kind, count): (&&str, &u64)| format!("{} {kind}", text::count(*count));
             let kinds: Vec<String> = self.errors.iter().map(kind).collect();
-            let failed = text::count(self.failed);
+            let failed = text::counted(self.failed, "operation");
             let first = |(kind, said): (&&str, &String)| format!("\nfirst {kind}: {said}");
             let first: String = self.messages.iter().map(first).collect();
-            paragraphs.push(format!(
-                "{failed} operations failed: {}{first}",
-                kinds.join(", ")
-            ));
+            paragraphs.push(format!("{failed} failed: {}{first}", kinds.join(", ")));
         }
         paragraphs.join("\n\n")
     }
@@ -183,9 +186,9 @@ impl Report {
         let workload = self.workload.map(|name| format!("YCSB {name}: "));
         let asked = self.rate.map(|rate| format!(" of {}", text::count(rate)));
         format!(
-            "{}{} operations in {}: {}{} per second, {} concurrent requests, {} per request, values of {}",
+            "{}{} in {}: {}{} per second, {} concurrent requests, {} per request, values of {}",
             workload.unwrap_or_default(),
-            text::count(self.operations),
+            text::counted(self.operations, "operation"),
             text::duration(Duration::from_secs_f64(self.seconds)),
             text::count(self.operations_per_s as u64),
             asked.unwrap_or_default(),
@@ -312,7 +315,7 @@ mod tests {
 get     2         4   426 us     1 us   850 us   850 us   850 us
 put     1         2  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms
 
-1 gets found no value
+1 get found no value
 
 2 operations failed: 2 deadline
 first deadline: too late";

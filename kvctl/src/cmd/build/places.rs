@@ -28,12 +28,12 @@ impl Places {
             let (work, url) = (args.out.clone(), None);
             return Ok(Self { work, url });
         };
-        // Whoever reads such a URL would take it for that of a manifest.
+        // A reader would take such a URL for that of a manifest.
         let is_url = args.out.to_str() == Some(url.as_str());
         if is_url && torc_build::source_of(url.trim_end_matches('/')).0 != url.trim_end_matches('/')
         {
             return Err(Failure::Usage(format!(
-                "the URL {url} ends as that of a manifest: choose a location whose name does not end in .json"
+                "a location must not end in .json, as manifests do: choose another one than {url}"
             )));
         }
         // Fails before the build, not after it.

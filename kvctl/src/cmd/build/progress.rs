@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use crate::input;
 use crate::out::note;
-use crate::progress::Pace;
+use crate::progress::GrowthRate;
 use crate::text;
 
 /// Time between lines if there is no terminal. A build that is shorter prints none.
@@ -19,8 +19,8 @@ pub(super) struct Pass {
     bar: ProgressBar,
     is_terminal: bool,
     started: Instant,
-    done: Pace,
-    records: Pace,
+    done: GrowthRate,
+    records: GrowthRate,
     next_line: Duration,
 }
 
@@ -36,8 +36,8 @@ impl Pass {
             bar: input::styled(of, template),
             is_terminal: std::io::stderr().is_terminal(),
             started: Instant::now(),
-            done: Pace::default(),
-            records: Pace::default(),
+            done: GrowthRate::default(),
+            records: GrowthRate::default(),
             next_line: LINE_EVERY,
         }
     }

@@ -91,8 +91,8 @@ impl Built {
             (String::new(), format!("; {rate} records/s"))
         };
         out.line(format!(
-            "built {} keys{resumed} ({}) in {}: {} to read, {} to sort and build{rate}",
-            text::count(summary.records),
+            "built {}{resumed} ({}) in {}: {} to read, {} to sort and build{rate}",
+            text::counted(summary.records, "key"),
             text::bytes(summary.payload_bytes),
             text::duration(self.elapsed),
             text::duration(self.read_for),

@@ -138,8 +138,8 @@ pub(crate) async fn attach(
         GenerationState::Previous => {
             let (number, namespace) = (before.number, before.namespace);
             return Err(Failure::OutOfBounds(format!(
-                "generation {number} was current, and a newer one is: `kvctl generation rollback \
-                 {namespace}` returns to it"
+                "a newer generation has replaced generation {number}. Nothing was changed: return to it with \
+                 `kvctl generation rollback {namespace}`"
             )));
         }
         _ => {}
@@ -172,7 +172,7 @@ pub(crate) async fn attach(
         looks += 1;
         if looks == SAYS_WHY_AFTER {
             note(format_args!(
-                "still waiting for {}: all nodes must be able to read {}; see their logs",
+                "still waiting for {}: check that they can read {}; their logs say why not",
                 text::nodes(&attached.not_ready),
                 content.source
             ));
@@ -268,8 +268,8 @@ pub(super) fn show(generation: &Generation, global: &Global, out: &mut Out) -> R
     } = generation;
     let state = state(generation.state);
     out.line(format!(
-        "generation {number} of `{namespace}`, {state}: {} keys ({})",
-        text::count(generation.records),
+        "generation {number} of `{namespace}`, {state}: {} ({})",
+        text::counted(generation.records, "key"),
         text::bytes(generation.payload_bytes),
     ))
 }

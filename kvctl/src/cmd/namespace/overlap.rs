@@ -84,12 +84,9 @@ fn describe(overlap: &Overlap) -> String {
 
 fn cost(records: u64, nodes: u32, bytes: u64) -> String {
     format!(
-        "{} records read at {}, {} moved",
-        text::count(records),
-        match nodes {
-            1 => "1 node".to_owned(),
-            nodes => format!("{nodes} nodes"),
-        },
+        "{} read at {}, {} moved",
+        text::counted(records, "record"),
+        text::counted(nodes.into(), "node"),
         text::bytes(bytes),
     )
 }
@@ -98,12 +95,12 @@ fn describe_field(join: &FieldJoin) -> String {
     let FieldJoin { a, b, on, size, .. } = join;
     [
         format!(
-            "join on {}  {} ± {} pairs of records, at most {}; of {} rows in {} and {} in {}",
+            "join on {}  {} ± {} pairs of records, at most {}; of {} in {} and {} in {}",
             text::one_line(on),
             size.estimate,
             size.error,
             size.upper,
-            text::count(a.rows),
+            text::counted(a.rows, "row"),
             a.namespace,
             text::count(b.rows),
             b.namespace,
@@ -129,9 +126,9 @@ fn left_out(side: &FieldJoinSide) -> String {
     )
 }
 
-fn describe_join(join: &OverlapJoin, overlap: &Overlap) -> [String; 3] {
+fn describe_join(join: &OverlapJoin, overlap: &Overlap) -> Vec<String> {
     let of = |set: &OverlapSet| format!("{} in {}", text::count(set.accesses), set.namespace);
-    [
+    let mut lines = vec![
         format!(
             "join size    {} by the accesses of hot keys ({}, {}), too high by {} at most",
             join.upper,
@@ -143,13 +140,19 @@ fn describe_join(join: &OverlapJoin, overlap: &Overlap) -> [String; 3] {
          fails with probability 1/32 or less"
             .to_owned(),
         format!(
-            "             rarer keys (below {} accesses) could add up to {}; counted from {} to {}",
-            text::count(join.complete_from),
-            text::count(u64::try_from(join.unseen).unwrap_or(u64::MAX)),
+            "             counted from {} to {}",
             text::timestamp(join.from_ms),
             text::timestamp(join.to_ms),
         ),
-    ]
+    ];
+    if join.unseen > 0 {
+        lines.push(format!(
+            "             keys with fewer than {} were not compared; they add at most {}",
+            text::accesses(join.complete_from),
+            text::count(u64::try_from(join.unseen).unwrap_or(u64::MAX)),
+        ));
+    }
+    lines
 }
 
 fn share(keys: u64, set: &OverlapSet) -> String {
@@ -157,7 +160,7 @@ fn share(keys: u64, set: &OverlapSet) -> String {
 }
 
 fn set(set: &OverlapSet) -> String {
-    format!("{} ({} keys)", set.namespace, text::count(set.keys))
+    format!("{} ({})", set.namespace, text::counted(set.keys, "key"))
 }
 
 #[cfg(test)]
@@ -184,7 +187,7 @@ mod tests {
                 error: 12,
                 delta: 1.0 / 32.0,
                 unseen: 790,
-                complete_from: 1,
+                complete_from: 4,
                 from_ms: 0,
                 to_ms: 60_000,
             }),
@@ -202,9 +205,20 @@ shared keys  20,103 ± 743: 10.1 % of urls (200,000 keys) and 20.1 % of seen (10
              ± is 3 sqrt((|A| |B| + shared²) / (5 · 65,536)); it holds with probability 8/9 or more
 join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too high by 12 at most
              that is ε |a| |b| + e (|a| + |b|), ε = 1/32,768, e a count's error; either part fails with probability 1/32 or less
-             rarer keys (below 1 accesses) could add up to 790; counted from 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z
+             counted from 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z
+             keys with fewer than 4 accesses were not compared; they add at most 790
 300,000 records read at 3 nodes, 3.00 MiB moved";
         assert_eq!(describe(&overlap()), expected);
+    }
+
+    #[test]
+    fn keys_that_were_not_compared_are_named_only_if_they_can_add_something() {
+        let mut all_compared = overlap();
+        if let Some(join) = &mut all_compared.join {
+            join.unseen = 0;
+        }
+        let text = describe(&all_compared);
+        assert!(!text.contains("not compared"), "{text}");
     }
 
     #[test]

@@ -277,12 +277,12 @@ impl Frame {
     }
 
     /// The running change and its progress.
-    pub(super) fn change(&self, pace: &ProgressRate) -> Option<String> {
+    pub(super) fn change(&self, rate: &ProgressRate) -> Option<String> {
         let running = self.status.transition.as_ref()?;
         let (name, who) = (progress::name(running.kind), progress::who(running));
         Some(format!(
             "{name} of {who}: {}",
-            progress::figures(running, pace)
+            progress::figures(running, rate)
         ))
     }
 

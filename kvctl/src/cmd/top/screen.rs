@@ -15,7 +15,7 @@ use crate::table::Align;
 pub(super) struct View {
     pub(super) sort: Column,
     pub(super) reverse: bool,
-    pub(super) pace: ProgressRate,
+    pub(super) rate: ProgressRate,
     /// Why the newest figures are missing.
     pub(super) problem: Option<String>,
 }
@@ -31,7 +31,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, frame: Option<&Frame>, view: &View) 
         canvas.render_widget(Text::from(waiting), canvas.area());
         return;
     };
-    let change = frame.change(&view.pace);
+    let change = frame.change(&view.rate);
     let nodes = frame.status.nodes.len() as u16;
     let rows = Layout::vertical([
         Constraint::Length(1),
@@ -146,7 +146,7 @@ mod tests {
         let view = View {
             sort: Column::Requests,
             reverse: false,
-            pace: ProgressRate::default(),
+            rate: ProgressRate::default(),
             problem: problem.map(str::to_owned),
         };
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

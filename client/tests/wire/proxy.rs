@@ -10,19 +10,19 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 type Pipes = Arc<Mutex<Vec<AbortHandle>>>;
 
-pub(crate) struct Gate {
+pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     upstream: SocketAddr,
     accepting: Mutex<Option<JoinHandle<()>>>,
     pipes: Pipes,
     /// Whether new connections are accepted and pass nothing on.
     held: watch::Sender<bool>,
-    /// Bound and never listening: while the gate is closed, the port refuses connections and no
+    /// Bound and never listening: while the proxy is closed, the port refuses connections and no
     /// other process gets it.
     _reserved: TcpSocket,
 }
 
-impl Gate {
+impl Proxy {
     pub(crate) fn closed(upstream: SocketAddr) -> Self {
         let reserved = TcpSocket::new_v4().unwrap();
         reserved.set_reuseaddr(true).unwrap();
