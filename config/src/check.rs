@@ -8,7 +8,7 @@ use std::time::Duration;
 use torc_access::tls_dir::TlsDir;
 use torc_hot::HotSettings;
 use torc_ring::topology::Release;
-use torc_ring::{Partitions, Weight, Zone};
+use torc_ring::{DEFAULT_POSITIONS, DEFAULT_REPLICAS, Partitions, Weight, Zone};
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
 use torc_store::StoreOptions;
 use torc_telemetry::spans::TraceSettings;
@@ -39,6 +39,7 @@ impl RawSettings {
         let secure = self.secure()?;
         let tls = self.tls(secure.is_some())?;
         let store = self.store()?;
+        let max_connections = self.max_connections()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let grpc_addr = self.grpc_addr.unwrap_or(loopback(7400));
@@ -73,8 +74,13 @@ impl RawSettings {
             zone: zone.unwrap_or_default(),
             weight: Weight::new(self.weight.unwrap_or(100))
                 .map_err(|error| bad_value("weight", error))?,
-            replicas: within("replicas", self.replicas.unwrap_or(3), 1, 5)?,
-            positions: within("positions", self.positions.unwrap_or(32), 1, 1024)?,
+            replicas: within("replicas", self.replicas.unwrap_or(DEFAULT_REPLICAS), 1, 5)?,
+            positions: within(
+                "positions",
+                self.positions.unwrap_or(DEFAULT_POSITIONS),
+                1,
+                1024,
+            )?,
             store,
             transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
             transfer_parallel: within(
@@ -89,14 +95,7 @@ impl RawSettings {
                 1,
                 1 << 20,
             )?,
-            max_connections: within(
-                "max-connections",
-                self.max_connections.unwrap_or_else(|| {
-                    usual_connections(3 + usize::from(self.resp_addr.is_some()))
-                }),
-                1,
-                1 << 20,
-            )?,
+            max_connections,
             max_streams: within("max-streams", self.max_streams.unwrap_or(256), 1, 65_536)?,
             in_flight_bytes: within(
                 "in-flight-mib",
@@ -131,6 +130,13 @@ impl RawSettings {
             return Err(problem("found-with", "needs --bootstrap"));
         }
         Ok(settings)
+    }
+
+    fn max_connections(&self) -> Result<usize, ConfigError> {
+        let ports = 3 + usize::from(self.resp_addr.is_some());
+        let given = self.max_connections;
+        let most = given.unwrap_or_else(|| usual_connections(ports));
+        within("max-connections", most, 1, 1 << 20)
     }
 
     /// The settings of the store: its own defaults unless given.

@@ -26,12 +26,16 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
     /// The file is not TOML of the known settings.
-    #[error("{}: {source}", .file.display())]
+    #[error("{}, line {line}, `{name}`: {why}", .file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// Position and cause.
-        source: Box<toml::de::Error>,
+        /// From 1.
+        line: usize,
+        /// What the line sets: its value may be a secret.
+        name: String,
+        /// The cause.
+        why: String,
     },
     /// A setting is missing, out of its range, or conflicts with another one.
     #[error("--{setting} {problem}")]

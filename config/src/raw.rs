@@ -281,9 +281,17 @@ impl RawSettings {
     }
 
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let malformed = |source| ConfigError::Malformed {
-            file: file.to_owned(),
-            source: Box::new(source),
+        let malformed = |error: toml::de::Error| {
+            let before = error.span().and_then(|at| text.get(..at.start));
+            let lines_before = before.map_or(0, |before| before.matches('\n').count());
+            let line = text.lines().nth(lines_before).unwrap_or_default();
+            let name = line.split('=').next().unwrap_or_default();
+            ConfigError::Malformed {
+                file: file.to_owned(),
+                line: lines_before + 1,
+                name: name.trim().to_owned(),
+                why: error.message().replace('\n', ", "),
+            }
         };
         let table: toml::Table = text.parse().map_err(malformed)?;
         let args = Self::augment_args(clap::Command::new(""));

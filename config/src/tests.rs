@@ -113,7 +113,7 @@ fn an_unknown_key_in_the_file_is_refused_with_its_name() {
     let far = "torc.toml: there is no setting `qqq`";
     assert_eq!(told("qqq = 1"), far);
     assert!(parse("zone = 'b'\ndata-dir = '/d'").is_ok());
-    assert!(told("zone = 3").contains("zone = 3"));
+    assert!(told("weight = 1\nzone = 3").contains("line 2, `zone`: "));
 }
 
 #[test]

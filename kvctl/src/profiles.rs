@@ -15,6 +15,7 @@ use crate::failure::Failure;
 
 /// A cluster and the client's identity. Without `Debug`, because the token is a secret.
 #[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
     /// Nodes, as host:port.
     pub(crate) endpoints: Vec<String>,
@@ -37,6 +38,7 @@ impl Profile {
 
 /// All of them.
 #[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Profiles {
     current: Option<String>,
     profiles: BTreeMap<String, Profile>,

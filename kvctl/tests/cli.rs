@@ -633,7 +633,7 @@ fn a_build_reads_the_objects_of_a_url_and_continues_with_the_same_ones() {
     let one = build(&format!("{url}/new/2.tsv"), "one");
     assert!(one.status.success(), "{one:?}");
     for (from, says) in [
-        (&*format!("{url}/none"), "no object"),
+        (&*format!("{url}/none"), "neither an object"),
         ("gs://bucket/crawl", "without the feature `gcs`"),
         ("https://bucket.s3.amazonaws.com/a.csv", "is not supported"),
     ] {

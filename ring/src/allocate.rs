@@ -134,9 +134,13 @@ pub enum AllocateError {
 
 /// Most replicas of a partition that the planner supports.
 pub const MAX_REPLICAS: u8 = 5;
+/// Replicas of each key, unless a cluster is founded with another number.
+pub const DEFAULT_REPLICAS: u8 = 3;
 
 /// The most positions of a node of normal weight.
 pub const MAX_POSITIONS: u16 = 1024;
+/// Positions of a node of normal weight, unless a cluster is founded with another number.
+pub const DEFAULT_POSITIONS: u16 = 32;
 
 /// The planner always balances replica counts up to this one: most clusters start with
 /// one replica and will have three.

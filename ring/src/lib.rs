@@ -40,7 +40,10 @@ pub mod topology;
 mod transition;
 mod walk;
 
-pub use allocate::{AllocateError, Change, MAX_POSITIONS, MAX_REPLICAS, allocate};
+pub use allocate::{
+    AllocateError, Change, DEFAULT_POSITIONS, DEFAULT_REPLICAS, MAX_POSITIONS, MAX_REPLICAS,
+    allocate,
+};
 pub use layered::Layered;
 pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, ZoneError};
 pub use partition::{Partition, Partitions, PartitionsError};

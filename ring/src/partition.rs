@@ -55,6 +55,12 @@ pub struct PartitionsError {
     pub count: u32,
 }
 
+impl std::fmt::Display for Partitions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.count().fmt(f)
+    }
+}
+
 impl Partitions {
     /// The most partitions a cluster can have.
     pub const MAX_COUNT: u32 = 1 << 16;

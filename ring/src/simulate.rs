@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AllocateError, Balance, Change, NodeId, NodeSpec, Partitions, Placement, Ring, Token,
-    TransitionPlan, Weight, Zone, allocate,
+    AllocateError, Balance, Change, DEFAULT_REPLICAS, NodeId, NodeSpec, Partitions, Placement,
+    Ring, Token, TransitionPlan, Weight, Zone, allocate,
 };
 
 /// The ring to grow.
@@ -36,7 +36,7 @@ impl Default for Growth {
         Self {
             nodes: 100,
             positions: 32,
-            replicas: 3,
+            replicas: DEFAULT_REPLICAS,
             partitions: Partitions::DEFAULT,
             weights: Vec::new(),
             zones: 1,

@@ -60,7 +60,10 @@ pub(crate) async fn run(node: Renewal, tls: Arc<NodeTls>) {
     let (mut told, mut warned): (Option<String>, Option<Instant>) = (None, None);
     loop {
         let (reading, own) = (Arc::clone(&tls), node.own_authority.clone());
-        let turn = Turn::of(&node).await;
+        let turn = match own.clone() {
+            Some(own) => Turn::of(own, &node.member, &node.group).await,
+            None => None,
+        };
         let turning = turn.clone();
         let read = tokio::task::spawn_blocking(move || {
             let followed = turning.zip(own.as_deref()).map(|(it, own)| it.follow(own));
@@ -76,7 +79,7 @@ pub(crate) async fn run(node: Renewal, tls: Arc<NodeTls>) {
         if let Some(turn) = turn {
             // The renewed certificate is on disk and in use.
             if let Ok((_, _, Some(true))) = read {
-                turn.done(&node).await;
+                turn.done(&node.member, &node.group).await;
             }
             fresh_for = fresh_for.min(turn.look_again());
         }

@@ -5,9 +5,11 @@
 //! members for it, over connections on which both sides have proved to be nodes. It stores what the
 //! step requires, starts to use it, and only then reports the step to the topology group.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use torc_access::tls_dir::{OwnAuthority, TlsDirError};
+use torc_group::TopologyGroup;
 use torc_member::LocalMember;
 use torc_member::peers::within;
 use torc_proto::v1::{GiveAuthorityRequest, GiveAuthorityResponse};
@@ -15,8 +17,6 @@ use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Authorities, Command, RotationStep};
 use torc_tls::{Authority, AuthorityDigest, CertificateFacts};
-
-use crate::renewal::Renewal;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PROPOSE_TIME: Duration = Duration::from_secs(5);
@@ -34,9 +34,12 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// `None` if no rotation has ever begun.
-    pub(crate) async fn of(node: &Renewal) -> Option<Self> {
-        let own = node.own_authority.clone()?;
-        let authorities = node.group.topology()?.authorities()?.clone();
+    pub(crate) async fn of(
+        own: Arc<OwnAuthority>,
+        member: &LocalMember,
+        group: &TopologyGroup,
+    ) -> Option<Self> {
+        let authorities = group.topology()?.authorities()?.clone();
         let trusted = authorities.trusted.clone();
         let lacking = tokio::task::spawn_blocking(move || own.lacking(&trusted)).await;
         let lacking = lacking.ok()?.inspect_err(|error| {
@@ -44,7 +47,7 @@ impl Turn {
         });
         let mut keys = Vec::new();
         for certificate in lacking.unwrap_or_default() {
-            if let Some(key) = ask_all(&node.member, &certificate).await {
+            if let Some(key) = ask_all(member, &certificate).await {
                 keys.push(key);
             } else {
                 tracing::warn!("no member has sent the key of the new authority yet");
@@ -60,12 +63,12 @@ impl Turn {
     }
 
     /// Reports the step to the topology group, unless the group knows already.
-    pub(crate) async fn done(&self, renewal: &Renewal) {
+    pub(crate) async fn done(&self, member: &LocalMember, group: &TopologyGroup) {
         let (rotation, step) = (self.authorities.rotation, self.authorities.step);
-        let Some(node) = renewal.member.identity.node() else {
+        let Some(node) = member.identity.node() else {
             return;
         };
-        let topology = renewal.group.topology();
+        let topology = group.topology();
         let is_waited_for = topology.is_some_and(|it| it.rotation_waits_for().contains(&node));
         if !is_waited_for {
             return;
@@ -75,11 +78,7 @@ impl Turn {
             rotation,
             step,
         };
-        match renewal
-            .group
-            .propose(command, Instant::now() + PROPOSE_TIME)
-            .await
-        {
+        match group.propose(command, Instant::now() + PROPOSE_TIME).await {
             Ok(_) => tracing::info!(rotation, %step, "finished a step of the authority's rotation"),
             Err(error) => {
                 tracing::debug!(%error, "could not report a step of a rotation yet; retrying");

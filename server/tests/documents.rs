@@ -137,7 +137,7 @@ fn a_missing_file_of_tls_is_the_one_that_is_named() {
         flags.push("--data-dir=DIR".to_owned());
         let error = check(&flags).unwrap_err();
         assert!(
-            error.starts_with(&format!("{missing}: is missing")),
+            error.starts_with(&format!("{missing} is missing")),
             "{error}"
         );
     }

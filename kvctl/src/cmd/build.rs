@@ -119,7 +119,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
     /// Without a cluster: number of partitions, a power of two.
-    #[arg(long, value_name = "N", default_value_t = 4096, conflicts_with_all = ["into", "reservation"])]
+    #[arg(long, value_name = "N", default_value_t = torc_ring::Partitions::DEFAULT.count(), conflicts_with_all = ["into", "reservation"])]
     partitions: u32,
     /// Static namespace to build for; reserves a generation of it in the cluster.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "reservation")]

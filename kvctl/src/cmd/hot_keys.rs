@@ -124,7 +124,7 @@ fn describe(hot: &HotKeys, top: u32) -> String {
         count => format!("{count} nodes"),
     };
     if hot.accesses == 0 {
-        return format!("no accesses at {nodes}");
+        return format!("no accesses at {nodes} yet; nodes count in intervals of a few seconds");
     }
     let mut lines = vec![format!(
         "{} at {nodes}, {} to {}; lists every key with {} or more\n",
@@ -296,7 +296,8 @@ a\\tb has more than half of all accesses";
         });
         assert!(describe(&hot, 20).ends_with("02 seems to have more than half of all accesses"));
         hot.accesses = 0;
-        assert_eq!(describe(&hot, 20), "no accesses at 1 node");
+        let told = describe(&hot, 20);
+        assert!(told.starts_with("no accesses at 1 node yet"), "{told}");
     }
 
     #[test]

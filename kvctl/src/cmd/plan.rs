@@ -9,7 +9,7 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::Serialize;
 use torc_build::{Build, BuildError, BuildOptions, Generation, Target};
-use torc_ring::{Growth, Partitions, simulate};
+use torc_ring::{DEFAULT_REPLICAS, Growth, Partitions, simulate};
 use torc_store::StoreOptions;
 
 use super::generate_urls::Random;
@@ -52,10 +52,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     nodes: u32,
     /// Replicas of each key.
-    #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    #[arg(long, value_name = "R", default_value_t = DEFAULT_REPLICAS, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
     /// Number of partitions, a power of two.
-    #[arg(long, value_name = "P", default_value = "4096", value_parser = partitions)]
+    #[arg(long, value_name = "P", default_value_t = Partitions::DEFAULT, value_parser = partitions)]
     partitions: Partitions,
 }
 

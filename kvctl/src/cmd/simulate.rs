@@ -2,7 +2,7 @@
 
 mod compare;
 
-use torc_ring::{Growth, Partitions, Row, Weight, simulate};
+use torc_ring::{DEFAULT_POSITIONS, DEFAULT_REPLICAS, Growth, Partitions, Row, Weight, simulate};
 
 use self::compare::Method;
 use crate::failure::Failure;
@@ -27,13 +27,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: u32,
     /// Ring positions of a node of normal weight.
-    #[arg(long, value_name = "T", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "T", default_value_t = DEFAULT_POSITIONS, value_parser = clap::value_parser!(u16).range(1..))]
     positions: u16,
     /// Replicas of each partition.
-    #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "R", default_value_t = DEFAULT_REPLICAS, value_parser = clap::value_parser!(u8).range(1..))]
     replicas: u8,
     /// Number of partitions, a power of two.
-    #[arg(long, value_name = "P", default_value = "4096", value_parser = partitions)]
+    #[arg(long, value_name = "P", default_value_t = Partitions::DEFAULT, value_parser = partitions)]
     partitions: Partitions,
     /// Weights of the nodes in percent of a normal one, separated by commas; the list
     /// repeats if there are more nodes.
