@@ -109,6 +109,11 @@ pub struct GroupOptions {
     pub keep_entries: u64,
     /// Silence after which a reachable node may replace a voter, milliseconds.
     pub voter_lost_after_ms: u64,
+    /// How long a node that left stays in the Raft membership if it does not answer, milliseconds, once
+    /// it has the log entry that removed it; three times as long without that entry, because it may be
+    /// restarting. If it answers a later message, it knows that the entry is committed, and goes at
+    /// once.
+    pub departure_grace_ms: u64,
     /// For tests: nodes to which calls are dropped.
     pub cuts: Option<Cuts>,
     /// The node's connections to the others.
@@ -129,6 +134,7 @@ impl Default for GroupOptions {
             snapshot_every: 500,
             keep_entries: 200,
             voter_lost_after_ms: 30_000,
+            departure_grace_ms: 5_000,
             cuts: None,
             pool: Arc::default(),
         }

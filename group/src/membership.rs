@@ -41,14 +41,6 @@ const PRESENCE: Duration = Duration::from_secs(2);
 /// Log entries that a new voter may lack: they fit one message.
 const MAX_LAG: u64 = 100;
 
-/// How long a node that left stays in the membership once it has the log entry that says so, if it
-/// does not answer. Otherwise until it has answered a later message, from which it learns that the
-/// entry is committed.
-const DEPARTURE_GRACE: Duration = Duration::from_secs(5);
-
-/// How long it stays there without that entry: it may be restarting.
-const LONGEST_DEPARTURE: Duration = Duration::from_secs(15);
-
 /// Assigns a new member its number.
 pub trait Enlister: Send + Sync {
     /// Tells the node at `member`'s address that it is `node`. Returns when the node has
@@ -95,6 +87,8 @@ struct Keeper {
 /// A leader's memory while it leads.
 struct Reign {
     since: Instant,
+    /// See [`GroupOptions::departure_grace_ms`](crate::GroupOptions::departure_grace_ms).
+    grace: Duration,
     /// Nodes that could not be enlisted, with the time of the last attempt.
     refused: BTreeMap<NodeId, Instant>,
     /// Former members that are still in the Raft membership.
@@ -115,10 +109,10 @@ struct Departed {
 
 impl Departed {
     /// Whether the node need not be in the Raft membership any more.
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_over(&self, grace: Duration, now: Instant) -> bool {
         self.knows
-            || self.told.is_some_and(|told| now - told >= DEPARTURE_GRACE)
-            || now - self.since >= LONGEST_DEPARTURE
+            || self.told.is_some_and(|told| now - told >= grace)
+            || now - self.since >= 3 * grace
     }
 }
 
@@ -150,7 +144,8 @@ impl Keeper {
         // After the topology: their last entry is none before the one that removed a member.
         let metrics = running.raft.metrics().borrow().clone();
         let now = Instant::now();
-        let reign = self.reign.get_or_insert_with(|| Reign::new(now));
+        let grace = Duration::from_millis(self.group.inner.options.departure_grace_ms);
+        let reign = self.reign.get_or_insert_with(|| Reign::new(now, grace));
         let answered = |node| running.peers.answered(node);
         let call_time = Duration::from_millis(self.group.inner.options.heartbeat_ms);
         reign.note(&topology, &metrics, now, |node| {
@@ -171,9 +166,10 @@ impl Keeper {
 }
 
 impl Reign {
-    const fn new(since: Instant) -> Self {
+    const fn new(since: Instant, grace: Duration) -> Self {
         Self {
             since,
+            grace,
             refused: BTreeMap::new(),
             departed: BTreeMap::new(),
         }
@@ -297,7 +293,8 @@ fn next_step(
         return Step::Add(missing);
     }
     let departed = reign.departed.iter();
-    let over = departed.filter(|(node, it)| it.is_over(now) && !voting.contains(&node.0));
+    let over =
+        departed.filter(|(node, it)| it.is_over(reign.grace, now) && !voting.contains(&node.0));
     let gone: BTreeSet<u64> = over.map(|(node, _)| node.0).collect();
     if !gone.is_empty() {
         return Step::Drop(gone);
@@ -394,7 +391,7 @@ mod tests {
             next_step(&members, metrics, &of_all.collect(), reign, now)
         };
 
-        let mut reign = Reign::new(begun);
+        let mut reign = Reign::new(begun, Duration::from_secs(5));
         let rests = |reign: &mut Reign, metrics: &Metrics, now, asked| {
             assert_eq!(step(reign, metrics, now, asked), Step::Rest);
         };
@@ -414,7 +411,7 @@ mod tests {
             "it knows",
         );
 
-        let mut reign = Reign::new(begun);
+        let mut reign = Reign::new(begun, Duration::from_secs(5));
         rests(&mut reign, &figures(9, 9), begun, None);
         drops(
             &mut reign,
@@ -424,7 +421,7 @@ mod tests {
             "it has the entry",
         );
 
-        let mut reign = Reign::new(begun);
+        let mut reign = Reign::new(begun, Duration::from_secs(5));
         rests(&mut reign, &figures(9, 7), begun, None);
         drops(&mut reign, &figures(9, 7), after(15), None, "it is gone");
     }

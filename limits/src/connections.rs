@@ -313,12 +313,14 @@ impl Connection {
     }
 
     /// When it should end, between two requests.
+    #[must_use]
     pub fn grows_old_at(&self) -> Instant {
         let old = Instant::now() + MAX_CONNECTION_AGE;
         self.caller.ends().map_or(old, |ends| old.min(ends))
     }
 
     /// The caller at the other end.
+    #[must_use]
     pub const fn caller(&self) -> &Caller {
         &self.caller
     }

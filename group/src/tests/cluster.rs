@@ -101,6 +101,7 @@ pub(super) fn options(dir: &Path) -> GroupOptions {
         dir: dir.to_owned(),
         heartbeat_ms: 100,
         election_timeout_ms: (300, 600),
+        departure_grace_ms: 1_000,
         ..GroupOptions::default()
     }
 }
