@@ -363,7 +363,7 @@ impl Client {
     ) -> Result<Namespace, Error> {
         let change = v1::CreateNamespaceRequest {
             name: name.into(),
-            mode: mode.to_wire().into(),
+            mode: v1::NamespaceMode::from(mode).into(),
             replicas: replicas.unwrap_or(0),
         };
         let answer = self

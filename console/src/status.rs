@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use torc_proto::v1::{
-    self, ChangeKind, GenerationKind, GenerationState, MemberState, NodeStatus, StatusResponse,
+    self, ChangeKind, GenerationKind, GenerationState, NodeStatus, StatusResponse,
 };
 use torc_proto::version_from_wire;
-use torc_ring::topology::ClusterId;
+use torc_ring::topology::{ClusterId, MemberState};
 
 /// The status of a cluster, with the fields that `kvctl status --output json` prints.
 #[must_use]
@@ -37,12 +37,8 @@ fn layer_json(layer: v1::LayerStatus) -> Value {
 
 fn node_json(node: &NodeStatus) -> Value {
     let member = node.member.clone().unwrap_or_default();
-    let state = match member.state() {
-        MemberState::Joining => "joining",
-        MemberState::Active => "active",
-        MemberState::Leaving => "leaving",
-        MemberState::Unspecified => "unknown",
-    };
+    let state = MemberState::try_from(member.state());
+    let state = state.map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
     let mut fields = stored_json(node);
     let others = json!({
         "id": member.id,

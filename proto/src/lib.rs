@@ -20,6 +20,7 @@ mod names;
 mod namespaces;
 mod scan;
 mod secret;
+mod states;
 mod topology;
 mod trace;
 mod transition;

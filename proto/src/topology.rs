@@ -57,15 +57,10 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
 /// One namespace.
 #[must_use]
 pub fn namespace_to_wire(name: &str, namespace: Namespace) -> v1::Namespace {
-    let mode = match namespace.mode {
-        NamespaceMode::Linearizable => v1::NamespaceMode::Linearizable,
-        NamespaceMode::Eventual => v1::NamespaceMode::Eventual,
-        NamespaceMode::Static => v1::NamespaceMode::Static,
-    };
     v1::Namespace {
         id: namespace.id.0,
         name: name.to_owned(),
-        mode: mode.into(),
+        mode: v1::NamespaceMode::from(namespace.mode).into(),
         replicas: namespace.replicas.into(),
     }
 }
@@ -73,11 +68,6 @@ pub fn namespace_to_wire(name: &str, namespace: Namespace) -> v1::Namespace {
 /// One member.
 #[must_use]
 pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
-    let state = match member.state {
-        MemberState::Joining => v1::MemberState::Joining,
-        MemberState::Active => v1::MemberState::Active,
-        MemberState::Leaving => v1::MemberState::Leaving,
-    };
     v1::Member {
         id: id.0,
         slot: member.slot.0.into(),
@@ -86,7 +76,7 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
         http_address: member.identity.http_address.clone(),
         zone: member.identity.zone.to_string(),
         weight: member.identity.weight.percent(),
-        state: state.into(),
+        state: v1::MemberState::from(member.state).into(),
         release: member.identity.release.version.clone(),
         oldest_level: member.identity.release.levels.oldest,
         newest_level: member.identity.release.levels.newest,
@@ -96,17 +86,11 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
 /// One partition.
 #[must_use]
 pub fn partition_state_to_wire(state: &PartitionState) -> v1::PartitionState {
-    let stage = match state.config.stage {
-        Stage::Stable => v1::Stage::Stable,
-        Stage::Copying => v1::Stage::Copying,
-        Stage::WriteBothReadOld => v1::Stage::WriteBothReadOld,
-        Stage::WriteBothReadNew => v1::Stage::WriteBothReadNew,
-    };
     let ids = |list: &PreferenceList| list.iter().map(|node| node.0).collect();
     v1::PartitionState {
         partition: state.config.partition.0,
         epoch: state.config.epoch.0,
-        stage: stage.into(),
+        stage: v1::Stage::from(state.config.stage).into(),
         lead: state.lead.0,
         nodes: ids(&state.nodes),
         next_nodes: state.next.as_ref().map(ids).unwrap_or_default(),
@@ -158,13 +142,7 @@ pub fn merge_topology(
 }
 
 fn namespace_from_wire(wire: v1::Namespace, cluster: u8) -> Result<(String, Namespace), WireError> {
-    let mode = match wire.mode() {
-        v1::NamespaceMode::Linearizable | v1::NamespaceMode::Unspecified => {
-            NamespaceMode::Linearizable
-        }
-        v1::NamespaceMode::Eventual => NamespaceMode::Eventual,
-        v1::NamespaceMode::Static => NamespaceMode::Static,
-    };
+    let mode = NamespaceMode::from(wire.mode());
     let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
     let namespace = Namespace {
         id: NamespaceId(wire.id),
@@ -198,13 +176,7 @@ fn merge_states(
 }
 
 fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireError> {
-    let stage = match wire.stage() {
-        v1::Stage::Stable => Stage::Stable,
-        v1::Stage::Copying => Stage::Copying,
-        v1::Stage::WriteBothReadOld => Stage::WriteBothReadOld,
-        v1::Stage::WriteBothReadNew => Stage::WriteBothReadNew,
-        v1::Stage::Unspecified => return Err(WireError::Field { field: "stage" }),
-    };
+    let stage = Stage::try_from(wire.stage())?;
     let list = |ids: &[u64]| {
         let ids: Vec<_> = ids.iter().copied().map(NodeId).collect();
         PreferenceList::from(&ids[..])
@@ -221,12 +193,7 @@ fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireErro
 }
 
 fn member_from_wire(wire: v1::Member) -> Result<(NodeId, Member), WireError> {
-    let state = match wire.state() {
-        v1::MemberState::Joining => MemberState::Joining,
-        v1::MemberState::Active => MemberState::Active,
-        v1::MemberState::Leaving => MemberState::Leaving,
-        v1::MemberState::Unspecified => return Err(WireError::Field { field: "state" }),
-    };
+    let state = MemberState::try_from(wire.state())?;
     let slot = u16::try_from(wire.slot).map_err(|_| WireError::Field { field: "slot" })?;
     let identity = NewMember {
         incarnation: Incarnation([0; 16]),

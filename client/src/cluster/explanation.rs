@@ -29,6 +29,7 @@ pub struct Explanation {
     /// Epoch of the topology that last changed the partition.
     pub epoch: Epoch,
     /// The stage of the partition's move, if it moves.
+    #[serde(serialize_with = "as_text")]
     pub stage: Stage,
     /// The node to which operations go.
     pub lead: NodeId,

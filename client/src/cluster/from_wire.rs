@@ -97,12 +97,7 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
 }
 
 fn member(wire: v1::Member) -> Checked<Member> {
-    let state = match wire.state() {
-        v1::MemberState::Joining => MemberState::Joining,
-        v1::MemberState::Active => MemberState::Active,
-        v1::MemberState::Leaving => MemberState::Leaving,
-        v1::MemberState::Unspecified => return Err(missing("state")),
-    };
+    let state = MemberState::try_from(wire.state())?;
     let slot = u16::try_from(wire.slot).map_err(|_| missing("slot"))?;
     Ok(Member {
         id: NodeId(wire.id),
@@ -263,16 +258,6 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
     })
 }
 
-fn stage(stage: v1::Stage) -> Checked<Stage> {
-    match stage {
-        v1::Stage::Stable => Ok(Stage::Stable),
-        v1::Stage::Copying => Ok(Stage::Copying),
-        v1::Stage::WriteBothReadOld => Ok(Stage::WriteBothReadOld),
-        v1::Stage::WriteBothReadNew => Ok(Stage::WriteBothReadNew),
-        v1::Stage::Unspecified => Err(missing("stage")),
-    }
-}
-
 const fn kind(found: bool, tombstone: bool) -> RecordKind {
     match (found, tombstone) {
         (_, true) => RecordKind::Tombstone,
@@ -313,7 +298,7 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
     let partition = wire.partition.ok_or(missing("partition"))?;
     let successor = wire.successor.ok_or(missing("successor"))?;
     let holds = kind(wire.found, wire.tombstone);
-    let stage = stage(partition.stage())?;
+    let stage = Stage::try_from(partition.stage())?;
     let old: Vec<_> = partition.nodes.iter().copied().map(NodeId).collect();
     let new: Vec<_> = partition.next_nodes.iter().copied().map(NodeId).collect();
     let (read_quorum, accept_quorums) = quorums(stage, &old, &new);

@@ -18,6 +18,7 @@ use serde::Serialize;
 use torc_proto::WireError;
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
+pub use torc_ring::topology::{MemberState, NamespaceMode, Stage};
 use torc_ring::{NodeId, Token, Zone};
 
 pub use explanation::{Explanation, Quorum, RecordKind, ReplicaRecord, SliceTrace, SliceVerdict};
@@ -27,7 +28,7 @@ pub use generations::{
 };
 pub use hot_keys::{HotEstimate, HotHistory, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
 pub use maintenance::NodeMaintenance;
-pub use namespaces::{Namespace, NamespaceMode};
+pub use namespaces::Namespace;
 pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};
 
 /// A converted answer, or the field that is wrong.
@@ -98,6 +99,7 @@ pub struct Member {
     /// Share of the load, percent of a normal node.
     pub weight_percent: u32,
     /// Its state.
+    #[serde(serialize_with = "as_text")]
     pub state: MemberState,
     /// Its release, as of its last confirmed start.
     pub release: String,
@@ -105,18 +107,6 @@ pub struct Member {
     pub oldest_level: u32,
     /// The highest feature level that the release supports.
     pub newest_level: u32,
-}
-
-/// The state of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MemberState {
-    /// It has an id but no ring positions yet.
-    Joining,
-    /// It has ring positions.
-    Active,
-    /// It is handing over its partitions and will be removed.
-    Leaving,
 }
 
 /// One node of a [`ClusterStatus`].
@@ -378,20 +368,6 @@ pub struct Position {
     pub token: Token,
     /// Who.
     pub node: NodeId,
-}
-
-/// Stage of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Served by its preference list alone.
-    Stable,
-    /// New nodes copy; old nodes serve.
-    Copying,
-    /// Writes go to old and new nodes, reads to old nodes.
-    WriteBothReadOld,
-    /// Writes go to old and new nodes, reads to new nodes.
-    WriteBothReadNew,
 }
 
 fn as_text<T, S>(value: &T, serializer: S) -> Result<S::Ok, S::Error>

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use torc_proto::{WireError, v1};
 use torc_record::NamespaceId;
-use torc_ring::topology;
+use torc_ring::topology::{self, NamespaceMode};
 
-use super::{Checked, missing};
+use super::{as_text, missing};
 
 /// A namespace of the cluster, from [`Client::namespaces`](crate::Client::namespaces).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -15,6 +15,7 @@ pub struct Namespace {
     /// Its id, which is part of records and digests.
     pub id: NamespaceId,
     /// How the replicas of a key agree.
+    #[serde(serialize_with = "as_text")]
     pub mode: NamespaceMode,
     /// Replicas of each key; during an alteration, the number before it.
     pub replicas: u32,
@@ -23,29 +24,12 @@ pub struct Namespace {
     pub is_dropped: bool,
 }
 
-/// How the replicas of a key agree. A namespace never changes its mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NamespaceMode {
-    /// Every read sees the newest acknowledged write of its key.
-    #[default]
-    Linearizable,
-    /// The last writer wins, by hybrid clock.
-    Eventual,
-    /// Immutable, and replaced as a whole by [`Client::promote`](crate::Client::promote).
-    Static,
-}
-
 impl Namespace {
     pub(crate) fn of(name: &str, namespace: topology::Namespace) -> Self {
         Self {
             name: name.to_owned(),
             id: namespace.id,
-            mode: match namespace.mode {
-                topology::NamespaceMode::Linearizable => NamespaceMode::Linearizable,
-                topology::NamespaceMode::Eventual => NamespaceMode::Eventual,
-                topology::NamespaceMode::Static => NamespaceMode::Static,
-            },
+            mode: namespace.mode,
             replicas: namespace.replicas.into(),
             is_dropped: topology::is_dropped_name(name),
         }
@@ -55,29 +39,10 @@ impl Namespace {
         let wire = wire.ok_or(missing("namespace"))?;
         Ok(Self {
             id: NamespaceId(wire.id),
-            mode: mode(wire.mode())?,
+            mode: wire.mode().into(),
             replicas: wire.replicas,
             is_dropped: topology::is_dropped_name(&wire.name),
             name: wire.name,
         })
-    }
-}
-
-fn mode(wire: v1::NamespaceMode) -> Checked<NamespaceMode> {
-    match wire {
-        v1::NamespaceMode::Linearizable => Ok(NamespaceMode::Linearizable),
-        v1::NamespaceMode::Eventual => Ok(NamespaceMode::Eventual),
-        v1::NamespaceMode::Static => Ok(NamespaceMode::Static),
-        v1::NamespaceMode::Unspecified => Err(missing("mode")),
-    }
-}
-
-impl NamespaceMode {
-    pub(crate) const fn to_wire(self) -> v1::NamespaceMode {
-        match self {
-            Self::Linearizable => v1::NamespaceMode::Linearizable,
-            Self::Eventual => v1::NamespaceMode::Eventual,
-            Self::Static => v1::NamespaceMode::Static,
-        }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct ChangeArgs {
     pub(super) parallel: Option<u32>,
     /// Return as soon as the nodes have agreed on the change; the cluster continues by itself.
     #[arg(long, conflicts_with = "plan")]
-    no_wait: bool,
+    pub(super) no_wait: bool,
 }
 
 /// Whether the leaving node is dead.

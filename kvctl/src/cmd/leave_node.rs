@@ -6,7 +6,7 @@ use torc_ring::NodeId;
 use super::change::{self, ChangeArgs, DeadArgs};
 use crate::failure::Failure;
 use crate::global::Global;
-use crate::out::Out;
+use crate::out::{Out, note};
 
 /// Move all data off a node, then remove it from the cluster.
 ///
@@ -44,6 +44,14 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let plan = client.plan_leave_with(args.node, options).await?;
         return change::show_plan(&plan, global, out);
     }
+    let answers = !options.dead;
     let begun = client.leave_with(args.node, options).await?;
-    change::follow(&client, &begun, &args.change, global, out).await
+    change::follow(&client, &begun, &args.change, global, out).await?;
+    if answers && !args.change.no_wait {
+        note(format_args!(
+            "node {} is no longer a member: stop its process",
+            args.node
+        ));
+    }
+    Ok(())
 }

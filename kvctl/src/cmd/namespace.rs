@@ -135,20 +135,12 @@ struct Dropped {
     unconfirmed: Vec<NodeId>,
 }
 
-const fn mode(mode: NamespaceMode) -> &'static str {
-    match mode {
-        NamespaceMode::Linearizable => "linearizable",
-        NamespaceMode::Eventual => "eventual",
-        NamespaceMode::Static => "static",
-    }
-}
-
 fn describe_created(created: &Namespace) -> String {
     let Namespace { name, id, .. } = created;
     format!(
         "namespace `{name}` (id {}), {}, {}",
         id.0,
-        mode(created.mode),
+        created.mode,
         text::replicas(created.replicas),
     )
 }
@@ -169,7 +161,7 @@ fn table(namespaces: &[Namespace]) -> Table {
                 name.clone()
             },
             namespace.id.0.to_string(),
-            mode(namespace.mode).to_owned(),
+            namespace.mode.to_string(),
             namespace.replicas.to_string(),
         ]);
     }

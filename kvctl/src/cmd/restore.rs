@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use torc_backup::{Backup, Depth, Line, Location, Namespace, verify};
 use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, Partition, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
-use torc_ring::topology;
 
 use super::backup::{name_of, namespace_of};
 use super::load::{retry, store};
@@ -169,7 +168,7 @@ async fn prepare(
             client.create_namespace(into, mode, replicas).await?;
             return Ok(());
         }
-        Some(there) if there.mode == topology::NamespaceMode::Static => {
+        Some(there) if there.mode == NamespaceMode::Static => {
             return Err(Failure::Usage(format!(
                 "`{into}` is static: choose an ordinary namespace with --into"
             )));

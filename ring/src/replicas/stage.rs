@@ -15,3 +15,14 @@ pub enum Stage {
     /// Writes go to both sets, reads to the new set.
     WriteBothReadNew,
 }
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stable => "stable",
+            Self::Copying => "copying",
+            Self::WriteBothReadOld => "write_both_read_old",
+            Self::WriteBothReadNew => "write_both_read_new",
+        })
+    }
+}

@@ -43,7 +43,7 @@ pub enum TopologyError {
     /// The member is not in the state that the change starts from.
     #[error(
         "node {node} is {}, so it cannot change like this; nothing was changed: see `kvctl status`",
-        state.name()
+        state
     )]
     WrongState {
         /// The member.

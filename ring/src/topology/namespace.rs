@@ -35,6 +35,16 @@ pub enum NamespaceMode {
     Static,
 }
 
+impl std::fmt::Display for NamespaceMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Linearizable => "linearizable",
+            Self::Eventual => "eventual",
+            Self::Static => "static",
+        })
+    }
+}
+
 /// A namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {

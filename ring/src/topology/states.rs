@@ -13,15 +13,13 @@ pub enum MemberState {
     Leaving,
 }
 
-impl MemberState {
-    /// Its name in messages.
-    #[must_use]
-    pub(super) const fn name(self) -> &'static str {
-        match self {
+impl std::fmt::Display for MemberState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
             Self::Joining => "joining",
             Self::Active => "active",
             Self::Leaving => "leaving",
-        }
+        })
     }
 }
 

@@ -204,10 +204,5 @@ fn move_of(partition: Partition, state: &PartitionState, next: &[NodeId]) -> Mov
     reason = "the signature is serde's"
 )]
 fn stage_name<S: serde::Serializer>(stage: &Stage, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match stage {
-        Stage::Stable => "stable",
-        Stage::Copying => "copying",
-        Stage::WriteBothReadOld => "write_both_read_old",
-        Stage::WriteBothReadNew => "write_both_read_new",
-    })
+    serializer.collect_str(stage)
 }

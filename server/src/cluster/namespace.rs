@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use torc_proto::v1::{
     CreateNamespaceRequest, CreateNamespaceResponse, DropNamespaceRequest, DropNamespaceResponse,
-    NamespaceMode, RaiseEpochRequest, RaiseEpochResponse,
+    RaiseEpochRequest, RaiseEpochResponse,
 };
 use torc_proto::{Fault, Reason, namespace_to_wire};
 use torc_record::Epoch;
@@ -122,13 +122,7 @@ pub(super) async fn all_heard(
 }
 
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
-    let mode = match request.mode() {
-        NamespaceMode::Eventual => topology::NamespaceMode::Eventual,
-        NamespaceMode::Static => topology::NamespaceMode::Static,
-        NamespaceMode::Linearizable | NamespaceMode::Unspecified => {
-            topology::NamespaceMode::Linearizable
-        }
-    };
+    let mode = request.mode().into();
     let asked = request.replicas;
     let replicas = u8::try_from(asked).map_err(|_| NamespaceError::Replicas { asked })?;
     Ok(NewNamespace {
@@ -157,6 +151,7 @@ async fn heard(this: &ClusterNode, node: NodeId, epoch: Epoch) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torc_proto::v1::NamespaceMode;
 
     #[test]
     fn nothing_said_is_linearizable_and_as_many_replicas_as_the_cluster_has() {

@@ -98,7 +98,10 @@ async fn keys_have_as_many_replicas_as_their_namespace_through_a_join_and_a_rest
     let refused = create(&servers, "four", NamespaceMode::Linearizable, 4).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.reason, Reason::Refused, "{refused:?}");
-    assert!(refused.message.contains("has 3 nodes"), "{refused:?}");
+    assert!(
+        refused.message.contains("the cluster has 3."),
+        "{refused:?}"
+    );
 
     let namespaces = ["default", "one", "two"];
     for number in 0..KEYS {

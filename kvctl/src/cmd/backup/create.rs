@@ -12,7 +12,7 @@ use torc_client::{
 };
 use torc_objects::ObjectError;
 use torc_record::DigestKey;
-use torc_ring::topology::{NamespaceMode, is_dropped_name};
+use torc_ring::topology::is_dropped_name;
 
 use crate::args;
 use crate::failure::Failure;
@@ -199,12 +199,7 @@ async fn begin(
     let namespaces = namespaces.map(|(name, it)| Namespace {
         name: name.clone(),
         id: it.id.0,
-        mode: match it.mode {
-            NamespaceMode::Linearizable => "linearizable",
-            NamespaceMode::Eventual => "eventual",
-            NamespaceMode::Static => "static",
-        }
-        .to_owned(),
+        mode: it.mode.to_string(),
         replicas: u32::from(it.replicas),
     });
     let begun_ms = text::now_ms();
