@@ -278,7 +278,7 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
     match set.next() {
         Some(((setting, advice), _)) => Err(ConfigError::Setting {
             setting,
-            problem: format!("the playground sets this for each of its nodes: {advice}"),
+            problem: format!("is set by the playground for each of its nodes: {advice}"),
         }),
         None => Ok(()),
     }

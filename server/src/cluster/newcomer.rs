@@ -23,7 +23,7 @@ pub(super) async fn identify(this: &ClusterNode, address: &str) -> Result<Identi
         let cause = std::error::Error::source(&status).map(deepest);
         let cause = cause.unwrap_or_else(|| status.message().to_owned());
         let message = format!(
-            "cannot reach the node at {address}: {cause}. Nothing was changed: start it, then retry"
+            "cannot reach the node at {address}: {cause}. Nothing was changed: retry when it answers there"
         );
         Fault::new(Reason::Refused, message)
     })
