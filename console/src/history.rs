@@ -22,7 +22,8 @@ pub(crate) const MOST_BYTES: usize = MOST_SAMPLES * size_of::<Sample>();
 pub(crate) struct Sample {
     from_ms: u64,
     received_bytes: u64,
-    requests: [u32; Operation::ALL.len()],
+    /// Of gRPC clients.
+    requests: [u32; Operation::CALLS],
     commands: u32,
     faults: u32,
     get_times: [u32; BUCKETS],
@@ -68,17 +69,28 @@ impl Sample {
             let mut counts = counts.map(|(after, before)| fit(after - before));
             std::array::from_fn(|_| counts.next().unwrap_or(0))
         };
-        let (puts, deletes): ([u32; BUCKETS], [u32; BUCKETS]) =
-            (of(Operation::Put), of(Operation::Delete));
+        let sum = |operations: &[Operation]| {
+            operations.iter().fold([0; BUCKETS], |sum, operation| {
+                let more: [u32; BUCKETS] = of(*operation);
+                std::array::from_fn(|it| u32::saturating_add(sum[it], more[it]))
+            })
+        };
+        let gets = [Operation::Get, Operation::RedisGet];
+        let writes = [
+            Operation::Put,
+            Operation::Delete,
+            Operation::RedisPut,
+            Operation::RedisDelete,
+        ];
         let count = |operation| of(operation).iter().map(|it| u64::from(*it)).sum();
         Self {
             from_ms,
             received_bytes: 0,
-            requests: Operation::ALL.map(|operation| fit(count(operation))),
+            requests: std::array::from_fn(|it| fit(count(Operation::ALL[it]))),
             commands: fit(after.commands - before.commands),
             faults: fit(after.faults - before.faults),
-            get_times: of(Operation::Get),
-            write_times: std::array::from_fn(|it| puts[it].saturating_add(deletes[it])),
+            get_times: sum(&gets),
+            write_times: sum(&writes),
         }
     }
 
@@ -108,6 +120,8 @@ mod tests {
         totals.times[Operation::Get as usize][0] = gets;
         totals.times[Operation::Put as usize][3] = puts;
         totals.times[Operation::Delete as usize][3] = deletes;
+        totals.times[Operation::RedisGet as usize][1] = 7 * gets;
+        totals.times[Operation::RedisPut as usize][4] = puts;
         totals.faults = deletes;
         totals.commands = 2 * gets;
         totals
@@ -122,7 +136,12 @@ mod tests {
         assert_eq!(samples.len(), 2);
         assert_eq!(samples[0].requests, [10, 4, 1, 0, 0, 0, 20]);
         assert_eq!(samples[1].requests, [5, 0, 2, 0, 0, 0, 10]);
-        assert_eq!(samples[1].get_times[0], 5);
+        assert_eq!(
+            samples[1].get_times[..2],
+            [5, 35],
+            "Redis clients' gets, too"
+        );
+        assert_eq!(samples[0].write_times[3..5], [5, 4]);
         assert_eq!(samples[1].write_times[3], 2, "a delete is a write");
         assert_eq!((samples[1].faults, samples[1].received_bytes), (2, 50));
         assert_eq!(history.since(5_001), samples[1..]);

@@ -323,6 +323,7 @@ impl Registers {
                 continue;
             }
             let mut turn = Turn::with(self, shard, outbox);
+            turn.prefetch(parcels.iter().map(|it| it.envelope.partition));
             for parcel in parcels {
                 turn.deliver(from, parcel);
             }

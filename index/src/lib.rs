@@ -40,4 +40,4 @@ pub use keyless::{KeylessError, KeylessSet, KeylessViewError};
 pub use mphf::{BuildError, Mphf, MphfHead, ViewError};
 pub use offsets::{Offsets, OffsetsError};
 pub use perfect::PerfectHash;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_value};

@@ -9,18 +9,31 @@ pub fn prefetch(bytes: &[u8], at: usize) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+/// Prefetches all cache lines of a value, without waiting for them.
 #[inline]
-pub(crate) fn prefetch_byte(byte: &u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch has no effect visible to the program, and the address is that of a
-    // readable byte.
-    unsafe { _mm_prefetch(std::ptr::from_ref(byte).cast(), _MM_HINT_T0) }
+pub fn prefetch_value<T>(value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    for at in (0..size_of::<T>()).step_by(CACHE_LINE) {
+        prefetch_at(start.wrapping_add(at));
+    }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+const CACHE_LINE: usize = 64;
+
 #[inline]
 pub(crate) fn prefetch_byte(byte: &u8) {
-    // A load with an unused result: as close as safe Rust comes.
-    std::hint::black_box(*byte);
+    prefetch_at(byte);
 }
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn prefetch_at(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch has no effect visible to the program, whatever the address.
+    unsafe { _mm_prefetch(address.cast(), _MM_HINT_T0) }
+}
+
+/// Safe Rust has no prefetch.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+const fn prefetch_at(_address: *const u8) {}

@@ -142,14 +142,15 @@ impl Session {
             return Ok(());
         }
         let cluster = self.server.node.cluster();
-        let needed = roles_of(access).iter().map(|role| match role {
-            Role::Read => Needed::Read,
-            Role::Write => Needed::Write,
-            Role::Observe => Needed::Observe,
-            Role::Admin => Needed::Admin,
-        });
-        let checked = needed.map(|needed| self.caller.check(needed, cluster));
-        let checked: Result<(), Fault> = checked.collect();
+        let needed: &[Needed] = match access {
+            Access::Open => &[],
+            Access::Any => &[Needed::Client],
+            Access::Read => &[Needed::Read],
+            Access::Write => &[Needed::Write],
+            Access::ReadAndWrite => &[Needed::Read, Needed::Write],
+        };
+        let mut needed = needed.iter();
+        let checked = needed.try_for_each(|needed| self.caller.check(*needed, cluster));
         checked.inspect_err(|fault| self.server.node.denied(&self.caller, spec.name, fault))
     }
 
@@ -342,11 +343,10 @@ fn time() -> Reply {
 
 const fn roles_of(access: Access) -> &'static [Role] {
     match access {
-        Access::Open => &[],
+        Access::Open | Access::Any => &[],
         Access::Read => &[Role::Read],
         Access::Write => &[Role::Write],
         Access::ReadAndWrite => &[Role::Read, Role::Write],
-        Access::Observe => &[Role::Observe],
     }
 }
 

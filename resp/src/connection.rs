@@ -95,7 +95,8 @@ pub(crate) fn hello(mut args: Args) -> Result<Hello, CommandError> {
     let version = match number::whole(&version) {
         Some(2) => Version::Resp2,
         Some(3) => Version::Resp3,
-        _ => return Err(CommandError::Protocol),
+        Some(_) => return Err(CommandError::Protocol),
+        None => return Err(CommandError::NotInteger),
     };
     let mut hello = Hello {
         version: Some(version),

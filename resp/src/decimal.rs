@@ -9,7 +9,7 @@ use crate::error::CommandError;
 /// Most decimals of numbers that are added exactly.
 const SCALE: u32 = 17;
 /// Most digits before the decimal point.
-const WHOLE_DIGITS: usize = 20;
+const WHOLE_DIGITS: u32 = 20;
 
 /// The sum of two numbers.
 pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, CommandError> {
@@ -44,19 +44,29 @@ fn float(text: &[u8]) -> Result<Float<'_>, CommandError> {
     Ok(Float { text, value })
 }
 
-/// A decimal number in units of the last digit; `None` if it has too many digits, or an exponent.
+/// A decimal number in units of the last digit; `None` if it has too many digits.
 fn units(text: &str) -> Option<i128> {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let digits = number.strip_prefix(['-', '+']).unwrap_or(number);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    let is_short = whole.len() <= WHOLE_DIGITS && part.len() <= SCALE as usize;
-    let mut all = whole.bytes().chain(part.bytes());
-    if !is_short || !all.all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let missing = SCALE as usize - part.len();
-    let shown = format!("0{whole}{part}{:0<missing$}", "");
-    let units: i128 = shown.parse().ok()?;
-    Some(if text.starts_with('-') { -units } else { units })
+    let digits = [whole, part].concat();
+    let ends = digits.trim_end_matches('0');
+    let zeros = i32::try_from(digits.len() - ends.len()).ok()?;
+    let part_len = i32::try_from(part.len()).ok()?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let power = exponent.checked_add(zeros)?.checked_sub(part_len)?;
+    let power = u32::try_from(power.checked_add(SCALE.cast_signed())?).ok()?;
+    // Without zeros at its end, "0" is empty.
+    let size: i128 = format!("0{ends}").parse().ok()?;
+    let units = size.checked_mul(10_i128.checked_pow(power)?)?;
+    let is_short = units < 10_i128.pow(WHOLE_DIGITS + SCALE);
+    is_short.then(|| {
+        if number.starts_with('-') {
+            -units
+        } else {
+            units
+        }
+    })
 }
 
 /// Prints it without trailing zeros.
@@ -87,6 +97,14 @@ mod tests {
             ("3", "-1.25", "1.75"),
             ("-1", "0.75", "-0.25"),
             ("5.0e3", "2.0e2", "5200"),
+            ("0.1", "2e-1", "0.3"),
+            ("1E-5", "-2.5e-06", "0.0000075"),
+            ("0e9", "1e-17", "0.00000000000000001"),
+            (
+                "1e17",
+                "9.6000000000000001",
+                "100000000000000009.6000000000000001",
+            ),
             ("1e20", "1", "100000000000000000000"),
             ("17179869184", "1.5", "17179869185.5"),
             ("1000000000000000001", "1", "1000000000000000002"),

@@ -44,7 +44,7 @@ pub enum CommandError {
         args: String,
     },
     /// There is no such subcommand.
-    #[error("ERR unknown subcommand '{subcommand}'. Try {command} HELP.")]
+    #[error("ERR unknown subcommand '{subcommand}' of {command}")]
     UnknownSubcommand {
         /// The command.
         command: &'static str,
@@ -100,9 +100,6 @@ pub enum CommandError {
     /// An unsupported version of the protocol.
     #[error("NOPROTO unsupported protocol version")]
     Protocol,
-    /// `SELECT` of a non-number.
-    #[error("ERR invalid DB index")]
-    DbIndex,
     /// The name of a connection contains spaces or control characters, or is too long.
     #[error(
         "ERR Client names cannot contain spaces, newlines or special characters. Limit: 256 bytes."

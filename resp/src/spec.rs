@@ -11,8 +11,8 @@ pub enum Access {
     Write,
     /// To read and to write: the command writes, and reveals the stored value.
     ReadAndWrite,
-    /// To see the cluster's state.
-    Observe,
+    /// Any: clients ask for it before they send a command with a key.
+    Any,
 }
 
 /// A command, as `COMMAND` describes it.
@@ -165,9 +165,9 @@ pub const SPECS: &[Spec] = table! {
     "readonly" 1 TALK NONE, Open "cluster" "3.0.0" "Changes nothing: any node answers any key.";
     "readwrite" 1 TALK NONE, Open "cluster" "3.0.0" "Changes nothing: any node answers any key.";
     "asking" 1 TALK NONE, Open "cluster" "3.0.0" "Changes nothing: any node answers any key.";
-    "cluster" -2 LOOK NONE, Observe "cluster" "3.0.0" "Tells about nodes and slots.";
-    "config" -2 LOOK NONE, Observe "server" "2.0.0" "Tells settings that clients ask for.";
-    "info" -1 LOOK NONE, Observe "server" "1.0.0" "Tells about the node.";
+    "cluster" -2 LOOK NONE, Any "cluster" "3.0.0" "Tells about nodes and slots.";
+    "config" -2 LOOK NONE, Any "server" "2.0.0" "Tells settings that clients ask for.";
+    "info" -1 LOOK NONE, Any "server" "1.0.0" "Tells about the node.";
 };
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use torc_proto::{Fault, Reason};
 
 use crate::latencies::Latencies;
 
-/// A client's operation.
+/// A client's operation. Those of Redis clients are on one key each: a command may need a get and a
+/// put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A get.
@@ -28,18 +29,29 @@ pub enum Operation {
     BatchPut,
     /// A scan.
     Scan,
+    /// A get for a Redis client.
+    RedisGet,
+    /// A put for a Redis client.
+    RedisPut,
+    /// A delete for a Redis client.
+    RedisDelete,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Get,
         Self::Put,
         Self::Delete,
         Self::BatchGet,
         Self::BatchPut,
         Self::Scan,
+        Self::RedisGet,
+        Self::RedisPut,
+        Self::RedisDelete,
     ];
+    /// How many of them, the first ones, gRPC clients call.
+    pub const CALLS: usize = 6;
 }
 
 impl Operation {
@@ -53,10 +65,13 @@ impl Operation {
             Self::BatchGet => "batch_get",
             Self::BatchPut => "batch_put",
             Self::Scan => "scan",
+            Self::RedisGet => "redis_get",
+            Self::RedisPut => "redis_put",
+            Self::RedisDelete => "redis_delete",
         }
     }
 
-    /// The name of its spans: the name of its call.
+    /// The name of its spans: that of its call, if it has one.
     #[must_use]
     pub const fn span(self) -> &'static str {
         match self {
@@ -66,6 +81,9 @@ impl Operation {
             Self::BatchGet => "torc.v1.Kv/BatchGet",
             Self::BatchPut => "torc.v1.Kv/BatchPut",
             Self::Scan => "torc.v1.Kv/Scan",
+            Self::RedisGet => "resp get",
+            Self::RedisPut => "resp put",
+            Self::RedisDelete => "resp delete",
         }
     }
 }

@@ -23,6 +23,7 @@ use torc_ring::Partition;
 use torc_ring::topology::{GenerationShape, Role, RoutingTable};
 use torc_session::SessionPermit;
 use torc_telemetry::clock::unix_ms;
+use torc_telemetry::operation::Operation;
 use torc_telemetry::spans::add_context;
 
 use super::fault;
@@ -62,6 +63,8 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     const HARMLESS: bool;
     /// The role that a caller needs for it.
     const ROLE: Role;
+    /// Its kind if a Redis client asked for it.
+    const OF_REDIS: Operation;
 
     /// The name of its namespace, and its key.
     fn place(&self) -> (&str, &[u8]);
@@ -122,6 +125,7 @@ impl Item for GetRequest {
     type Answer = GetResponse;
     const HARMLESS: bool = true;
     const ROLE: Role = Role::Read;
+    const OF_REDIS: Operation = Operation::RedisGet;
 
     fn place(&self) -> (&str, &[u8]) {
         (&self.namespace, &self.key)
@@ -271,6 +275,7 @@ impl Item for PutRequest {
     type Answer = PutResponse;
     const HARMLESS: bool = false;
     const ROLE: Role = Role::Write;
+    const OF_REDIS: Operation = Operation::RedisPut;
 
     fn place(&self) -> (&str, &[u8]) {
         (&self.namespace, &self.key)
@@ -361,6 +366,7 @@ impl Item for DeleteRequest {
     type Answer = DeleteResponse;
     const HARMLESS: bool = false;
     const ROLE: Role = Role::Write;
+    const OF_REDIS: Operation = Operation::RedisDelete;
 
     fn place(&self) -> (&str, &[u8]) {
         (&self.namespace, &self.key)

@@ -47,6 +47,7 @@ use item::Item;
 use started::Started;
 use torc_limits::connections::caller_of;
 use torc_telemetry::operation::Operation;
+use torc_telemetry::slow::Ended;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -100,22 +101,37 @@ pub(crate) async fn get_all(
     deadline: Instant,
     generations: &mut ReadGenerations,
 ) -> Vec<Result<GetResponse, Fault>> {
-    all(node, gets, deadline, "resp get", Some(generations)).await
+    all(node, gets, deadline, Some(generations)).await
 }
 
-/// Runs items without a caller's trace context.
+/// Runs items of a Redis client, which arrived together and have no trace context. Counts each.
 async fn all<I: Item>(
     node: &Arc<KvNode>,
     items: &[I],
     deadline: Instant,
-    name: &'static str,
     generations: Option<&mut ReadGenerations>,
 ) -> Vec<Result<I::Answer, Fault>> {
-    let tracer = node.tracer.as_ref().filter(|_| !items.is_empty());
-    let serving = Serving::begin(tracer, None, name);
+    if items.is_empty() {
+        return Vec::new();
+    }
+    let began = Instant::now();
+    let serving = Serving::begin(node.tracer.as_ref(), None, I::OF_REDIS.span());
     let trace = serving.as_ref().map(|it| it.context());
     let call = CallContext { deadline, trace };
     let answers = run::many(node, items, call, generations).await;
+    let took = began.elapsed();
+    for (item, answer) in items.iter().zip(&answers) {
+        let fault = answer.as_ref().err();
+        node.metrics.operations.ended(I::OF_REDIS, took, fault);
+        let ended = Ended {
+            operation: I::OF_REDIS,
+            took,
+            fault,
+            trace,
+        };
+        node.slow
+            .note(ended, || run::partition_of(node, Some(item)));
+    }
     if let Some(serving) = serving {
         serving.end(answers.iter().find_map(|answer| answer.as_ref().err()));
     }
@@ -128,7 +144,7 @@ pub(crate) async fn put_all(
     puts: &[PutRequest],
     deadline: Instant,
 ) -> Vec<Result<PutResponse, Fault>> {
-    all(node, puts, deadline, "resp put", None).await
+    all(node, puts, deadline, None).await
 }
 
 /// Runs deletes like those of a batch.
@@ -137,7 +153,7 @@ pub(crate) async fn delete_all(
     deletes: &[DeleteRequest],
     deadline: Instant,
 ) -> Vec<Result<DeleteResponse, Fault>> {
-    all(node, deletes, deadline, "resp delete", None).await
+    all(node, deletes, deadline, None).await
 }
 
 #[tonic::async_trait]

@@ -891,6 +891,43 @@ async fn a_node_that_stops_answers_what_it_has_read() {
     node.stop().await.unwrap();
 }
 
+/// A sample of the metrics.
+async fn sample(node: &Node, name: &str) -> u64 {
+    let text = torc_testkit::http_get(node.http_addr(), "/metrics")
+        .await
+        .unwrap()
+        .1;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.unwrap_or_else(|| panic!("no {name}")).trim();
+    value.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_of_redis_clients_are_timed_counted_and_slow_ones_logged() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = alone(RawSettings {
+        slow_ms: Some(0),
+        ..settings(dir.path().to_owned())
+    })
+    .await;
+    let mut client = Redis::connect(node.resp_addr().unwrap()).await;
+    for command in ["SET a 1", "GET a", "INCR a", "DEL a", "MGET a b", "PING"] {
+        assert!(!client.told(command).await.starts_with('-'), "{command}");
+    }
+    assert_eq!(client.told("SETNX a 1").await, ":1");
+    assert_eq!(client.told("SETNX a 1").await, ":0");
+    let seconds = |kind| format!(r#"torc_operation_seconds_count{{operation="redis_{kind}"}}"#);
+    // `INCR` is a get and a put.
+    assert_eq!(sample(&node, &seconds("get")).await, 4);
+    assert_eq!(sample(&node, &seconds("put")).await, 4);
+    assert_eq!(sample(&node, &seconds("delete")).await, 1);
+    let not_met =
+        r#"torc_operation_faults_total{operation="redis_put",reason="condition_not_met"}"#;
+    assert_eq!(sample(&node, not_met).await, 1);
+    assert_eq!(sample(&node, "torc_slow_operations_total").await, 9);
+    node.stop().await.unwrap();
+}
+
 /// The output of a tool, or `None` if it is not installed.
 async fn tool(program: &str, args: &[&str]) -> Option<String> {
     let mut command = tokio::process::Command::new(program);

@@ -11,6 +11,7 @@
 
 use std::cmp::Ordering;
 
+use torc_index::prefetch_value;
 use torc_record::Locator;
 
 use crate::Seq;
@@ -78,14 +79,14 @@ impl Leaf {
         }
     }
 
+    /// Where a token is expected.
+    fn guess(&self, token: u64) -> usize {
+        place_of(token, self.first, self.last, self.slots.len())
+    }
+
     /// As `binary_search`.
     fn find(&self, position: &Locator<&[u8]>) -> Result<usize, usize> {
-        let guess = place_of(
-            position.digest.high(),
-            self.first,
-            self.last,
-            self.slots.len(),
-        );
+        let guess = self.guess(position.digest.high());
         let is_before = |at: usize| self.slots[at].compare(position) == Ordering::Less;
         let at = partition_point_near(self.slots.len(), guess, is_before);
         match self.slots.get(at) {
@@ -125,6 +126,35 @@ impl Ordered {
     pub(crate) fn get(&self, position: &Locator<&[u8]>) -> Option<&Slot> {
         let leaf = self.leaves.get(self.leaf_of(position))?;
         leaf.find(position).ok().map(|at| &leaf.slots[at])
+    }
+
+    /// The first of three steps before a [`get`](Self::get) that shall not wait for memory: prefetches
+    /// where the search for the leaf begins. Between the steps, do the same for other positions.
+    pub(crate) fn prefetch_leaves(&self) {
+        if let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) {
+            prefetch_value(first);
+            prefetch_value(last);
+        }
+    }
+
+    /// The second step: prefetches where the search for the slot begins.
+    pub(crate) fn prefetch_slot(&self, position: &Locator<&[u8]>) {
+        if let Some(leaf) = self.leaves.get(self.leaf_of(position)) {
+            prefetch_value(&leaf.slots[leaf.guess(position.digest.high())]);
+        }
+    }
+
+    /// The third step: prefetches the record.
+    pub(crate) fn prefetch_record(&self, position: &Locator<&[u8]>) {
+        let Some(leaf) = self.leaves.get(self.leaf_of(position)) else {
+            return;
+        };
+        let token = position.digest.high();
+        let is_before = |at: usize| leaf.slots[at].token < token;
+        let at = partition_point_near(leaf.slots.len(), leaf.guess(token), is_before);
+        if let Some(slot) = leaf.slots.get(at).filter(|slot| slot.token == token) {
+            slot.packed.prefetch();
+        }
     }
 
     /// Inserts a record, unless the same or a newer version is there.

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use torc_index::prefetch_value;
 use torc_record::{Ballot, Locator, NamespaceId};
 use torc_ring::Partition;
 
@@ -19,6 +20,9 @@ use crate::StoreError;
 use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::slice::{Damage, Found, Reading};
+
+/// Records whose memory is prefetched at a time: it fits the processor's first cache.
+pub(crate) const PREFETCHED: usize = 32;
 
 /// Read counters of a partition. Each has its own cache line, so that partitions do not contend.
 #[derive(Debug, Default)]
@@ -322,8 +326,60 @@ impl PartitionTable {
         let mut order: Vec<u32> = (0..reads.len() as u32).collect();
         order.sort_unstable_by_key(|at| reads[*at as usize].digest);
         let mut pending = Vec::with_capacity(reads.len());
-        for index in order {
-            let index = index as usize;
+        for part in order.chunks(PREFETCHED) {
+            let positions: Vec<_> = part.iter().map(|at| reads[*at as usize]).collect();
+            self.prefetch_memtable(&positions);
+            self.ask_memtable_for(reads, part, answers, &mut pending);
+        }
+        pending
+    }
+
+    /// Prefetches what [`apply`](Self::apply) reads for these records: the places of their keys in
+    /// the memtable, and in the gates.
+    pub(crate) fn prefetch<'a>(&self, records: impl Iterator<Item = &'a Packed>) {
+        let positions: Vec<_> = records.map(Packed::position).collect();
+        self.prefetch_memtable(&positions);
+        for position in &positions {
+            let shard = self.place(position).shard.read();
+            for slice in shard.slices.iter() {
+                if let Ok(view) = slice.view() {
+                    view.prefetch_gate(&position.digest);
+                }
+            }
+        }
+    }
+
+    /// Prefetches what the memtable has at these positions. One alone has nothing to do meanwhile.
+    fn prefetch_memtable(&self, positions: &[Locator<&[u8]>]) {
+        if positions.len() < 2 {
+            return;
+        }
+        for position in positions {
+            prefetch_value(self.place(position));
+        }
+        for position in positions {
+            self.place(position).shard.read().memtable.prefetch_leaves();
+        }
+        for position in positions {
+            let shard = self.place(position).shard.read();
+            shard.memtable.prefetch_slot(position);
+        }
+        for position in positions {
+            let shard = self.place(position).shard.read();
+            shard.memtable.prefetch_record(position);
+        }
+    }
+
+    /// As `ask_memtable`, for the reads with these indices.
+    fn ask_memtable_for<'a>(
+        &self,
+        reads: &[Locator<&'a [u8]>],
+        indices: &[u32],
+        answers: &mut [Answer],
+        pending: &mut Vec<Pending<'a>>,
+    ) {
+        for index in indices {
+            let index = *index as usize;
             let position = &reads[index];
             let Place { shard, counts } = self.place(position);
             count(&counts.gets);
@@ -351,7 +407,6 @@ impl PartitionTable {
                 slices,
             });
         }
-        pending
     }
 
     /// Checks the gates, then the MPHFs of the gates' positives, then the offsets.
