@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const DOCUMENTS: [&str; 27] = [
     "README.md",
@@ -96,6 +97,19 @@ fn links_lead_somewhere() {
             assert!(target.exists(), "{}: {link}", document.display());
         }
     }
+}
+
+/// `docs/outside.py` makes pages of files outside docs, so no link leaves the book. It also
+/// follows anchors.
+#[test]
+fn no_link_leaves_the_book() {
+    let script = root().join("docs/outside.py");
+    let run = Command::new("python3").arg(script).arg("check").output();
+    let Ok(checked) = run else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    assert!(checked.status.success(), "{checked:?}");
 }
 
 /// A path in code marks that begins with a top-level directory.
