@@ -143,6 +143,8 @@ pub(crate) struct Settings {
     tls_ca: Option<std::path::PathBuf>,
     tls_cert: Option<std::path::PathBuf>,
     tls_key: Option<std::path::PathBuf>,
+    token: Option<String>,
+    token_file: Option<std::path::PathBuf>,
 }
 
 impl Settings {
@@ -157,6 +159,7 @@ impl Settings {
                 ));
             }
         };
+        let token = self.token()?;
         let mut builder = torc_client::Client::builder()
             .endpoints(self.endpoints)
             .namespace(self.namespace)
@@ -173,8 +176,27 @@ impl Settings {
             }
             None => {}
         }
+        if let Some(token) = token {
+            builder = builder.token(token);
+        }
         builder
             .connect_lazy()
             .map_err(|error| crate::error::raised(py, &error))
+    }
+
+    /// The token, perhaps from its file.
+    fn token(&self) -> PyResult<Option<String>> {
+        let (given, file) = (&self.token, &self.token_file);
+        let Some(path) = file else {
+            return Ok(given.clone());
+        };
+        if given.is_some() {
+            let why = "token and token_file exclude each other";
+            return Err(PyValueError::new_err(why));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            PyValueError::new_err(format!("cannot read {}: {error}", path.display()))
+        })?;
+        Ok(Some(text.trim().to_owned()))
     }
 }

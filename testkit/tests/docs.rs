@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const DOCUMENTS: [&str; 27] = [
     "README.md",
@@ -98,6 +99,19 @@ fn links_lead_somewhere() {
     }
 }
 
+/// `docs/outside.py` makes pages of files outside docs, so no link leaves the book. It also
+/// follows anchors.
+#[test]
+fn no_link_leaves_the_book() {
+    let script = root().join("docs/outside.py");
+    let run = Command::new("python3").arg(script).arg("check").output();
+    let Ok(checked) = run else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    assert!(checked.status.success(), "{checked:?}");
+}
+
 /// A path in code marks that begins with a top-level directory.
 #[test]
 fn files_that_documents_name_are_there() {
@@ -130,6 +144,78 @@ fn files_that_documents_name_are_there() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(seen > 100, "{seen}: are there no paths any more?");
+}
+
+/// The Rust sources below a directory, except tests of their own.
+fn sources(dir: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let is_left_out = path
+            .file_name()
+            .is_some_and(|name| name == "target" || name == "tests");
+        if path.is_dir() && !is_left_out {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// A string literal that a backslash continues on the next line becomes one line.
+fn joined(source: &str) -> String {
+    let mut parts = source.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + part.trim_start())
+}
+
+/// `…` in a quoted text stands for what the program fills in.
+#[test]
+fn failures_quotes_what_programs_say_and_names_tests_that_are_there() {
+    let root = root();
+    let text = std::fs::read_to_string(root.join("docs/failures.md")).unwrap();
+    let mut source = String::new();
+    sources(&root, &mut source);
+    let source = joined(&source);
+    // `kvctl/tests/cluster/book.rs` compares the first two with what a cluster says.
+    let blocks = text.split("```text\n").skip(3);
+    let blocks = blocks.filter_map(|it| it.split("```").next());
+    let mut seen = 0;
+    for line in blocks.flat_map(str::lines) {
+        let said = [
+            "CRITICAL  ",
+            "warning   ",
+            "UNAVAILABLE ",
+            "OUTCOMEUNKNOWN ",
+        ]
+        .iter()
+        .find_map(|word| line.strip_prefix(word))
+        .unwrap_or(line);
+        // Shorter parts may be assembled from several literals.
+        for part in said.trim().split('…').filter(|part| part.len() > 15) {
+            assert!(source.contains(part), "no program says `{part}`: {line}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}: are there no quotes any more?");
+
+    let alerts = std::fs::read_to_string(root.join("deploy/prometheus/alerts.yml")).unwrap();
+    let (_, tests) = text.split_once("## The tests that make").unwrap();
+    let rows = tests.lines().filter(|line| line.contains(".rs` |"));
+    let mut seen = 0;
+    for row in rows {
+        let marked: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let [name, file, alert @ ..] = &marked[..] else {
+            panic!("{row}");
+        };
+        let tests = std::fs::read_to_string(root.join(file)).unwrap();
+        assert!(tests.contains(&format!("fn {name}(")), "{file}: {name}");
+        for alert in alert {
+            let is_there = alerts.contains(&format!("- alert: {alert}\n"));
+            assert!(is_there, "there is no alert {alert}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 12, "{seen}: are there no tests any more?");
 }
 
 /// Walkthroughs list functions with the file that contains them.

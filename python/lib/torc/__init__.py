@@ -52,11 +52,16 @@ def connect(
     tls_ca: Optional[Path] = None,
     tls_cert: Optional[Path] = None,
     tls_key: Optional[Path] = None,
+    token: Optional[str] = None,
+    token_file: Optional[Path] = None,
 ) -> Client:
     """Connect to the cluster of the nodes at `endpoints`: one `host:port` or several.
 
     `timeout` limits each operation with all its retries, `connect_timeout` connecting to one address; both in seconds.
     `tls_ca`, a PEM file of certificate authorities, encrypts all connections and trusts the nodes that they certify;
-    `tls_cert` and `tls_key` are the client's certificate and its key.
+    `tls_cert` and `tls_key` are the client's certificate and its key. `token`, or the file that `token_file` names,
+    is a token as `kvctl token create` prints it. It identifies the client instead of a certificate, and needs `tls_ca`.
     """
-    return Client(settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key))
+    return Client(
+        settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key, token, token_file)
+    )

@@ -19,6 +19,8 @@ def settings(
     tls_ca: Optional[Path],
     tls_cert: Optional[Path],
     tls_key: Optional[Path],
+    token: Optional[str],
+    token_file: Optional[Path],
 ) -> dict[str, Any]:
     return {
         "endpoints": [endpoints] if isinstance(endpoints, str) else list(endpoints),
@@ -28,4 +30,6 @@ def settings(
         "tls_ca": tls_ca,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
+        "token": token,
+        "token_file": token_file,
     }

@@ -39,9 +39,13 @@ async def connect(
     tls_ca: Optional[Path] = None,
     tls_cert: Optional[Path] = None,
     tls_key: Optional[Path] = None,
+    token: Optional[str] = None,
+    token_file: Optional[Path] = None,
 ) -> Client:
     """Connect as `torc.connect` does, in the running event loop."""
-    core = Core(settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key))
+    core = Core(
+        settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key, token, token_file)
+    )
     client = Client(core, _Loop(core))
     try:
         await client._cancellable(core.reach)

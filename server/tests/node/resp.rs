@@ -1065,7 +1065,9 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
     file.flush()
     sys.argv = ["cts", "--port", port, "--testfile", file.name, "--specific-version", "7.2.0", "--show-failed"]
     sys.argv += ["--cluster"] if mode == "cluster" else []
-    program = suite + "/redis_compatibility_test.py"
+    # Its name since July 2024, or the former one.
+    names = ["/resp_compatibility.py", "/redis_compatibility_test.py"]
+    program = next(suite + name for name in names if os.path.exists(suite + name))
     exec(compile(open(program).read(), program, "exec"), {"__name__": "__main__"})
 "#;
 
