@@ -2,11 +2,13 @@
 
 mod frame;
 mod screen;
+mod views;
 
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::signal::unix::{self, SignalKind};
@@ -19,8 +21,9 @@ use crate::global::Global;
 use crate::out::Out;
 use crate::progress::ProgressRate;
 use crate::text;
-use frame::{Column, Frame};
-use screen::View;
+use frame::Frame;
+use screen::Choice;
+use views::{View, column_names};
 
 /// Time span of the chart of requests.
 const PAST: Duration = Duration::from_secs(15 * 60);
@@ -28,18 +31,26 @@ const HOT_KEYS: u32 = 10;
 /// How often the keyboard's reader checks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Show live what the cluster does: requests, latencies, nodes, changes, hot keys.
+/// Show live what the cluster does: load, memory, health, hot keys, changes, partitions.
 ///
-/// Figures cover each node's last five seconds; a percentile is at most twice too high. Press `q`
-/// to quit, the left and right arrows to sort by another column, `r` to reverse the order.
+/// Figures of load cover each node's last five seconds; a percentile is at most twice too high. A
+/// figure is never cut: columns that do not fit are left out, and the last line says how many.
+///
+/// Keys: `1` to `6` choose a view, Tab and Shift-Tab the next and the previous one. The left and
+/// right arrows sort by another column and show it. `r` reverses the order, the up and down arrows
+/// scroll, `q` quits.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Time between updates.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
     every: Duration,
-    /// Sort the nodes by this column.
-    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Column::Node)]
-    sort: Column,
+    /// Show this view first; as text, show only this one. Default: the first one with the column of
+    /// `--sort`; as text, all.
+    #[arg(long, value_enum, value_name = "VIEW")]
+    view: Option<View>,
+    /// Sort every view that has this column by it.
+    #[arg(long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(column_names()))]
+    sort: Option<String>,
     /// Reverse the order.
     #[arg(long)]
     reverse: bool,
@@ -49,16 +60,24 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let mut choice = choose(&args)?;
     let client = global.client()?;
     if !args.once && !global.json() && out.screen().terminal {
-        return watch(&args, &client).await;
+        return watch(args.every, &mut choice, &client).await;
     }
+    let views = args
+        .view
+        .map_or_else(|| View::ALL.to_vec(), |view| vec![view]);
+    let views = views
+        .iter()
+        .map(|view| (*view, choice.sorts[*view as usize]));
+    let views: Vec<_> = views.collect();
     loop {
         let frame = look(&client).await?;
         if global.json() {
             out.json(&frame)?;
         } else {
-            out.line(frame.text(args.sort, args.reverse))?;
+            out.line(frame.text(&views, args.reverse))?;
         }
         if args.once || !global.json() {
             return Ok(());
@@ -66,6 +85,42 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         out.flush()?;
         tokio::time::sleep(args.every).await;
     }
+}
+
+/// What to show at first.
+fn choose(args: &Args) -> Result<Choice, Failure> {
+    let mut choice = Choice {
+        view: args.view.unwrap_or(View::Nodes),
+        sorts: View::ALL.map(|view| view.table().sort),
+        reverse: args.reverse,
+        row: 0,
+        rate: ProgressRate::default(),
+        problem: None,
+    };
+    let Some(name) = &args.sort else {
+        return Ok(choice);
+    };
+    let mut having = Vec::new();
+    for view in View::ALL {
+        if let Some(at) = view.table().position(name) {
+            choice.sorts[view as usize] = at;
+            having.push(view);
+        }
+    }
+    match args.view {
+        None => choice.view = having.first().copied().unwrap_or(View::Nodes),
+        Some(view) if having.contains(&view) => {}
+        Some(view) => {
+            let table = view.table();
+            let columns: Vec<_> = table.columns.iter().map(|column| column.name).collect();
+            return Err(Failure::Usage(format!(
+                "the view `{}` has no column `{name}`: sort by one of {}",
+                table.name,
+                columns.join(", ")
+            )));
+        }
+    }
+    Ok(choice)
 }
 
 async fn look(client: &Client) -> Result<Frame, Error> {
@@ -78,14 +133,14 @@ async fn look(client: &Client) -> Result<Frame, Error> {
     Ok(Frame::of(status?, hot, text::now_ms()))
 }
 
-async fn watch(args: &Args, client: &Client) -> Result<(), Failure> {
+async fn watch(every: Duration, choice: &mut Choice, client: &Client) -> Result<(), Failure> {
     // Installed before the terminal changes, so that it is always restored.
     let signal = |kind| unix::signal(kind).map_err(Failure::Runtime);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let watched = match ratatui::try_init() {
         Ok(mut terminal) => tokio::select! {
-            watched = watch_on(&mut terminal, args, client) => watched,
+            watched = watch_on(&mut terminal, every, choice, client) => watched,
             _ = terminate.recv() => Err(Failure::Interrupted),
             _ = hang_up.recv() => Err(Failure::Interrupted),
         },
@@ -98,24 +153,19 @@ async fn watch(args: &Args, client: &Client) -> Result<(), Failure> {
 
 async fn watch_on(
     terminal: &mut DefaultTerminal,
-    args: &Args,
+    every: Duration,
+    choice: &mut Choice,
     client: &Client,
 ) -> Result<(), Failure> {
     let (started, mut keys) = (Instant::now(), keyboard());
-    let mut view = View {
-        sort: args.sort,
-        reverse: args.reverse,
-        rate: ProgressRate::default(),
-        problem: None,
-    };
     let mut frame = None;
-    let mut looks = looks(client.clone(), args.every);
+    let mut looks = looks(client.clone(), every);
     loop {
-        let drawing = terminal.draw(|canvas| screen::draw(canvas, frame.as_ref(), &view));
+        let drawing = terminal.draw(|canvas| screen::draw(canvas, frame.as_ref(), choice));
         drawing.map_err(Failure::Stdout)?;
         tokio::select! {
             Some(event) = keys.recv() => match event {
-                Ok(Event::Key(key)) if !obey(key, &mut view) => return Ok(()),
+                Ok(Event::Key(key)) if !obey(key, choice) => return Ok(()),
                 Ok(_) => {}
                 Err(source) => {
                     let path = Path::new("the terminal");
@@ -125,13 +175,13 @@ async fn watch_on(
             Some(looked) = looks.recv() => match looked {
                 Ok(seen) => {
                     match &seen.status.transition {
-                        Some(running) => view.rate.note(started.elapsed(), running),
-                        None => view.rate = ProgressRate::default(),
+                        Some(running) => choice.rate.note(started.elapsed(), running),
+                        None => choice.rate = ProgressRate::default(),
                     }
-                    view.problem = None;
+                    choice.problem = None;
                     frame = Some(seen);
                 }
-                Err(error) => view.problem = Some(Failure::from(error).line()),
+                Err(error) => choice.problem = Some(Failure::from(error).line()),
             },
         }
     }
@@ -149,22 +199,34 @@ fn looks(client: Client, every: Duration) -> Receiver<Result<Frame, Error>> {
 }
 
 /// Handles a key. `false`: quit.
-fn obey(key: KeyEvent, view: &mut View) -> bool {
+fn obey(key: KeyEvent, choice: &mut Choice) -> bool {
     if key.kind == KeyEventKind::Release {
         return true;
     }
-    let count = Column::ALL.len();
-    let at = Column::ALL.iter().position(|column| *column == view.sort);
-    let at = at.unwrap_or(0);
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
-        KeyCode::Char('r') => view.reverse = !view.reverse,
-        KeyCode::Right => view.sort = Column::ALL[(at + 1) % count],
-        KeyCode::Left => view.sort = Column::ALL[(at + count - 1) % count],
+        KeyCode::Char('r') => choice.reverse = !choice.reverse,
+        KeyCode::Char(digit @ '1'..='6') => show(View::ALL[digit as usize - '1' as usize], choice),
+        KeyCode::Tab => show(choice.view.next(false), choice),
+        KeyCode::BackTab => show(choice.view.next(true), choice),
+        KeyCode::Right => sort(1, choice),
+        KeyCode::Left => sort(choice.view.table().columns.len() - 1, choice),
+        KeyCode::Down => choice.row += 1,
+        KeyCode::Up => choice.row = choice.row.saturating_sub(1),
         _ => {}
     }
     true
+}
+
+fn show(view: View, choice: &mut Choice) {
+    (choice.view, choice.row) = (view, 0);
+}
+
+/// Sorts by the column so many to the right; the columns are a circle.
+fn sort(right: usize, choice: &mut Choice) {
+    let by = &mut choice.sorts[choice.view as usize];
+    *by = (*by + right) % choice.view.table().columns.len();
 }
 
 /// Keyboard events. A thread reads the terminal and ends after an error, or when the receiver is
@@ -191,23 +253,53 @@ fn keyboard() -> UnboundedReceiver<io::Result<Event>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn keys_sort_reverse_and_end() {
-        let mut view = View {
-            sort: Column::Node,
+    fn args(view: Option<View>, sort: Option<&str>) -> Args {
+        Args {
+            every: Duration::from_secs(2),
+            view,
+            sort: sort.map(str::to_owned),
             reverse: false,
-            rate: ProgressRate::default(),
-            problem: None,
-        };
-        let press = |code, view: &mut View| obey(KeyEvent::from(code), view);
-        assert!(press(KeyCode::Left, &mut view));
-        assert_eq!(view.sort, Column::FreeDisk, "the columns are a circle");
-        assert!(press(KeyCode::Right, &mut view) && press(KeyCode::Right, &mut view));
-        assert_eq!(view.sort, Column::Zone);
-        assert!(press(KeyCode::Char('r'), &mut view) && view.reverse);
-        assert!(press(KeyCode::Char('x'), &mut view));
-        assert!(!press(KeyCode::Char('q'), &mut view));
+            once: false,
+        }
+    }
+
+    #[test]
+    fn keys_choose_views_sort_reverse_scroll_and_end() {
+        let mut choice = choose(&args(None, None)).unwrap();
+        let press = |code, choice: &mut Choice| obey(KeyEvent::from(code), choice);
+        let sorted =
+            |choice: &Choice| choice.view.table().columns[choice.sorts[choice.view as usize]].name;
+        assert!(press(KeyCode::Left, &mut choice));
+        assert_eq!(sorted(&choice), "write999", "the columns are a circle");
+        assert!(press(KeyCode::Right, &mut choice) && press(KeyCode::Right, &mut choice));
+        assert_eq!(sorted(&choice), "zone");
+        assert!(press(KeyCode::Down, &mut choice) && choice.row == 1);
+        assert!(press(KeyCode::Char('4'), &mut choice));
+        assert_eq!((choice.view, choice.row), (View::Keys, 0));
+        assert_eq!(sorted(&choice), "accesses", "each view has its own order");
+        assert!(press(KeyCode::Tab, &mut choice) && choice.view == View::Changes);
+        assert!(press(KeyCode::BackTab, &mut choice) && choice.view == View::Keys);
+        assert!(press(KeyCode::Char('1'), &mut choice) && sorted(&choice) == "zone");
+        assert!(press(KeyCode::Up, &mut choice) && choice.row == 0);
+        assert!(press(KeyCode::Char('r'), &mut choice) && choice.reverse);
+        assert!(press(KeyCode::Char('7'), &mut choice) && choice.view == View::Nodes);
+        assert!(!press(KeyCode::Char('q'), &mut choice));
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert!(!obey(interrupt, &mut view));
+        assert!(!obey(interrupt, &mut choice));
+    }
+
+    #[test]
+    fn a_column_chooses_its_view_and_another_view_refuses_it() {
+        let choice = choose(&args(None, Some("compactions"))).unwrap();
+        assert_eq!(choice.view, View::Health);
+        let choice = choose(&args(Some(View::Memory), Some("node"))).unwrap();
+        assert_eq!(choice.view, View::Memory);
+        let refused = choose(&args(Some(View::Keys), Some("compactions"))).unwrap_err();
+        assert_eq!(refused.code(), crate::failure::Code::Usage);
+        let line = refused.line();
+        assert!(
+            line.contains("has no column `compactions`: sort by one of key, accesses"),
+            "{line}"
+        );
     }
 }

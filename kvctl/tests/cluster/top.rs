@@ -32,6 +32,15 @@ async fn top_shows_the_rates_of_real_requests() {
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("2 of 2 nodes ready"), "{text}");
     assert!(text.contains("busy"), "{text}");
+    assert!(text.contains("\nhealth\n"), "every view is there: {text}");
+    let text = cluster.kvctl(&["top", "--view", "memory", "--sort", "mphf"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("MPHF bits") && !text.contains("busy"),
+        "{text}"
+    );
+    let elsewhere = cluster.kvctl(&["top", "--view", "keys", "--sort", "mphf"]);
+    assert_eq!(elsewhere.status.code(), Some(2), "{elsewhere:?}");
     assert_eq!(
         cluster.kvctl(&["top", "--sort", "luck"]).status.code(),
         Some(2)

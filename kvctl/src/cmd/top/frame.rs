@@ -1,12 +1,11 @@
 //! The content of `top` at one moment, as data, text and JSON.
 
-use std::cmp::Ordering;
-
 use serde::Serialize;
-use torc_client::{ClusterStatus, HotKeys, LoadSample, MemberState, NodeId, NodeStatus};
+use torc_client::{ClusterStatus, HotKeys, LoadSample, NodeId, NodeStatus};
 
+use super::views::View;
 use crate::progress::{self, ProgressRate};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::text;
 
 /// The operations of a node in its last five seconds.
@@ -18,12 +17,14 @@ pub(super) struct Load {
     batches_per_s: f64,
     scans_per_s: f64,
     redis_per_s: f64,
-    faults_per_s: f64,
+    pub(super) faults_per_s: f64,
     received_bytes_per_s: f64,
-    get_p50_us: Option<u64>,
-    get_p99_us: Option<u64>,
-    write_p50_us: Option<u64>,
-    write_p99_us: Option<u64>,
+    pub(super) get_p50_us: Option<u64>,
+    pub(super) get_p99_us: Option<u64>,
+    pub(super) get_p999_us: Option<u64>,
+    pub(super) write_p50_us: Option<u64>,
+    pub(super) write_p99_us: Option<u64>,
+    pub(super) write_p999_us: Option<u64>,
 }
 
 impl Load {
@@ -42,12 +43,14 @@ impl Load {
             received_bytes_per_s: per_s(sample.received_bytes),
             get_p50_us: get(0.5),
             get_p99_us: get(0.99),
+            get_p999_us: get(0.999),
             write_p50_us: write(0.5),
             write_p99_us: write(0.99),
+            write_p999_us: write(0.999),
         }
     }
 
-    fn requests_per_s(&self) -> f64 {
+    pub(super) fn requests_per_s(&self) -> f64 {
         self.gets_per_s
             + self.writes_per_s
             + self.batches_per_s
@@ -61,164 +64,36 @@ fn per_s(count: u64) -> f64 {
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct NodeLoad {
+pub(super) struct NodeLoad {
     node: NodeId,
-    load: Option<Load>,
+    pub(super) load: Option<Load>,
 }
 
 /// Everything on the screen.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Frame {
-    at_ms: u64,
+    pub(super) at_ms: u64,
     requests_per_s: f64,
     faults_per_s: f64,
-    nodes: Vec<NodeLoad>,
+    pub(super) nodes: Vec<NodeLoad>,
     pub(super) hot: Option<HotKeys>,
     /// Why there are no hot keys.
     #[serde(skip)]
     pub(super) hot_problem: Option<String>,
     pub(super) status: ClusterStatus,
+    /// The operations of all nodes.
+    #[serde(skip)]
+    total: Load,
     /// Requests per second of the cluster, oldest first.
     #[serde(skip)]
     pub(super) past: Vec<u64>,
 }
 
-/// A column of the table of nodes, to sort by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Column {
-    Node,
-    Zone,
-    State,
-    Requests,
-    Get99,
-    Write99,
-    Records,
-    Data,
-    Memory,
-    BitsPerKey,
-    Slices,
-    Memtable,
-    FreeDisk,
-}
-
-/// A node, and its load if known.
-type Row<'a> = (&'a NodeStatus, Option<&'a Load>);
-
-impl Column {
-    pub(super) const ALL: [Self; 13] = [
-        Self::Node,
-        Self::Zone,
-        Self::State,
-        Self::Requests,
-        Self::Get99,
-        Self::Write99,
-        Self::Records,
-        Self::Data,
-        Self::Memory,
-        Self::BitsPerKey,
-        Self::Slices,
-        Self::Memtable,
-        Self::FreeDisk,
-    ];
-
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Zone => "zone",
-            Self::State => "state",
-            Self::Requests => "requests/s",
-            Self::Get99 => "get 99 %",
-            Self::Write99 => "write 99 %",
-            Self::Records => "records",
-            Self::Data => "data",
-            Self::Memory => "memory",
-            Self::BitsPerKey => "bits/key",
-            Self::Slices => "slices",
-            Self::Memtable => "memtable",
-            Self::FreeDisk => "free disk",
-        }
-    }
-
-    pub(super) const fn align(self) -> Align {
-        match self {
-            Self::Zone | Self::State => Align::Left,
-            _ => Align::Right,
-        }
-    }
-
-    fn cell(self, (node, load): Row<'_>) -> String {
-        let micros = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), text::latency_us);
-        let is_of_the_node = matches!(self, Self::Node | Self::Zone | Self::State);
-        if !node.reachable && !is_of_the_node {
-            return "-".to_owned();
-        }
-        match self {
-            Self::Node => node.member.id.to_string(),
-            Self::Zone => node.member.zone.to_string(),
-            Self::State => state(node).to_owned(),
-            Self::Requests => {
-                load.map_or_else(|| "-".to_owned(), |load| rate(load.requests_per_s()))
-            }
-            Self::Get99 => micros(load.and_then(|load| load.get_p99_us)),
-            Self::Write99 => micros(load.and_then(|load| load.write_p99_us)),
-            Self::Records => text::count(node.records),
-            Self::Data => text::bytes(node.payload_bytes),
-            Self::Memory => text::bytes(node.rss_bytes),
-            Self::BitsPerKey => bits(node).map_or_else(|| "-".to_owned(), |it| format!("{it:.1}")),
-            Self::Slices => text::count(node.slices),
-            Self::Memtable => text::bytes(node.memtable_bytes),
-            Self::FreeDisk => node.free_bytes.map_or_else(|| "-".to_owned(), text::bytes),
-        }
-    }
-
-    /// The sort key of a number column; text columns sort by their text.
-    fn weight(self, (node, load): Row<'_>) -> f64 {
-        let of_load = |of: fn(&Load) -> f64| load.map_or(-1.0, of);
-        let us = |of: Option<u64>| of.map_or(-1.0, |us| us as f64);
-        match self {
-            Self::Zone | Self::State => 0.0,
-            Self::Node => node.member.id.0 as f64,
-            Self::Requests => of_load(Load::requests_per_s),
-            Self::Get99 => us(load.and_then(|load| load.get_p99_us)),
-            Self::Write99 => us(load.and_then(|load| load.write_p99_us)),
-            Self::Records => node.records as f64,
-            Self::Data => node.payload_bytes as f64,
-            Self::Memory => node.rss_bytes as f64,
-            Self::BitsPerKey => bits(node).unwrap_or(-1.0),
-            Self::Slices => node.slices as f64,
-            Self::Memtable => node.memtable_bytes as f64,
-            Self::FreeDisk => node.free_bytes.map_or(-1.0, |bytes| bytes as f64),
-        }
-    }
-
-    fn order(self, one: Row<'_>, other: Row<'_>) -> Ordering {
-        match self {
-            Self::Zone | Self::State => self.cell(one).cmp(&self.cell(other)),
-            _ => self.weight(one).total_cmp(&self.weight(other)),
-        }
-    }
-}
-
-fn bits(node: &NodeStatus) -> Option<f64> {
-    let keys = node.sealed_keys;
-    (keys > 0).then(|| node.index_bytes as f64 * 8.0 / keys as f64)
-}
-
-fn rate(per_s: f64) -> String {
+pub(super) fn rate(per_s: f64) -> String {
     if per_s >= 100.0 {
         text::count(per_s.round() as u64)
     } else {
         format!("{per_s:.1}")
-    }
-}
-
-const fn state(node: &NodeStatus) -> &'static str {
-    match (node.reachable, node.ready, node.member.state) {
-        (false, _, _) => "unreachable",
-        (true, _, MemberState::Joining) => "joining",
-        (true, _, MemberState::Leaving) => "leaving",
-        (true, false, MemberState::Active) => "not ready",
-        (true, true, MemberState::Active) => "ready",
     }
 }
 
@@ -233,11 +108,12 @@ impl Frame {
             load: node.load.last().map(Load::of),
         };
         let nodes: Vec<_> = status.nodes.iter().map(load).collect();
-        let loads = || nodes.iter().filter_map(|node| node.load.as_ref());
+        let total = Load::of(&last(&status));
         Self {
             at_ms,
-            requests_per_s: loads().map(Load::requests_per_s).sum(),
-            faults_per_s: loads().map(|load| load.faults_per_s).sum(),
+            requests_per_s: total.requests_per_s(),
+            faults_per_s: total.faults_per_s,
+            total,
             past: past(&status),
             nodes,
             hot_problem: hot
@@ -249,31 +125,41 @@ impl Frame {
         }
     }
 
-    /// The sorted nodes, the highest number first.
-    pub(super) fn rows(&self, by: Column, reverse: bool) -> Vec<Vec<String>> {
-        let loads = self.nodes.iter().map(|node| node.load.as_ref());
-        let mut rows: Vec<Row<'_>> = self.status.nodes.iter().zip(loads).collect();
-        let is_ascending = matches!(by, Column::Node | Column::Zone | Column::State) != reverse;
-        rows.sort_by(|one, other| {
-            let order = by.order(*one, *other);
-            if is_ascending { order } else { order.reverse() }
-        });
-        let cells = |row: Row<'_>| Column::ALL.iter().map(|it| it.cell(row)).collect();
-        rows.into_iter().map(cells).collect()
-    }
-
-    /// The cluster in one line.
+    /// The cluster in one line, the most important first.
     pub(super) fn headline(&self) -> String {
         let status = &self.status;
         let ready = status.nodes.iter().filter(|node| node.ready).count();
+        let micros = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), text::latency_us);
         format!(
-            "cluster {}, epoch {}: {ready} of {} nodes ready, {} requests/s, {} errors/s",
-            &status.cluster_id.to_string()[..8],
-            status.epoch,
+            "{ready} of {} nodes ready, {} requests/s, {} errors/s, get 99 % {}, write 99 % {}, \
+             epoch {}, cluster {}",
             status.nodes.len(),
             rate(self.requests_per_s),
             rate(self.faults_per_s),
+            micros(self.total.get_p99_us),
+            micros(self.total.write_p99_us),
+            status.epoch,
+            &status.cluster_id.to_string()[..8],
         )
+    }
+
+    /// What is wrong with the cluster as a whole, in one line.
+    pub(super) fn warning(&self) -> Option<String> {
+        let status = &self.status;
+        let some = |count: Option<u32>| {
+            let count = count.filter(|count| *count > 0)?;
+            Some(text::count(count.into()))
+        };
+        let all = text::count(status.partitions.into());
+        let parts = [
+            some(status.without_quorum).map(|it| format!("{it} partitions have no quorum")),
+            some(status.under_replicated)
+                .map(|it| format!("{it} of {all} partitions lack a replica")),
+            (status.topology_leader.is_none())
+                .then(|| "joins and leaves wait for a leader".to_owned()),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// The running change and its progress.
@@ -286,46 +172,59 @@ impl Frame {
         ))
     }
 
-    pub(super) fn text(&self, by: Column, reverse: bool) -> String {
-        let columns = Column::ALL.map(|it| (it.title(), it.align()));
-        let mut nodes = Table::new(&columns);
-        self.rows(by, reverse)
-            .into_iter()
-            .for_each(|row| nodes.row(row));
+    /// The views as text, each sorted by a column.
+    pub(super) fn text(&self, views: &[(View, usize)], reverse: bool) -> String {
         let mut parts = vec![self.headline()];
+        parts.extend(self.warning());
         parts.extend(self.change(&ProgressRate::default()));
-        parts.extend([String::new(), nodes.to_string()]);
-        if let Some(hot) = self.hot.as_ref().filter(|hot| !hot.keys.is_empty()) {
-            let mut keys = Table::new(&HOT_COLUMNS);
-            hot_rows(hot).for_each(|row| keys.row(row));
-            parts.extend([String::new(), keys.to_string()]);
-        }
-        if let Some(problem) = &self.hot_problem {
-            parts.extend([String::new(), format!("no hot keys: {problem}")]);
+        for (view, sort) in views {
+            let described = view.table();
+            let columns = described.columns.iter().map(|it| (it.title, it.align));
+            let mut table = Table::new(&columns.collect::<Vec<_>>());
+            let lines = described.lines(self, *sort, reverse);
+            let title = format!("\n{}", described.name);
+            if lines.is_empty() {
+                parts.push(format!("{title}: {}", self.without_rows(*view)));
+                continue;
+            }
+            for line in lines {
+                table.row(line.cells);
+            }
+            parts.extend([title, table.to_string()]);
         }
         parts.join("\n")
     }
+
+    /// Why a view has no rows.
+    pub(super) fn without_rows(&self, view: View) -> String {
+        match &self.hot_problem {
+            Some(problem) if view == View::Keys => format!("no hot keys: {problem}"),
+            _ => view.table().empty.to_owned(),
+        }
+    }
 }
 
-pub(super) const HOT_COLUMNS: [(&str, Align); 4] = [
-    ("hot key, last minute", Align::Left),
-    ("accesses", Align::Right),
-    ("± at most", Align::Right),
-    ("share", Align::Right),
-];
+/// The last samples of all nodes, added up.
+fn last(status: &ClusterStatus) -> LoadSample {
+    let mut sum = LoadSample::default();
+    for sample in status.nodes.iter().filter_map(|node| node.load.last()) {
+        add(&mut sum.requests, &sample.requests);
+        add_times(&mut sum.get_times, &sample.get_times);
+        add_times(&mut sum.write_times, &sample.write_times);
+        sum.faults = sum.faults.saturating_add(sample.faults);
+    }
+    sum
+}
 
-pub(super) fn hot_rows(hot: &HotKeys) -> impl Iterator<Item = [String; 4]> + '_ {
-    hot.keys.iter().map(|key| {
-        [
-            key.key.as_ref().map_or_else(
-                || format!("digest {}", key.digest),
-                |name| text::shortened(name, 60),
-            ),
-            text::count(key.estimate),
-            text::count(hot.error_bound),
-            text::percent(key.share),
-        ]
-    })
+fn add_times(sums: &mut Vec<u64>, counts: &[u64]) {
+    sums.resize(sums.len().max(counts.len()), 0);
+    add(sums, counts);
+}
+
+fn add(sums: &mut [u64], counts: &[u64]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum = sum.saturating_add(*count);
+    }
 }
 
 /// Requests per second of all nodes, sample by sample.
@@ -345,8 +244,8 @@ fn past(status: &ClusterStatus) -> Vec<u64> {
 pub(super) mod tests {
     use super::*;
     use crate::cmd::status::tests::{node, status};
-    use torc_client::{HotKey, HotKeyNode};
-    use torc_record::Digest;
+    use torc_client::{Generation, GenerationState, HotKey, HotKeyNode};
+    use torc_record::{Digest, NamespaceId};
 
     pub(crate) fn frame() -> Frame {
         let mut status = status();
@@ -388,41 +287,117 @@ pub(super) mod tests {
         Frame::of(status, Ok(hot), 12_000)
     }
 
+    /// A frame with figures as wide as they get.
+    pub(crate) fn large() -> Frame {
+        let mut status = status();
+        status.nodes = (1_001..=1_003).map(|id| node(id, true)).collect();
+        for node in &mut status.nodes {
+            node.records = 1_234_567_890_123 + node.member.id.0;
+            node.tombstones = 987_654_321;
+            (node.sealed_keys, node.index_bytes) = (1_234_567_890_123, 5 << 40);
+            (node.payload_bytes, node.slice_bytes) = (1_010 << 40, 1_011 << 40);
+            (node.rss_bytes, node.log_bytes) = (1_012 << 30, 1_013 << 30);
+            (node.memtable_bytes, node.mphf_bytes) = (1_014 << 20, 1_015 << 30);
+            (node.slices, node.most_slices, node.flushes) = (1_234_567, 1_234, 7_654_321);
+            node.compactions = 1_234_567_890;
+            node.clock_ms += node.member.id.0 * 1_234;
+            node.certificate_ends_at_ms = Some(13_000_000_000);
+            node.out_of_reach = vec![NodeId(1_002), NodeId(1_003), NodeId(1_004)];
+            node.exposed = vec!["grpc".into(), "http".into(), "resp".into()];
+            node.backing_up = node.member.id.0 == 1_002;
+            node.load = vec![LoadSample {
+                from_ms: 5_000,
+                requests: [123_456_789; 7],
+                faults: 12_345_678,
+                get_times: [vec![0; 12], vec![1_000; 8]].concat(),
+                write_times: vec![1; 20],
+                received_bytes: 0,
+            }];
+        }
+        let mut ended = status.transition.clone().unwrap();
+        (ended.ended_at_ms, ended.records_moved) = (Some(7_654_321_000), 1_234_567_890_123);
+        status.last_transition = Some(ended);
+        status.generations = vec![generation()];
+        let mut hot = frame().hot.unwrap();
+        (hot.keys[0].estimate, hot.error_bound) = (1_234_567_890_123, 12_345_678_901);
+        hot.keys[0].key = Some("a key that is longer than forty columns 1234567890".into());
+        Frame::of(status, Ok(hot), 12_000_000_000)
+    }
+
+    pub(crate) fn generation() -> Generation {
+        Generation {
+            number: 12,
+            namespace: "urls".into(),
+            id: NamespaceId(5),
+            version: torc_client::Version::default(),
+            state: GenerationState::Attached,
+            shape: None,
+            false_positive_rate: 0.0,
+            manifest: String::new(),
+            source: String::new(),
+            records: 987_654_321_098,
+            payload_bytes: 1_017 << 40,
+            not_ready: vec![NodeId(1_001), NodeId(1_002)],
+            unconfirmed: vec![NodeId(1_003)],
+        }
+    }
+
     #[test]
     fn a_frame_shows_rates_of_the_last_sample_and_the_busiest_first() {
-        let text = frame().text(Column::Requests, false);
+        let by_requests = View::Nodes.table().position("requests").unwrap();
+        let text = frame().text(&[(View::Nodes, by_requests)], false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "cluster abababab, epoch 7: 2 of 3 nodes ready, 1,024 requests/s, 0.0 errors/s"
+            "2 of 3 nodes ready, 1,024 requests/s, 0.0 errors/s, get 99 % 80 us, write 99 % 20 us, \
+             epoch 7, cluster abababab",
         );
-        assert!(lines[1].starts_with("removal of node 2: 1,024 of 2,048 partitions"));
+        assert_eq!(
+            lines[1],
+            "2,048 partitions have no quorum, 2,048 of 8,192 partitions lack a replica"
+        );
+        assert!(lines[2].starts_with("removal of node 2: 1,024 of 2,048 partitions"));
         let words = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>();
         assert_eq!(
-            words(4)[..6],
-            ["2", "default", "ready", "1,002", "80", "us"]
+            words(6)[..8],
+            ["2", "default", "ready", "1,002", "80", "us", "20", "us"]
         );
-        assert_eq!(words(5)[..4], ["1", "default", "ready", "22.0"]);
-        assert_eq!(words(6)[..4], ["3", "default", "unreachable", "-"]);
+        assert_eq!(words(7)[..4], ["1", "default", "ready", "22.0"]);
+        assert_eq!(words(8)[..4], ["3", "default", "unreachable", "-"]);
+    }
+
+    #[test]
+    fn text_has_every_view_and_says_why_one_is_empty() {
+        let mut frame = frame();
+        let views = View::ALL.map(|view| (view, view.table().sort));
+        let text = frame.text(&views, false);
+        for view in View::ALL {
+            assert!(
+                text.contains(&format!("\n{}\n", view.table().name)),
+                "{text}"
+            );
+        }
         assert!(
             text.contains(r"busy\n\x1b[2J"),
             "nothing reaches the terminal raw: {text}"
         );
+        frame.hot = None;
+        frame.hot_problem = Some("nodes do not count".into());
+        (frame.status.transition, frame.status.generations) = (None, Vec::new());
+        frame.status.topology_leader = None;
+        let text = frame.text(&views, false);
+        for part in [
+            "joins and leaves wait for a leader",
+            "keys: no hot keys: nodes do not count",
+            "changes: no changes, backups or generations",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
-    fn every_column_sorts_both_ways() {
-        let frame = frame();
-        let first = |by, reverse| frame.rows(by, reverse)[0][0].clone();
-        assert_eq!(first(Column::Node, false), "1");
-        assert_eq!(first(Column::Node, true), "3");
-        assert_eq!(first(Column::Requests, true), "3");
-        assert_eq!(first(Column::Get99, false), "2");
-        for by in Column::ALL {
-            let (one, other) = (frame.rows(by, false), frame.rows(by, true));
-            assert_eq!((one.len(), other.len()), (3, 3), "{by:?}");
-        }
-        assert_eq!(frame.past, [16, 1_024]);
+    fn the_chart_adds_up_the_nodes() {
+        assert_eq!(frame().past, [16, 1_024]);
     }
 
     #[test]
