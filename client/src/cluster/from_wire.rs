@@ -154,6 +154,7 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         out_of_reach: wire.out_of_reach.into_iter().map(NodeId).collect(),
         backing_up: wire.backing_up,
         load: wire.load.into_iter().map(load_sample).collect(),
+        heat: wire.heat,
     })
 }
 

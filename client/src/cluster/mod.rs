@@ -190,6 +190,9 @@ pub struct NodeStatus {
     /// Its operations, oldest sample first, if requested.
     #[serde(skip)]
     pub load: Vec<LoadSample>,
+    /// Present accesses per second, in thousandths, by equal parts of the token circle, if requested.
+    #[serde(skip)]
+    pub heat: Vec<u32>,
 }
 
 /// The operations of a node in five seconds.

@@ -391,6 +391,7 @@ pub(crate) mod tests {
             out_of_reach: Vec::new(),
             backing_up: false,
             load: Vec::new(),
+            heat: Vec::new(),
         }
     }
 

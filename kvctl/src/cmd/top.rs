@@ -31,12 +31,12 @@ const HOT_KEYS: u32 = 10;
 /// How often the keyboard's reader checks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Show live what the cluster does: load, memory, health, hot keys, changes, partitions.
+/// Show live what the cluster does: load, memory, health, hot keys, changes, partitions, heat.
 ///
 /// Figures of load cover each node's last five seconds; a percentile is at most twice too high. A
 /// figure is never cut: columns that do not fit are left out, and the last line says how many.
 ///
-/// Keys: `1` to `6` choose a view, Tab and Shift-Tab the next and the previous one. The left and
+/// Keys: `1` to `7` choose a view, Tab and Shift-Tab the next and the previous one. The left and
 /// right arrows sort by another column and show it. `r` reverses the order, the up and down arrows
 /// scroll, `q` quits.
 #[derive(Debug, clap::Args)]
@@ -207,7 +207,7 @@ fn obey(key: KeyEvent, choice: &mut Choice) -> bool {
         KeyCode::Char('q') | KeyCode::Esc => return false,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
         KeyCode::Char('r') => choice.reverse = !choice.reverse,
-        KeyCode::Char(digit @ '1'..='6') => show(View::ALL[digit as usize - '1' as usize], choice),
+        KeyCode::Char(digit @ '1'..='7') => show(View::ALL[digit as usize - '1' as usize], choice),
         KeyCode::Tab => show(choice.view.next(false), choice),
         KeyCode::BackTab => show(choice.view.next(true), choice),
         KeyCode::Right => sort(1, choice),
@@ -282,7 +282,7 @@ mod tests {
         assert!(press(KeyCode::Char('1'), &mut choice) && sorted(&choice) == "zone");
         assert!(press(KeyCode::Up, &mut choice) && choice.row == 0);
         assert!(press(KeyCode::Char('r'), &mut choice) && choice.reverse);
-        assert!(press(KeyCode::Char('7'), &mut choice) && choice.view == View::Nodes);
+        assert!(press(KeyCode::Char('7'), &mut choice) && choice.view == View::Heat);
         assert!(!press(KeyCode::Char('q'), &mut choice));
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert!(!obey(interrupt, &mut choice));

@@ -258,6 +258,7 @@ pub(super) mod tests {
             ..LoadSample::default()
         };
         status.nodes[0].load = vec![sample(5_000, 50, 0), sample(10_000, 100, 0)];
+        status.nodes[1].heat = vec![0, 1_500];
         status.nodes[1].load = vec![sample(5_000, 10, 0), sample(10_000, 5_000, 400)];
         let key = HotKey {
             digest: Digest([0xab; 16]),
@@ -305,6 +306,7 @@ pub(super) mod tests {
             node.out_of_reach = vec![NodeId(1_002), NodeId(1_003), NodeId(1_004)];
             node.exposed = vec!["grpc".into(), "http".into(), "resp".into()];
             node.backing_up = node.member.id.0 == 1_002;
+            node.heat = vec![u32::MAX; 3];
             node.load = vec![LoadSample {
                 from_ms: 5_000,
                 requests: [123_456_789; 7],

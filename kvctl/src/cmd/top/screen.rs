@@ -30,7 +30,7 @@ pub(super) struct Choice {
     pub(super) problem: Option<String>,
 }
 
-const HELP: &str = "q quit   1-6 view   ← → sort   r reverse   ↑ ↓ rows";
+const HELP: &str = "q quit   1-7 view   ← → sort   r reverse   ↑ ↓ rows";
 /// Blanks between columns.
 const SPACING: usize = 2;
 /// Height of the chart; it is left out if the terminal has fewer than four times as many lines.

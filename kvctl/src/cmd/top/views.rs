@@ -3,8 +3,6 @@
 //! A column is a name for `--sort`, a title and a function from a row to a cell. A row is about a
 //! node, a key, a change or a generation. It has no cell for facts that are unknown, such as the
 //! load of an unreachable node: the table shows `-`, and ranks it below every other cell.
-//!
-//! Absent: the busiest partitions. Nodes report them, but the client library's status lacks them.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -33,7 +31,12 @@ pub(super) enum View {
     Changes,
     /// Each node's share of the partitions.
     Partitions,
+    /// The most accessed partitions.
+    Heat,
 }
+
+/// The busiest partitions that are shown.
+const MOST_HOT: usize = 100;
 
 /// The columns of a view, the most important first, and where its rows come from.
 #[derive(Clone, Copy)]
@@ -75,6 +78,15 @@ pub(super) struct Row<'a> {
     key: Option<&'a HotKey>,
     change: Option<&'a Transition>,
     generation: Option<&'a Generation>,
+    heat: Option<Heat>,
+}
+
+/// The accesses of a partition; of several neighbours if the cluster has more than 4,096 partitions.
+#[derive(Clone, Copy)]
+struct Heat {
+    partition: u64,
+    accesses_per_s: f64,
+    share: f64,
 }
 
 /// A row as text.
@@ -84,7 +96,7 @@ pub(super) struct Line {
 }
 
 impl View {
-    pub(super) const COUNT: usize = 6;
+    pub(super) const COUNT: usize = 7;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Nodes,
         Self::Memory,
@@ -92,6 +104,7 @@ impl View {
         Self::Keys,
         Self::Changes,
         Self::Partitions,
+        Self::Heat,
     ];
 
     pub(super) const fn table(self) -> Table {
@@ -102,10 +115,12 @@ impl View {
             Self::Keys => ("keys", &KEYS, 1),
             Self::Changes => ("changes", &CHANGES, 0),
             Self::Partitions => ("partitions", &PARTITIONS, 0),
+            Self::Heat => ("heat", &HEAT, 1),
         };
         let (empty, rows): (_, fn(&Frame) -> Vec<Row<'_>>) = match self {
             Self::Keys => ("no accesses in the last minute", keys),
             Self::Changes => ("no changes, backups or generations", changes),
+            Self::Heat => ("no accesses at present", heat),
             _ => ("no nodes", nodes),
         };
         Table {
@@ -394,6 +409,15 @@ const PARTITIONS: [Column; 8] = [
     figure("tombstones", "tombstones", |it| count(it.up()?.tombstones)),
 ];
 
+const HEAT: [Column; 3] = [
+    figure("partition", "partition", |it| count(it.heat?.partition)).ascending(),
+    figure("accesses", "accesses/s", |it| rate(it.heat?.accesses_per_s)),
+    figure("share", "share", |it| {
+        let share = it.heat?.share;
+        ranked(text::percent(share), share)
+    }),
+];
+
 impl<'a> Row<'a> {
     const fn new(frame: &'a Frame) -> Self {
         Self {
@@ -403,6 +427,7 @@ impl<'a> Row<'a> {
             key: None,
             change: None,
             generation: None,
+            heat: None,
         }
     }
 
@@ -449,6 +474,33 @@ fn changes(frame: &Frame) -> Vec<Row<'_>> {
         ..row
     });
     changes.chain(backups).chain(generations).collect()
+}
+
+/// The busiest partitions, summed over their nodes.
+fn heat(frame: &Frame) -> Vec<Row<'_>> {
+    let nodes = || frame.status.nodes.iter().map(|node| &node.heat);
+    let parts = nodes().map(Vec::len).max().unwrap_or(0);
+    let sum = |part: usize| {
+        nodes()
+            .filter_map(|heat| heat.get(part))
+            .map(|it| u64::from(*it))
+            .sum()
+    };
+    let mut busiest: Vec<(usize, u64)> = (0..parts).map(|part| (part, sum(part))).collect();
+    let all: u64 = busiest.iter().map(|(_, heat)| heat).sum();
+    busiest.retain(|(_, heat)| *heat > 0);
+    busiest.sort_by_key(|(_, heat)| std::cmp::Reverse(*heat));
+    busiest.truncate(MOST_HOT);
+    let in_part = u64::from(frame.status.partitions).div_ceil(parts.max(1) as u64);
+    let row = |(part, heat): (usize, u64)| Row {
+        heat: Some(Heat {
+            partition: part as u64 * in_part,
+            accesses_per_s: heat as f64 / 1e3,
+            share: heat as f64 / all as f64,
+        }),
+        ..Row::new(frame)
+    };
+    busiest.into_iter().map(row).collect()
 }
 
 fn role(row: &Row<'_>) -> Option<Cell> {
@@ -617,8 +669,8 @@ mod tests {
             }
         }
         assert_eq!(View::value_variants(), View::ALL);
-        assert_eq!(View::Partitions.next(false), View::Nodes);
-        assert_eq!(View::Nodes.next(true), View::Partitions);
+        assert_eq!(View::Heat.next(false), View::Nodes);
+        assert_eq!(View::Nodes.next(true), View::Heat);
     }
 
     #[test]
@@ -691,6 +743,18 @@ mod tests {
         let waits = "nodes 1001, 1002 (fetching); node 1003 (unconfirmed)";
         assert!(changes("waits").contains(&waits.to_owned()));
         assert!(changes("waits").contains(&"node 2 (declared dead)".to_owned()));
+    }
+
+    #[test]
+    fn heat_is_summed_over_nodes_and_the_busiest_comes_first() {
+        let mut frame = frame();
+        frame.status.nodes[0].heat = vec![0, 500, 1_000];
+        frame.status.nodes[1].heat = vec![0, 500, 2_000];
+        frame.status.nodes[2].heat = Vec::new();
+        let heat = |name| column(&frame, View::Heat, name, false);
+        assert_eq!(heat("accesses"), ["3.0", "1.0"]);
+        assert_eq!(heat("share"), ["75.0 %", "25.0 %"]);
+        assert_eq!(heat("partition").len(), 2, "one is idle");
     }
 
     #[test]
