@@ -323,7 +323,6 @@ impl Registers {
                 continue;
             }
             let mut turn = Turn::with(self, shard, outbox);
-            turn.prefetch(parcels.iter().map(|it| it.envelope.partition));
             for parcel in parcels {
                 turn.deliver(from, parcel);
             }

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use torc_index::prefetch_value;
 use torc_links::{Links, Parcel};
 use torc_proto::TraceContext;
 use torc_record::{HybridTime, ReplicaBatch};
@@ -162,16 +161,6 @@ impl<'a> Turn<'a> {
             .or_insert_with(|| Box::new(registers.new_slot(partition, 0)))
     }
 
-    /// Prefetches the replicas of these partitions. The partitions of a batch differ, so each step
-    /// would wait for memory.
-    pub(super) fn prefetch(&self, partitions: impl Iterator<Item = Partition>) {
-        for partition in partitions {
-            if let Some(slot) = self.shard.slots.get(&partition) {
-                prefetch_value::<ReplicaSlot>(slot);
-            }
-        }
-    }
-
     /// The partitions that are not stable here.
     pub(super) fn moving(&self) -> Vec<Partition> {
         self.shard.moving.iter().copied().collect()
@@ -203,7 +192,6 @@ impl<'a> Turn<'a> {
         traced: &[(u32, TraceContext)],
         mut started: impl FnMut(u32, OpId),
     ) {
-        self.prefetch(operations.iter().map(|(_, operation)| operation.partition));
         let held = self.held_of(&operations);
         // `traced` is in the order of the operations.
         let mut traced = traced.iter().peekable();

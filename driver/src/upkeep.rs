@@ -224,7 +224,6 @@ impl Registers {
                     return outbox;
                 };
                 let mut turn = Turn::with(self, self.shard_of(*partition), outbox);
-                turn.prefetch(names.iter().map(|(partition, ..)| *partition));
                 for (name, lost) in names.into_iter().zip(lost) {
                     turn.on_batch_ended(name, lost.as_ref());
                 }

@@ -9,11 +9,10 @@ use torc_ring::Partition;
 
 use super::gather::Gather;
 use super::queue::Taken;
-use super::{Callback, Change, Changes, Op, Rotated};
+use super::{Callback, Changes, Op, Rotated};
 use crate::format::{Entry, FRAME_LEN, FrameBuilder};
 use crate::log::LogWriter;
 use crate::packed::Packed;
-use crate::partition_table::PREFETCHED;
 use crate::shared::Shared;
 use crate::{LogSync, Seq, StoreError};
 
@@ -264,30 +263,21 @@ fn apply(shared: &Shared, seq: &mut u64, changes: &Changes) {
         *seq += 1;
         this
     };
-    let taken: Vec<_> = changes.taken().collect();
-    for part in taken.chunks(PREFETCHED) {
-        let records = part.iter().flat_map(|(_, records)| *records);
-        shared.table.prefetch(records.take(PREFETCHED));
-        for (change, records) in part {
-            apply_one(shared, &mut next, change, records);
+    for (change, records) in changes.taken() {
+        let partition = change.partition;
+        if change.wipe {
+            shared.table.drop_partition(partition, next());
         }
-    }
-}
-
-fn apply_one(shared: &Shared, next: &mut impl FnMut() -> Seq, change: &Change, records: &[Packed]) {
-    let partition = change.partition;
-    if change.wipe {
-        shared.table.drop_partition(partition, next());
-    }
-    for packed in records {
-        shared.apply(next(), packed);
-    }
-    if let Some(watermark) = change.purge {
-        next();
-        shared.table.purge(partition, watermark);
-    }
-    if let Some(meta) = change.meta {
-        next();
-        shared.table.set_meta(partition, meta);
+        for packed in records {
+            shared.apply(next(), packed);
+        }
+        if let Some(watermark) = change.purge {
+            next();
+            shared.table.purge(partition, watermark);
+        }
+        if let Some(meta) = change.meta {
+            next();
+            shared.table.set_meta(partition, meta);
+        }
     }
 }

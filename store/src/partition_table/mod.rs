@@ -40,7 +40,7 @@ use torc_ring::{Layered, Partition, Partitions, Token};
 pub(crate) use self::merge::{Damaged, MergedSlices};
 use self::ordered::{Ordered, Upsert};
 pub(crate) use self::publish::Compacted;
-pub(crate) use self::reads::{PREFETCHED, ReadCounts, newest_readable};
+pub(crate) use self::reads::{ReadCounts, newest_readable};
 use crate::packed::{Packed, PackedRef};
 use crate::partition::Facts;
 use crate::segment::Slice;

@@ -21,8 +21,8 @@ use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::slice::{Damage, Found, Reading};
 
-/// Records whose memory is prefetched at a time: it fits the processor's first cache.
-pub(crate) const PREFETCHED: usize = 32;
+/// Reads whose memory is prefetched at a time: it fits the processor's first cache.
+const PREFETCHED: usize = 32;
 
 /// Read counters of a partition. Each has its own cache line, so that partitions do not contend.
 #[derive(Debug, Default)]
@@ -332,21 +332,6 @@ impl PartitionTable {
             self.ask_memtable_for(reads, part, answers, &mut pending);
         }
         pending
-    }
-
-    /// Prefetches what [`apply`](Self::apply) reads for these records: the places of their keys in
-    /// the memtable, and in the gates.
-    pub(crate) fn prefetch<'a>(&self, records: impl Iterator<Item = &'a Packed>) {
-        let positions: Vec<_> = records.map(Packed::position).collect();
-        self.prefetch_memtable(&positions);
-        for position in &positions {
-            let shard = self.place(position).shard.read();
-            for slice in shard.slices.iter() {
-                if let Ok(view) = slice.view() {
-                    view.prefetch_gate(&position.digest);
-                }
-            }
-        }
     }
 
     /// Prefetches what the memtable has at these positions. One alone has nothing to do meanwhile.
