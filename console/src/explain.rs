@@ -1,7 +1,9 @@
 //! An explanation as JSON, with the fields of `kvctl explain` except `members` and `excluded`.
 
 use serde_json::{Value, json};
-use torc_proto::v1::{ExplainResponse, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Version};
+use torc_proto::v1::{
+    ExplainResponse, NamespaceMode, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Version,
+};
 use torc_proto::{digest_from_wire, version_from_wire};
 use torc_ring::Token;
 
@@ -14,6 +16,12 @@ pub(super) fn to_json(answer: &ExplainResponse) -> Value {
         Stage::WriteBothReadOld => (&old, vec![&old, &new]),
         Stage::WriteBothReadNew => (&new, vec![&old, &new]),
         _ => (&old, vec![&old]),
+    };
+    let one = json!({ "needed": 1, "of": read["of"] });
+    let (read, accept) = match answer.mode() {
+        // Any replica answers, and none accepts a write.
+        NamespaceMode::Static => (&one, Vec::new()),
+        _ => (read, accept),
     };
     let held_in = Some(&answer.held_in).filter(|held_in| !held_in.is_empty());
     json!({

@@ -2,7 +2,7 @@
 
 use torc_proto::{digest_from_wire, v1, version_from_wire};
 use torc_record::{Epoch, NodeSlot};
-use torc_ring::topology::ClusterId;
+use torc_ring::topology::{ClusterId, NamespaceMode};
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
@@ -278,8 +278,23 @@ fn replica_record(wire: v1::ReplicaRecord) -> Checked<ReplicaRecord> {
     })
 }
 
-/// The quorums of a stage: to read, and to accept.
-fn quorums(stage: Stage, old: &[NodeId], new: &[NodeId]) -> (Quorum, Vec<Quorum>) {
+/// The quorums of a stage: to read, and to accept. Any replica of a static namespace answers, and none
+/// accepts a write.
+fn quorums(
+    mode: NamespaceMode,
+    stage: Stage,
+    old: &[NodeId],
+    new: &[NodeId],
+) -> (Quorum, Vec<Quorum>) {
+    if mode == NamespaceMode::Static {
+        let of = if stage == Stage::WriteBothReadNew {
+            new
+        } else {
+            old
+        };
+        let (needed, of) = (1, of.to_vec());
+        return (Quorum { needed, of }, Vec::new());
+    }
     let (old, new) = (Quorum::majority_of(old), Quorum::majority_of(new));
     match stage {
         Stage::Stable | Stage::Copying => (old.clone(), vec![old]),
@@ -296,13 +311,14 @@ fn excluded(config: &v1::Config) -> Vec<NodeId> {
 }
 
 fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
+    let mode = wire.mode().into();
     let partition = wire.partition.ok_or(missing("partition"))?;
     let successor = wire.successor.ok_or(missing("successor"))?;
     let holds = kind(wire.found, wire.tombstone);
     let stage = Stage::try_from(partition.stage())?;
     let old: Vec<_> = partition.nodes.iter().copied().map(NodeId).collect();
     let new: Vec<_> = partition.next_nodes.iter().copied().map(NodeId).collect();
-    let (read_quorum, accept_quorums) = quorums(stage, &old, &new);
+    let (read_quorum, accept_quorums) = quorums(mode, stage, &old, &new);
     let version = wire.version.as_ref().map(version_from_wire).transpose()?;
     Ok(Explanation {
         digest: digest_from_wire(&wire.digest)?.ok_or(missing("digest"))?,

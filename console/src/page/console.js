@@ -324,14 +324,14 @@ function explained(it, key) {
   const quorum = (of) => (of.of.length === 1 ? `node ${of.of[0]}` : `${of.needed} of nodes ${nodes(of.of)}`);
   const fact = (what, value, help) => [h("dt", { title: help }, what), h("dd", {}, value)];
   const what = it.holds === "value" ? `${it.fingerprint_bits ? "probably " : ""}a value of ${bytes(it.value_bytes)}, version ${it.version}` : it.holds === "tombstone" ? "a tombstone: it was deleted" : "nothing";
-  const verdicts = { gate_negative: "excluded by its Bloom gate", gate_false_positive: "passed by its Bloom gate, but another key is there", holds: "holds it", damaged: "damaged at that place", unknown: "unknown" };
+  const verdicts = { gate_negative: it.fingerprint_bits ? "the fingerprint in the key's slot differs" : "excluded by its Bloom gate", gate_false_positive: "passed by its Bloom gate, but another key is there", holds: "holds it", damaged: "damaged at that place", unknown: "unknown" };
   return h("dl", { class: "facts" },
     fact("key", h("span", { class: "mono" }, key)),
     fact("digest", h("span", { class: "mono" }, it.digest), "Keyed BLAKE3 of namespace and key"),
     fact("token", h("span", { class: "mono" }, it.token), "The first 64 bits of the digest: a position on the ring, marked in the picture"),
     fact("partition", `${it.partition}, ${it.stage.replaceAll("_", " ")}, epoch ${it.epoch}`),
     fact("nodes", `${nodes(it.nodes)}${it.next_nodes.length ? `, moving to ${nodes(it.next_nodes)}` : ""}; node ${it.lead} leads`),
-    fact("quorums", `a read needs ${quorum(it.read_quorum)}; a write ${it.accept_quorums.map(quorum).join(" and ")}`, "How many replicas must answer"),
+    fact("quorums", `a read needs ${quorum(it.read_quorum)}; ${it.accept_quorums.length ? `a write ${it.accept_quorums.map(quorum).join(" and ")}` : "there are no writes"}`, "How many replicas must answer"),
     fact("held", `${what}${it.held_in ? `, in the ${it.held_in}` : ""}, according to node ${it.answered_by}`),
     it.expires_at_ms ? fact("expires", new Date(it.expires_at_ms).toISOString()) : [],
     fact("replicas", it.replicas.map((of) => h("div", {}, `node ${of.node}: ${of.problem ?? (of.version ? `${of.holds}, version ${of.version}` : of.holds)}`))),

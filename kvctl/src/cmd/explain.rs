@@ -76,7 +76,8 @@ fn describe(key: &[u8], explanation: &Explanation, now_ms: u64) -> String {
         lines.extend(replicas);
     }
     lines.extend(e.hot.iter().map(|hot| ("accesses", accesses(hot))));
-    lines.extend(e.slices.iter().map(|slice| ("slice", described(slice))));
+    let slices = e.slices.iter();
+    lines.extend(slices.map(|slice| ("slice", described(slice, e.fingerprint_bits))));
     let lines = lines
         .into_iter()
         .map(|(name, what)| format!("{name:<10} {what}"));
@@ -100,6 +101,9 @@ fn quorums(e: &Explanation) -> String {
     };
     let accept: Vec<_> = e.accept_quorums.iter().map(of).collect();
     let read = of(&e.read_quorum);
+    if accept.is_empty() {
+        return format!("a read needs {read}; a static namespace takes no writes");
+    }
     format!(
         "a read needs {read}; a write needs {}",
         accept.join(", and ")
@@ -142,8 +146,17 @@ fn accesses(hot: &HotEstimate) -> String {
     )
 }
 
-fn described(slice: &SliceTrace) -> String {
+fn described(slice: &SliceTrace, fingerprint_bits: u32) -> String {
     let verdict = match slice.verdict {
+        SliceVerdict::GateNegative if fingerprint_bits > 0 => {
+            "the fingerprint in the key's slot differs".to_owned()
+        }
+        SliceVerdict::Holds if fingerprint_bits > 0 => {
+            format!(
+                "the fingerprint in slot {} is that of the key, in {fingerprint_bits} bits",
+                slice.slot
+            )
+        }
         SliceVerdict::GateNegative => "the Bloom gate says no".to_owned(),
         SliceVerdict::GateFalsePositive => {
             format!(
@@ -345,6 +358,22 @@ slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
             "{later}"
         );
         assert!(later.contains("node 2 holds an expired value"), "{later}");
+    }
+
+    #[test]
+    fn of_a_static_namespace_one_replica_answers_and_a_fingerprint_decides() {
+        let mut e = explanation();
+        e.read_quorum = Quorum {
+            needed: 1,
+            of: vec![NodeId(2), NodeId(4)],
+        };
+        e.accept_quorums = Vec::new();
+        e.fingerprint_bits = 16;
+        let text = describe(b"k", &e, 0);
+        let has = |line: &str| assert!(text.contains(line), "{text}");
+        has("a read needs any 1 of nodes 2 and 4; a static namespace takes no writes");
+        has("the fingerprint in slot 1999 is that of the key, in 16 bits");
+        has("the fingerprint in the key's slot differs");
     }
 
     #[test]

@@ -45,12 +45,18 @@ pub(crate) async fn explain(
     let state = table
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
+    let mode = table.namespace(&request.namespace).map(|it| it.mode);
+    let mode = v1::NamespaceMode::from(mode.unwrap_or_default()).into();
     let here = async || {
         let _place = this.kv.limits.classes.stored.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(this, &at, answer).await?;
         let hot = this.kv.hot.estimate(namespace, &digest).await;
-        Ok(ExplainResponse { hot, ..answer })
+        Ok(ExplainResponse {
+            hot,
+            mode,
+            ..answer
+        })
     };
     if request.local {
         return here().await;
@@ -186,6 +192,7 @@ async fn held(
     let answer = ExplainResponse {
         answered_by: this.member.node()?.0,
         slices: trace.slices.iter().map(slice_to_wire).collect(),
+        fingerprint_bits: fingerprint_bits(&this.kv, at.namespace),
         ..answer
     };
     let Some(record) = found.and_then(|record| registers.as_read(record)) else {
@@ -207,7 +214,6 @@ async fn held(
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),
-        fingerprint_bits: fingerprint_bits(&this.kv, at.namespace),
         ..answer
     })
 }
