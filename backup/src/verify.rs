@@ -6,7 +6,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use torc_record::DigestKey;
 
 use crate::manifest::pack_object;
-use crate::{Backup, BackupError, Location, Sums};
+use crate::{Backup, BackupError, Location, Plan, Sums};
 
 /// Objects that are read together.
 const TOGETHER: usize = 8;
@@ -20,7 +20,8 @@ pub enum Depth {
     Names,
     /// Also that every byte of each is as it was written.
     Bytes,
-    /// Also that every record can be read, belongs where it is, and is found: what restoring reads.
+    /// Also that every record can be read, belongs where it is, and is found, and that each namespace has as
+    /// many as the manifest says: what restoring reads.
     Restore,
 }
 
@@ -35,7 +36,7 @@ pub struct Verified {
     pub pack_bytes: u64,
 }
 
-/// Looks at a backup. `told` hears of each pack or partition that is as it should be.
+/// Looks at a backup, its plan included. `told` hears of each pack or partition that is as it should be.
 ///
 /// # Errors
 /// [`BackupError::Location`] names the first object that is missing or damaged; [`BackupError::NoBackup`],
@@ -47,6 +48,7 @@ pub async fn verify(
     told: impl Fn(),
 ) -> Result<Verified, BackupError> {
     let backup = Backup::read(location, name).await?;
+    check_plan(location, &backup).await?;
     let mut ends: BTreeMap<[u8; 32], u64> = BTreeMap::new();
     for slice in backup.lines().flat_map(|line| line.slices) {
         let end = ends.entry(slice.pack).or_default();
@@ -74,6 +76,18 @@ pub async fn verify(
         packs,
         pack_bytes,
     })
+}
+
+/// Checks the object of the plan, which listings read: the manifest has the same plan.
+async fn check_plan(location: &Location, backup: &Backup) -> Result<(), BackupError> {
+    let name = &backup.plan.name;
+    let damaged = |what| Err(BackupError::damaged(&Plan::object(name), what));
+    match Plan::read(location, name).await {
+        Ok(plan) if plan == backup.plan => Ok(()),
+        Ok(_) => damaged("it differs from the plan in the manifest"),
+        Err(BackupError::NoBackup { .. }) => damaged("it is missing"),
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks a pack that has at least `end` bytes. Returns its length.

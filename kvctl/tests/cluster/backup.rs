@@ -435,10 +435,22 @@ async fn a_backup_has_the_generations_of_its_plan_or_is_refused() {
     promote(&cluster, "third");
     ok(&cluster.kvctl(&["generation", "drop", "2"]));
     std::fs::remove_file(backups.join("packs")).unwrap();
-    let refused = cluster.kvctl(&["backup", "create", &url, "--resume", &name]);
+    let resume = ["backup", "create", &url, "--resume", &name];
+    let refused = cluster.kvctl(&resume);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(6), "{told}");
     assert!(told.contains("generation 2 is gone"), "{told}");
+
+    // By this plan, the records of `default` would be in no namespace.
+    let plan = backups.join(format!("backups/{name}/plan.json"));
+    let text = std::fs::read_to_string(&plan).unwrap();
+    let altered = text.replacen("\"id\":1,", "\"id\":3,", 1);
+    assert_ne!(altered, text);
+    std::fs::write(&plan, altered).unwrap();
+    let refused = cluster.kvctl(&resume);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(4), "{told}");
+    assert!(told.contains("plan.json is damaged"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
