@@ -94,6 +94,17 @@ impl PackWriter {
         *known = epoch.max(*known);
     }
 
+    /// Bytes that [`push_sealed`](Self::push_sealed) would write of a slice: 0 if an earlier backup has it.
+    /// Reads its digest.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`].
+    pub fn lacks(&self, slice: &SealedSlice) -> Result<u64, BackupError> {
+        let info = slice.info()?;
+        let is_known = self.known.0.contains_key(&info.digest);
+        Ok(if is_known { 0 } else { info.len })
+    }
+
     /// Adds a slice of the node's store, unless an earlier backup has it. Reads and writes files.
     ///
     /// # Errors
@@ -183,7 +194,8 @@ impl PackWriter {
             .is_some_and(|pack| pack.len() >= PACK_LEN)
     }
 
-    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece. If the
+    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece; a directory that
+    /// takes the file itself gets nothing sent. If the
     /// pack is there already, it is read back, and replaced if it is damaged.
     ///
     /// # Errors

@@ -500,12 +500,43 @@ async fn a_large_partition_is_several_slices_and_a_slow_backup_is_not_silent() {
     assert_eq!(only["slices"], 2, "of 16 MiB and the rest");
     ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
 
-    // The node sends 8 MiB at a time, which takes longer than kvctl waits for a message.
+    // A slice waits for longer than kvctl waits for a message.
     let slow = ["--timeout", "4s", "--rate", "1536KiB"];
     let slow = cluster.kvctl(&[&create[..], &slow].concat());
     let told = String::from_utf8_lossy(&slow.stderr);
     assert!(!told.contains("retrying"), "{told}");
-    assert_eq!(json(&ok(&slow))["records"], LARGE);
+    let slow = json(&ok(&slow));
+    assert_eq!(slow["records"], LARGE);
+    is_within(&slow, 1_536.0 * 1_024.0);
+}
+
+/// A backup took at least as long as a node needs for its bytes.
+fn is_within(made: &serde_json::Value, bytes_per_s: f64) {
+    let (copied, took) = (&made["copied_bytes"], &made["seconds"]);
+    let least = copied.as_f64().unwrap() / bytes_per_s;
+    assert!(took.as_f64().unwrap() >= least, "{made}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rate_limits_all_requests_of_a_backup_together() {
+    // 256 partitions for each request, each with less than a piece that is sent at a time.
+    let cluster = Cluster::start_with(1, &["--partitions=1024"]).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    let value = "v".repeat(4 << 10);
+    let pairs = (0..400).map(|it| (key(it), value.clone()));
+    put_all(&cluster.client().await, pairs).await;
+    let create = ["--output", "json", "backup", "create", &url, "--full"];
+    for only in [&[][..], &["--only", "default"]] {
+        let args = match only {
+            // Listed records instead of slices.
+            [_, ..] => [&create[..5], only].concat(),
+            [] => create.to_vec(),
+        };
+        let rate = ["--rate", "512KiB"];
+        let made = json(&ok(&cluster.kvctl(&[&args[..], &rate].concat())));
+        assert!(made["copied_bytes"].as_u64().unwrap() > 1 << 20, "{made}");
+        is_within(&made, 512.0 * 1_024.0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

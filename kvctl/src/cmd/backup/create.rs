@@ -45,8 +45,9 @@ pub(super) struct Args {
     /// it also replaces damaged packs, if nodes still have the same slices.
     #[arg(long)]
     full: bool,
-    /// Bytes per second that each node may copy, for example 50MiB. Default: the node's transfer
-    /// limit.
+    /// Bytes per second that each node may write, for example 50MiB: packs on its own disk, and
+    /// again when it sends them elsewhere. A slice is written at once, after all of its bytes have
+    /// had their time. Default: the node's transfer limit.
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     rate: Option<u64>,
 }
