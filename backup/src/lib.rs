@@ -37,4 +37,4 @@ pub use pack::{Known, PackWriter, Part};
 pub use prune::{Pruned, prune};
 pub use read::{PartitionReader, PartitionSlices};
 pub use torc_objects::Location;
-pub use verify::{Depth, Verified, verify};
+pub use verify::{Depth, Verified, verify, verify_namespaces};

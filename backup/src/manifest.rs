@@ -562,6 +562,17 @@ impl Backup {
         serde_json::from_slice(&self.text[range.clone()]).ok()
     }
 
+    /// The lines of the partitions with records of these namespaces, with only the slices that have some.
+    pub fn lines_of<'a>(
+        &'a self,
+        wanted: &'a BTreeSet<NamespaceId>,
+    ) -> impl Iterator<Item = Line> + 'a {
+        self.lines().filter_map(|mut line| {
+            line.slices.retain(|slice| slice.holds(wanted));
+            (!line.slices.is_empty()).then_some(line)
+        })
+    }
+
     /// The lines of all partitions with records.
     pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         let partitions = self.lines.keys();

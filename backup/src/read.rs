@@ -20,7 +20,7 @@ const LONGEST_PARTITION: u64 = 8 << 30;
 /// Bytes that are read together, unless a slice is longer.
 const PIECE: u64 = 1 << 20;
 /// Slices side by side are at most this far apart, because their starts are aligned.
-const GAP: u64 = 64;
+pub(crate) const GAP: u64 = 64;
 
 /// The checked slices of a partition.
 #[derive(Debug)]
@@ -165,7 +165,12 @@ impl Backup {
             key,
         };
         let partition = self.partitions()?.holding(namespace, Token::of(&at.digest));
-        let mut reader = self.read_partitions(location, self.line(partition));
+        let wanted = BTreeSet::from([namespace]);
+        let mut line = self.line(partition);
+        if let Some(line) = &mut line {
+            line.slices.retain(|slice| slice.holds(&wanted));
+        }
+        let mut reader = self.read_partitions(location, line);
         let Some(slices) = reader.next().await? else {
             return Ok(None);
         };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use torc_backup::{
     Backup, BackupError, Depth, Known, Listed, Location, Namespace, PackWriter, Part, Plan,
-    Writing, prune, verify,
+    Writing, prune, verify, verify_namespaces,
 };
 use torc_objects::ObjectError;
 use torc_record::{
@@ -598,6 +598,64 @@ async fn verification_counts_the_records_of_each_namespace() {
     }
     let default = NamespaceId::DEFAULT.0;
     assert_eq!(sums, BTreeMap::from([(default, KEYS), (second.0, KEYS)]));
+}
+
+#[tokio::test]
+async fn a_restore_of_one_namespace_reads_no_slices_of_others() {
+    if std::env::var("TORC_TEST_S3").is_ok() {
+        eprintln!("skipped: it damages files");
+        return;
+    }
+    let (first, second) = (NamespaceId::DEFAULT, NamespaceId(2));
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let extra: Vec<_> = (0..KEYS)
+        .map(|key| record_of(second, key, 1, Some("w")))
+        .collect();
+    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
+        .await
+        .unwrap();
+    let (part, _) = node
+        .write_part(&writing.plan, writing.missing(), &extra)
+        .await;
+    writing.take(&part).await.unwrap();
+    let backup = writing.finish().await.unwrap();
+    let check = async |wanted: &[NamespaceId]| {
+        let wanted = wanted.iter().copied().collect();
+        verify_namespaces(&node.location, &backup, &wanted, || {}).await
+    };
+    check(&[first, second]).await.unwrap();
+    check(&[NamespaceId(3)]).await.unwrap();
+
+    let of_second = BTreeSet::from([second]);
+    let slices: Vec<_> = backup
+        .lines_of(&of_second)
+        .flat_map(|line| line.slices)
+        .collect();
+    assert_eq!(slices.len(), 8, "half of the slices");
+    let (pack, _) = node.location.list("packs").await.unwrap().pop().unwrap();
+    let object = format!("packs/{pack}");
+    let path = node.dir.path().join("backups").join(&object);
+    let whole = std::fs::read(&path).unwrap();
+    for slice in &slices {
+        let at = usize::try_from(slice.at).unwrap();
+        let len = usize::try_from(slice.len).unwrap();
+        for at in at..at + len {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &damaged).unwrap();
+            let found = check(&[second]).await;
+            assert!(names(&found, &object), "byte {at}: {found:?}");
+            check(&[first]).await.unwrap();
+        }
+    }
+    let found = verify(&node.location, "a", Depth::Bytes, || {}).await;
+    assert!(names(&found, &object), "{found:?}");
+    let get = async |namespace| backup.get(&node.location, namespace, b"key-1").await;
+    assert!(get(first).await.unwrap().is_some());
+    std::fs::remove_file(&path).unwrap();
+    let found = check(&[first]).await;
+    assert!(names(&found, &object), "{found:?}");
 }
 
 /// Repeats what failed for lack of an answer, as a user does.

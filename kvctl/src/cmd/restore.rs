@@ -1,13 +1,14 @@
 //! `kvctl restore`: restores a backup into a cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::mpsc;
-use torc_backup::{Backup, Depth, Line, Location, Namespace, verify};
-use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, Partition, ScanOptions};
+use torc_backup::{Backup, Location, Namespace, verify_namespaces};
+use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 
 use super::backup::{name_of, namespace_of};
@@ -32,7 +33,8 @@ const AHEAD: usize = 64;
 
 /// Restore a backup into a cluster of any size
 ///
-/// Checks the whole backup before it stores anything. Creates namespaces with their old settings,
+/// Checks all that it reads before it stores anything: with --only, the slices with records of that
+/// namespace, not the whole backup. Creates namespaces with their old settings,
 /// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
 /// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
 /// write to a namespace while you restore it. Values keep their expiry. After an interruption,
@@ -99,10 +101,11 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let into = args.into.as_ref().unwrap_or(&namespace.name);
         targets.push((namespace, into.clone()));
     }
-    let bar = input::spinner().with_message("verifying the backup");
-    let checked = verify(&location, &backup.plan.name, Depth::Bytes, || bar.tick()).await;
+    let ids = targets.iter().map(|(it, _)| NamespaceId(it.id)).collect();
+    let bar = input::spinner().with_message("verifying what is to be restored");
+    let checked = verify_namespaces(&location, &backup, &ids, || bar.tick()).await;
     bar.finish_and_clear();
-    checked?;
+    checked.map_err(|error| Failure::from(error).after("nothing was changed"))?;
     // Check all of them before storing anything.
     for (namespace, into) in &targets {
         prepare(&client, namespace, into, args.overwrite).await?;
@@ -231,12 +234,8 @@ async fn send(
     rows: &mpsc::Sender<Result<Numbered, ReadError>>,
 ) -> Result<(), ReadError> {
     let failed = |error| ReadError::Backup(Box::new(error));
-    let partitions = backup.partitions().map_err(failed)?;
-    let is_wanted = |line: &Line| {
-        let partition = Partition(line.partition);
-        partitions.in_layer(namespace.layer(), partition) == partition
-    };
-    let mut reader = backup.read_partitions(location, backup.lines().filter(is_wanted));
+    let wanted = BTreeSet::from([namespace]);
+    let mut reader = backup.read_partitions(location, backup.lines_of(&wanted));
     let mut line = 0;
     while let Some(slices) = reader.next().await.map_err(failed)? {
         for record in slices.records().map_err(failed)? {

@@ -101,16 +101,8 @@ fn damage_is_named(
     url: &str,
     names: [&str; 2],
 ) {
-    // A pack that the first backup uses: what a killed tool left behind belongs to no backup.
-    let manifest = backups.join(format!("backups/{}/manifest.ndjson", names[0]));
-    let manifest = std::fs::read_to_string(manifest).unwrap();
-    let line = json(manifest.lines().nth(1).unwrap());
-    let pack = line["slices"][0]["pack"].as_str().unwrap();
-    let pack = backups.join(format!("packs/{pack}.pack"));
-    let mut bytes = std::fs::read(&pack).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&pack, &bytes).unwrap();
+    // A slice of the first backup: what a killed tool left behind belongs to no backup.
+    let Damaged { pack, digest, .. } = damage_one(backups, names[0], 1);
     let hurt = pack.file_name().unwrap().to_str().unwrap();
     let mut named = 0;
     for backup in names {
@@ -122,6 +114,10 @@ fn damage_is_named(
         assert_eq!(verified.status.code(), Some(4));
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
         assert!(said.contains(hurt), "{said}");
+        let manifest = backups.join(format!("backups/{backup}/manifest.ndjson"));
+        if !std::fs::read_to_string(manifest).unwrap().contains(&digest) {
+            continue;
+        }
         let args = [
             "restore", url, "--backup", backup, "--only", "default", "--into", "fresh",
         ];
@@ -269,6 +265,40 @@ async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
     assert_eq!(refused.status.code(), Some(2), "it is finished");
 }
 
+struct Damaged {
+    pack: PathBuf,
+    /// What the pack held before.
+    before: Vec<u8>,
+    /// The digest of the slice.
+    digest: String,
+}
+
+/// Damages a slice that only has records of a namespace.
+fn damage_one(backups: &Path, name: &str, namespace: u32) -> Damaged {
+    let manifest = backups.join(format!("backups/{name}/manifest.ndjson"));
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    let lines = manifest.lines().map(json);
+    let slices = lines.filter_map(|line| line["slices"].as_array().cloned());
+    let is_only = |slice: &serde_json::Value| {
+        let records = slice["records"].as_array().unwrap();
+        records.iter().all(|held| held[0] == namespace)
+    };
+    let slice = slices.flatten().find(is_only).unwrap();
+    let pack = slice["pack"].as_str().unwrap();
+    let pack = backups.join(format!("packs/{pack}.pack"));
+    let before = std::fs::read(&pack).unwrap();
+    let mut damaged = before.clone();
+    let middle = slice["at"].as_u64().unwrap() + slice["len"].as_u64().unwrap() / 2;
+    damaged[usize::try_from(middle).unwrap()] ^= 1;
+    std::fs::write(&pack, damaged).unwrap();
+    let digest = slice["digest"].as_str().unwrap().to_owned();
+    Damaged {
+        pack,
+        before,
+        digest,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_namespace_is_backed_up_alone() {
     const FEW: u64 = 200;
@@ -318,8 +348,31 @@ async fn one_namespace_is_backed_up_alone() {
     let whole = json(&ok(&cluster.kvctl(&args)));
     assert_eq!(whole["known_bytes"], 0, "{whole}");
 
-    // The newest is damaged: an older one is not taken in its place.
+    // Damage elsewhere does not keep a namespace from being restored.
     let newest = whole["name"].as_str().unwrap();
+    let backups = cluster.dir.path().join("backups");
+    let default = client.topology().await.unwrap();
+    let default = default.namespace_id("default").unwrap();
+    let Damaged { pack, before, .. } = damage_one(&backups, newest, default.0);
+    let name = pack.file_name().unwrap().to_str().unwrap();
+    let only = |from: &str, to: &str| {
+        let args = ["--backup", newest, "--only", from, "--into", to];
+        other.kvctl(&[&["restore", &url][..], &args].concat())
+    };
+    ok(&only("urls", "healthy"));
+    let healthy = other.client().await.namespace("healthy");
+    assert_eq!(contents(&healthy).await, wanted);
+    let verify = cluster.kvctl(&["backup", "verify", &url, "--backup", newest]);
+    for refused in [only("default", "damaged"), verify] {
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{told}");
+        assert!(told.contains(name), "{told}");
+    }
+    let table = other.client().await.topology().await.unwrap();
+    assert_eq!(table.namespace_id("damaged"), None, "nothing was changed");
+    std::fs::write(&pack, before).unwrap();
+
+    // The newest is damaged: an older one is not taken in its place.
     let plan = cluster
         .dir
         .path()
@@ -525,15 +578,11 @@ async fn the_rate_limits_all_requests_of_a_backup_together() {
     let value = "v".repeat(4 << 10);
     let pairs = (0..400).map(|it| (key(it), value.clone()));
     put_all(&cluster.client().await, pairs).await;
-    let create = ["--output", "json", "backup", "create", &url, "--full"];
-    for only in [&[][..], &["--only", "default"]] {
-        let args = match only {
-            // Listed records instead of slices.
-            [_, ..] => [&create[..5], only].concat(),
-            [] => create.to_vec(),
-        };
+    let create = ["--output", "json", "backup", "create", &url];
+    // Slices, and listed records.
+    for how in [&["--full"][..], &["--only", "default"]] {
         let rate = ["--rate", "512KiB"];
-        let made = json(&ok(&cluster.kvctl(&[&args[..], &rate].concat())));
+        let made = json(&ok(&cluster.kvctl(&[&create[..], how, &rate].concat())));
         assert!(made["copied_bytes"].as_u64().unwrap() > 1 << 20, "{made}");
         is_within(&made, 512.0 * 1_024.0);
     }
