@@ -46,11 +46,11 @@ pub struct Plan {
     /// The earlier backup whose slices it reuses.
     pub base: Option<String>,
     /// Whether it contains only records of these namespaces.
-    #[serde(default)]
     pub only: bool,
+    /// Namespaces that it was to hold and cannot, because their generations keep no values.
+    pub left_out: Vec<String>,
     /// Drawn when the backup begins: two writers of one name can tell which of them created it, even
     /// if the answer was lost.
-    #[serde(default)]
     write_id: u64,
 }
 
@@ -236,7 +236,17 @@ impl Plan {
             begun_ms,
             base,
             only: false,
+            left_out: Vec::new(),
             write_id: 0,
+        }
+    }
+
+    /// Notes namespaces that a backup cannot hold.
+    #[must_use]
+    pub fn leaving_out(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            left_out: names.into_iter().collect(),
+            ..self
         }
     }
 

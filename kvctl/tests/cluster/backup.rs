@@ -254,6 +254,14 @@ async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
     ok(&cluster.kvctl(&["backup", "create", &url]));
     let got = cluster.kvctl(&["--namespace", "pages", "backup", "get", &url, "page-7"]);
     assert_eq!(ok(&got), "7");
+    let rest = cluster.kvctl(&["restore", &url, "--overwrite"]);
+    ok(&rest);
+    let told = String::from_utf8_lossy(&rest.stderr);
+    let last = told.lines().last().unwrap();
+    assert!(
+        last.starts_with("incomplete: 1 namespace is static: `pages` "),
+        "{told}"
+    );
     ok(&cluster.kvctl(&["restore", &url, "--only", "pages", "--into", "copies"]));
     let copies = contents(&cluster.client().await.namespace("copies")).await;
     assert_eq!(copies.len(), 200);
