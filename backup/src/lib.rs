@@ -15,8 +15,10 @@
 //! * A backup is complete once its manifest exists. Reading it needs no other backup's manifest.
 //! * Objects are created, never changed. Packs are named by their digest, so writing one twice is
 //!   harmless; only a damaged one is replaced.
-//! * Every byte read is checked against a digest that the manifest leads to, and the manifest
-//!   against its own.
+//! * Every byte read is checked against a digest that the manifest leads to, and the manifest and the
+//!   plan against their own. The plan is checked before anything is written by it.
+//! * The manifest has the number of records of each namespace in each slice. A restore reads only slices
+//!   with records of the wanted namespaces.
 //! * The record of a key with the highest ballot wins, as in the store. If a node's slices lack
 //!   records that a quorum knows, the node adds a slice with them.
 //!
@@ -35,4 +37,4 @@ pub use pack::{Known, PackWriter, Part};
 pub use prune::{Pruned, prune};
 pub use read::{PartitionReader, PartitionSlices};
 pub use torc_objects::Location;
-pub use verify::{Depth, Verified, verify};
+pub use verify::{Depth, Verified, verify, verify_namespaces};

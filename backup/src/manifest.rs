@@ -8,15 +8,16 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use torc_objects::ObjectError;
-use torc_record::DigestKey;
+use torc_record::{DigestKey, NamespaceId};
 use torc_ring::Partition;
 
 use crate::{BackupError, Location};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const LONGEST_NAME: usize = 64;
 const LONGEST_PLAN: u64 = 16 << 20;
-/// 200 bytes for each of 65,536 slices in each of eight layers, ten times over.
+/// 200 bytes and some 15 for each namespace, for each of 65,536 slices in each of eight layers, several times
+/// over.
 const LONGEST_MANIFEST: u64 = 1 << 30;
 const LONGEST_FOOT: u64 = 1024;
 /// Concurrent requests for objects.
@@ -45,11 +46,11 @@ pub struct Plan {
     /// The earlier backup whose slices it reuses.
     pub base: Option<String>,
     /// Whether it contains only records of these namespaces.
-    #[serde(default)]
     pub only: bool,
+    /// Namespaces that it was to hold and cannot, because their generations keep no values.
+    pub left_out: Vec<String>,
     /// Drawn when the backup begins: two writers of one name can tell which of them created it, even
     /// if the answer was lost.
-    #[serde(default)]
     write_id: u64,
 }
 
@@ -78,7 +79,7 @@ pub struct Line {
 }
 
 /// A slice in a pack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackSlice {
     /// BLAKE3 of the pack, which is its name.
     #[serde(with = "hex32")]
@@ -90,11 +91,24 @@ pub struct PackSlice {
     /// BLAKE3 of the slice without its last 32 bytes, which are this digest.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
-    /// Its records, tombstones and superseded ones included.
-    pub records: u64,
+    /// Its records by the id of their namespace, tombstones and superseded ones included.
+    pub records: Vec<(u32, u64)>,
 }
 
 impl PackSlice {
+    /// The number of its records.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.records.iter().map(|(_, records)| records).sum()
+    }
+
+    /// Whether it has records of one of these namespaces.
+    #[must_use]
+    pub fn holds(&self, wanted: &BTreeSet<NamespaceId>) -> bool {
+        let mut held = self.records.iter();
+        held.any(|(id, _)| wanted.contains(&NamespaceId(*id)))
+    }
+
     pub(crate) fn object(&self) -> String {
         pack_object(&self.pack)
     }
@@ -124,21 +138,53 @@ pub struct Sums {
     pub epoch: u64,
 }
 
+/// The last line of a manifest. A listing reads no other line, so it has a digest of its own.
 #[derive(Serialize, Deserialize)]
 struct Foot {
     sums: Sums,
-    /// BLAKE3 of everything before this line, and of the sums.
+    /// BLAKE3 of everything before this line.
+    #[serde(with = "hex32")]
+    before: [u8; 32],
+    /// BLAKE3 of the sums and of `before`.
     #[serde(with = "hex32")]
     digest: [u8; 32],
 }
 
 impl Foot {
     fn of(before: &[u8], sums: Sums) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(before).update(&line_of(&sums));
-        let digest = *hasher.finalize().as_bytes();
-        Self { sums, digest }
+        Self::with(*blake3::hash(before).as_bytes(), sums)
     }
+
+    fn with(before: [u8; 32], sums: Sums) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&line_of(&sums)).update(&before);
+        let digest = *hasher.finalize().as_bytes();
+        Self {
+            sums,
+            before,
+            digest,
+        }
+    }
+
+    /// Reads the last line of a manifest, with the line end.
+    fn parse(object: &str, line: &[u8]) -> Result<Self, BackupError> {
+        let damaged = |what: String| BackupError::damaged(object, format!("its last line: {what}"));
+        let foot: Self =
+            serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+        // Byte for byte: a digit may have two forms.
+        if line_of(&Self::with(foot.before, foot.sums)) != line {
+            return Err(damaged("its digest does not match".to_owned()));
+        }
+        Ok(foot)
+    }
+}
+
+/// The last line of a plan.
+#[derive(Serialize)]
+struct Seal {
+    /// BLAKE3 of the line before.
+    #[serde(with = "hex32")]
+    digest: [u8; 32],
 }
 
 /// One line of a plan, a part, or a manifest.
@@ -190,7 +236,17 @@ impl Plan {
             begun_ms,
             base,
             only: false,
+            left_out: Vec::new(),
             write_id: 0,
+        }
+    }
+
+    /// Notes namespaces that a backup cannot hold.
+    #[must_use]
+    pub fn leaving_out(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            left_out: names.into_iter().collect(),
+            ..self
         }
     }
 
@@ -211,11 +267,19 @@ impl Plan {
         ranges.flat_map(|[first, last]| (*first..=*last).map(Partition))
     }
 
-    fn object(name: &str) -> String {
+    pub(crate) fn object(name: &str) -> String {
         format!("backups/{name}/plan.json")
     }
 
-    /// Reads the plan of a backup, finished or not.
+    /// Its line, and one with the digest of that line.
+    fn sealed(&self) -> Vec<u8> {
+        let mut text = line_of(self);
+        let digest = *blake3::hash(&text).as_bytes();
+        text.extend_from_slice(&line_of(&Seal { digest }));
+        text
+    }
+
+    /// Reads the plan of a backup, finished or not, and checks its digest.
     ///
     /// # Errors
     /// [`BackupError::NoBackup`], [`BackupError::Location`].
@@ -227,11 +291,22 @@ impl Plan {
             name: name.to_owned(),
             hint: "",
         })?;
-        Self::parse(&object, &text)
+        let line = text.split(|byte| *byte == b'\n').next();
+        let plan = Self::parse(&object, name, line.unwrap_or_default())?;
+        // Byte for byte, because nothing else leads to these bytes.
+        if plan.sealed() != text {
+            let what = format!(
+                "its digest does not match: begin a new backup; if this one is complete, `kvctl restore \
+                 --backup {name}` still restores it"
+            );
+            return Err(BackupError::damaged(&object, what));
+        }
+        Ok(plan)
     }
 
-    fn parse(object: &str, text: &[u8]) -> Result<Self, BackupError> {
-        let plan: Self = serde_json::from_slice(text)
+    /// Reads the line of a plan, which a digest covers.
+    fn parse(object: &str, name: &str, line: &[u8]) -> Result<Self, BackupError> {
+        let plan: Self = serde_json::from_slice(line)
             .map_err(|error| BackupError::damaged(object, error.to_string()))?;
         if plan.format != FORMAT {
             return Err(BackupError::damaged(
@@ -245,6 +320,11 @@ impl Plan {
         });
         if count.is_none() {
             return Err(BackupError::damaged(object, "it has impossible partitions"));
+        }
+        if plan.name != name {
+            let named: String = plan.name.chars().take(LONGEST_NAME).collect();
+            let what = format!("it belongs to a backup with another name, {named}");
+            return Err(BackupError::damaged(object, what));
         }
         Ok(plan)
     }
@@ -268,7 +348,7 @@ impl Writing {
         check_name(&plan.name)?;
         plan.write_id = RandomState::new().build_hasher().finish();
         let object = Plan::object(&plan.name);
-        if !location.create(&object, line_of(&plan).into()).await? {
+        if !location.create(&object, plan.sealed().into()).await? {
             return Err(BackupError::Name {
                 name: plan.name,
                 what: "a backup of this name exists",
@@ -373,7 +453,7 @@ impl Writing {
             sums.partitions += 1;
             sums.epoch = sums.epoch.max(line.epoch);
             sums.slices += line.slices.len() as u64;
-            sums.records += line.slices.iter().map(|it| it.records).sum::<u64>();
+            sums.records += line.slices.iter().map(PackSlice::count).sum::<u64>();
             sums.bytes += line.slices.iter().map(|it| it.len).sum::<u64>();
         }
         let foot = line_of(&Foot::of(&text, sums));
@@ -448,10 +528,10 @@ impl Backup {
                 },
             });
         };
-        Self::parse(&object, text)
+        Self::parse(&object, name, text)
     }
 
-    fn parse(object: &str, text: Bytes) -> Result<Self, BackupError> {
+    fn parse(object: &str, name: &str, text: Bytes) -> Result<Self, BackupError> {
         let damaged = |what: &str| BackupError::damaged(object, what);
         let mut ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
         let mut lines: Vec<Range<usize>> = Vec::new();
@@ -463,14 +543,11 @@ impl Backup {
         if from != text.len() || lines.len() < 2 {
             return Err(damaged("it is cut off"));
         }
-        let foot = lines.pop().unwrap_or_default();
-        let before = foot.start;
+        let before = lines.pop().unwrap_or_default().start;
         // First, because it says if the rest is of another release's format.
-        let plan = Plan::parse(object, &text[lines[0].clone()])?;
-        let foot: Foot = serde_json::from_slice(&text[foot])
-            .map_err(|error| damaged(&format!("its last line: {error}")))?;
-        // Byte for byte: a digit may have two forms.
-        if line_of(&Foot::of(&text[..before], foot.sums)) != text[before..] {
+        let plan = Plan::parse(object, name, &text[lines[0].clone()])?;
+        let foot = Foot::parse(object, &text[before..])?;
+        if *blake3::hash(&text[..before]).as_bytes() != foot.before {
             return Err(damaged("its digest does not match"));
         }
         let mut by_partition = BTreeMap::new();
@@ -493,6 +570,17 @@ impl Backup {
         let range = self.lines.get(&partition.0)?;
         // It could be read before.
         serde_json::from_slice(&self.text[range.clone()]).ok()
+    }
+
+    /// The lines of the partitions with records of these namespaces, with only the slices that have some.
+    pub fn lines_of<'a>(
+        &'a self,
+        wanted: &'a BTreeSet<NamespaceId>,
+    ) -> impl Iterator<Item = Line> + 'a {
+        self.lines().filter_map(|mut line| {
+            line.slices.retain(|slice| slice.holds(wanted));
+            (!line.slices.is_empty()).then_some(line)
+        })
     }
 
     /// The lines of all partitions with records.
@@ -568,10 +656,8 @@ async fn read_foot(location: &Location, name: &str, len: u64) -> Result<Foot, Ba
     let object = manifest_object(name);
     let from = len.saturating_sub(LONGEST_FOOT);
     let text = location.read_range(&object, from..len).await?;
-    let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let last = text.rsplit(|byte| *byte == b'\n').next();
-    serde_json::from_slice(last.unwrap_or_default())
-        .map_err(|error| BackupError::damaged(&object, format!("its last line: {error}")))
+    let last = text.split_inclusive(|byte| *byte == b'\n').next_back();
+    Foot::parse(&object, last.unwrap_or_default())
 }
 
 /// 32 bytes in hexadecimal.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use torc_objects::ObjectError;
-use torc_record::{Epoch, Record};
+use torc_record::{Epoch, NamespaceId, Record};
 use torc_ring::{Partition, Partitions};
 use torc_store::bulk::{PackedRecord, Placed, SliceFileWriter, pack};
 use torc_store::{SealedSlice, StoreError};
@@ -41,9 +41,18 @@ pub struct PackWriter {
     known: Known,
     pack: Option<SliceFileWriter>,
     /// The content of the current pack.
-    placed: Vec<(Partition, Placed, u64)>,
+    placed: Vec<InPack>,
     lines: BTreeMap<Partition, (Epoch, Vec<PackSlice>)>,
     counts: Part,
+}
+
+/// A slice in the current pack.
+#[derive(Debug)]
+struct InPack {
+    partition: Partition,
+    placed: Placed,
+    /// Its records by the id of their namespace.
+    records: Vec<(u32, u64)>,
 }
 
 /// Totals of a part.
@@ -85,6 +94,17 @@ impl PackWriter {
         *known = epoch.max(*known);
     }
 
+    /// Bytes that [`push_sealed`](Self::push_sealed) would write of a slice: 0 if an earlier backup has it.
+    /// Reads its digest.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`].
+    pub fn lacks(&self, slice: &SealedSlice) -> Result<u64, BackupError> {
+        let info = slice.info()?;
+        let is_known = self.known.0.contains_key(&info.digest);
+        Ok(if is_known { 0 } else { info.len })
+    }
+
     /// Adds a slice of the node's store, unless an earlier backup has it. Reads and writes files.
     ///
     /// # Errors
@@ -95,14 +115,15 @@ impl PackWriter {
         slice: &SealedSlice,
     ) -> Result<(), BackupError> {
         let info = slice.info()?;
-        let (records, _) = slice.sizes();
         if let Some(known) = self.known.0.get(&info.digest) {
-            self.counts.records += known.records;
+            self.counts.records += known.count();
             self.counts.known += known.len;
-            self.lines.entry(partition).or_default().1.push(*known);
+            let (_, slices) = self.lines.entry(partition).or_default();
+            slices.push(known.clone());
             return Ok(());
         }
         let placed = self.pack()?.push_sealed(slice)?;
+        let records = slice.namespaces()?;
         self.place(partition, placed, records);
         Ok(())
     }
@@ -122,7 +143,9 @@ impl PackWriter {
         let epochs = records.iter().map(|record| record.ballot.epoch);
         self.begin(partition, epochs.max().unwrap_or_default());
         let mut packed = Vec::with_capacity(records.len());
+        let mut counts: BTreeMap<NamespaceId, u64> = BTreeMap::new();
         for record in records {
+            *counts.entry(record.namespace).or_default() += 1;
             let mut bytes = Vec::new();
             pack(record, &mut bytes).map_err(|error| StoreError::Unflushable {
                 why: error.to_string().into(),
@@ -136,7 +159,7 @@ impl PackWriter {
             .collect();
         let refs = refs.map_err(|why| StoreError::Unflushable { why: why.into() })?;
         let placed = self.pack()?.push(partition, &refs)?;
-        self.place(partition, placed, records.len() as u64);
+        self.place(partition, placed, counts);
         Ok(())
     }
 
@@ -152,10 +175,15 @@ impl PackWriter {
         self.dir.join("next.pack")
     }
 
-    fn place(&mut self, partition: Partition, placed: Placed, records: u64) {
-        self.counts.records += records;
+    fn place(&mut self, partition: Partition, placed: Placed, records: BTreeMap<NamespaceId, u64>) {
+        self.counts.records += records.values().sum::<u64>();
         self.counts.copied += placed.len;
-        self.placed.push((partition, placed, records));
+        let records = records.into_iter().map(|(id, records)| (id.0, records));
+        self.placed.push(InPack {
+            partition,
+            placed,
+            records: records.collect(),
+        });
     }
 
     /// Whether the pack should be sent before more is added.
@@ -166,7 +194,8 @@ impl PackWriter {
             .is_some_and(|pack| pack.len() >= PACK_LEN)
     }
 
-    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece. If the
+    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece; a directory that
+    /// takes the file itself gets nothing sent. If the
     /// pack is there already, it is read back, and replaced if it is damaged.
     ///
     /// # Errors
@@ -192,7 +221,12 @@ impl PackWriter {
             }
             Err(error) => return Err(error),
         }
-        for (partition, placed, records) in std::mem::take(&mut self.placed) {
+        for in_pack in std::mem::take(&mut self.placed) {
+            let InPack {
+                partition,
+                placed,
+                records,
+            } = in_pack;
             let slice = PackSlice {
                 pack: info.digest,
                 at: placed.at,

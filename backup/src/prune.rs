@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::manifest::{manifest_object, pack_object, parts_of};
-use crate::{Backup, BackupError, Listed, Location};
+use crate::{Backup, BackupError, Listed, Location, Plan};
 
 /// What was or would be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,9 +67,7 @@ pub async fn prune(
         for (part, _) in location.list(&below).await? {
             location.remove(&format!("{below}/{part}")).await?;
         }
-        location
-            .remove(&format!("backups/{name}/plan.json"))
-            .await?;
+        location.remove(&Plan::object(name)).await?;
     }
     for (pack, len) in packs {
         let object = format!("packs/{pack}");

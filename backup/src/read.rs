@@ -4,7 +4,8 @@
 //! request. So slices that lie side by side in a pack and are wanted one after the other are read
 //! together.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -19,13 +20,15 @@ const LONGEST_PARTITION: u64 = 8 << 30;
 /// Bytes that are read together, unless a slice is longer.
 const PIECE: u64 = 1 << 20;
 /// Slices side by side are at most this far apart, because their starts are aligned.
-const GAP: u64 = 64;
+pub(crate) const GAP: u64 = 64;
 
 /// The checked slices of a partition.
 #[derive(Debug)]
 pub struct PartitionSlices {
     partition: Partition,
     slices: Vec<LooseSlice>,
+    /// What the manifest says of each.
+    named: Vec<PackSlice>,
 }
 
 /// Reads partitions one after the other.
@@ -92,7 +95,11 @@ impl<'a> PartitionReader<'a> {
                 "it names slices of another partition for {partition}"
             ));
         }
-        Ok(Some(PartitionSlices { partition, slices }))
+        Ok(Some(PartitionSlices {
+            partition,
+            slices,
+            named: line.slices,
+        }))
     }
 
     async fn slice(&mut self, slice: &PackSlice) -> Result<LooseSlice, BackupError> {
@@ -158,7 +165,12 @@ impl Backup {
             key,
         };
         let partition = self.partitions()?.holding(namespace, Token::of(&at.digest));
-        let mut reader = self.read_partitions(location, self.line(partition));
+        let wanted = BTreeSet::from([namespace]);
+        let mut line = self.line(partition);
+        if let Some(line) = &mut line {
+            line.slices.retain(|slice| slice.holds(&wanted));
+        }
+        let mut reader = self.read_partitions(location, line);
         let Some(slices) = reader.next().await? else {
             return Ok(None);
         };
@@ -178,6 +190,24 @@ impl Backup {
     }
 }
 
+/// Compares the records of each namespace in a slice with those that the manifest says.
+fn check_counts(found: &BTreeMap<u32, u64>, named: &PackSlice) -> Result<(), BackupError> {
+    let said: BTreeMap<u32, u64> = named.records.iter().copied().collect();
+    let ids: BTreeSet<&u32> = found.keys().chain(said.keys()).collect();
+    let of = |counts: &BTreeMap<u32, u64>, id| counts.get(id).copied().unwrap_or_default();
+    let differs = ids.into_iter().find(|id| of(found, id) != of(&said, id));
+    let Some(id) = differs else {
+        return Ok(());
+    };
+    let what = format!(
+        "at {}: it has {} records of the namespace with id {id}, and the manifest says {}",
+        named.at,
+        of(found, id),
+        of(&said, id)
+    );
+    Err(BackupError::damaged(&named.object(), what))
+}
+
 impl PartitionSlices {
     /// The records in ring order: of each key the newest, tombstones included.
     ///
@@ -190,13 +220,19 @@ impl PartitionSlices {
         Ok(merged.map(|record| record.map_err(|what| self.damaged(what))))
     }
 
-    /// Whether each record is as it was written, has the digest of its key, and is found by it.
+    /// Whether each record is as it was written, has the digest of its key, and is found by it; and whether
+    /// each namespace has as many of them as the manifest says.
     pub(crate) fn verify(&self, cluster: &DigestKey) -> Result<(), BackupError> {
-        let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster, namespace, key));
-        let mut slices = self.slices.iter();
-        slices
-            .try_for_each(|slice| slice.verify(digest_of))
-            .map_err(|what| self.damaged(what))
+        for (slice, named) in self.slices.iter().zip(&self.named) {
+            let counts: RefCell<BTreeMap<u32, u64>> = RefCell::default();
+            let digest_of = |namespace: NamespaceId, key: &[u8]| {
+                *counts.borrow_mut().entry(namespace.0).or_default() += 1;
+                Some(Digest::of(cluster, namespace, key))
+            };
+            slice.verify(digest_of).map_err(|what| self.damaged(what))?;
+            check_counts(&counts.into_inner(), named)?;
+        }
+        Ok(())
     }
 
     fn damaged(&self, what: &str) -> BackupError {

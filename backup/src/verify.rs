@@ -1,17 +1,20 @@
 //! Looking at a backup without restoring it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use torc_record::DigestKey;
+use torc_record::{DigestKey, NamespaceId};
 
 use crate::manifest::pack_object;
-use crate::{Backup, BackupError, Location, Sums};
+use crate::read::GAP;
+use crate::{Backup, BackupError, Location, PackSlice, Plan, Sums};
 
 /// Objects that are read together.
 const TOGETHER: usize = 8;
 /// Bytes of a pack that are read together.
 const PIECE: u64 = 8 << 20;
+/// A slice ends with its digest.
+const DIGEST_LEN: u64 = 32;
 
 /// How closely a backup is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +23,8 @@ pub enum Depth {
     Names,
     /// Also that every byte of each is as it was written.
     Bytes,
-    /// Also that every record can be read, belongs where it is, and is found: what restoring reads.
+    /// Also that every record can be read, belongs where it is, and is found, and that each namespace has as
+    /// many as the manifest says: what restoring reads.
     Restore,
 }
 
@@ -35,7 +39,7 @@ pub struct Verified {
     pub pack_bytes: u64,
 }
 
-/// Looks at a backup. `told` hears of each pack or partition that is as it should be.
+/// Looks at a backup, its plan included. `told` hears of each pack or partition that is as it should be.
 ///
 /// # Errors
 /// [`BackupError::Location`] names the first object that is missing or damaged; [`BackupError::NoBackup`],
@@ -47,6 +51,7 @@ pub async fn verify(
     told: impl Fn(),
 ) -> Result<Verified, BackupError> {
     let backup = Backup::read(location, name).await?;
+    check_plan(location, &backup).await?;
     let mut ends: BTreeMap<[u8; 32], u64> = BTreeMap::new();
     for slice in backup.lines().flat_map(|line| line.slices) {
         let end = ends.entry(slice.pack).or_default();
@@ -74,6 +79,123 @@ pub async fn verify(
         packs,
         pack_bytes,
     })
+}
+
+/// Checks every byte of the slices that have records of these namespaces, and reads no others: what restoring
+/// them reads. `told` hears of each piece of a pack that is as it should be.
+///
+/// # Errors
+/// [`BackupError::Location`] names the first object that is missing or damaged.
+pub async fn verify_namespaces(
+    location: &Location,
+    backup: &Backup,
+    wanted: &BTreeSet<NamespaceId>,
+    told: impl Fn(),
+) -> Result<(), BackupError> {
+    let slices = backup.lines_of(wanted).flat_map(|line| line.slices);
+    let told = &told;
+    let looking = stream::iter(runs(slices)).map(async |run| {
+        check_run(location, &run).await?;
+        told();
+        Ok::<(), BackupError>(())
+    });
+    let looking = looking.buffer_unordered(TOGETHER);
+    looking.try_collect().await
+}
+
+/// Groups slices that lie side by side, up to the length of a piece. A longer slice is a group of its own.
+fn runs(slices: impl Iterator<Item = PackSlice>) -> Vec<Vec<PackSlice>> {
+    let places = slices.map(|slice| ((slice.pack, slice.at), slice));
+    let mut runs: Vec<Vec<PackSlice>> = Vec::new();
+    for slice in places.collect::<BTreeMap<_, _>>().into_values() {
+        let end = slice.range().end;
+        let is_next = |run: &Vec<PackSlice>| {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                return false;
+            };
+            let next = last.range().end;
+            last.pack == slice.pack
+                && (next..=next.saturating_add(GAP)).contains(&slice.at)
+                && end - first.at <= PIECE
+        };
+        match runs.last_mut().filter(|run| is_next(run)) {
+            Some(run) => run.push(slice),
+            None => runs.push(vec![slice]),
+        }
+    }
+    runs
+}
+
+/// Checks the slices of a run. Only pieces of it are in memory.
+async fn check_run(location: &Location, run: &[PackSlice]) -> Result<(), BackupError> {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else {
+        return Ok(());
+    };
+    let (object, end) = (first.object(), last.range().end);
+    let mut slices = run.iter();
+    let mut current = slices.next().map(|slice| (slice, Checking::default()));
+    let mut at = first.at;
+    while at < end {
+        let to = end.min(at + PIECE);
+        let bytes = location.read_range(&object, at..to).await?;
+        while let Some((slice, checking)) = &mut current {
+            checking.add(slice, at, &bytes);
+            if slice.range().end > to {
+                break;
+            }
+            if !checking.is_as_written(slice) {
+                let what = format!("at {}: the digest of a slice does not match", slice.at);
+                return Err(BackupError::damaged(&object, what));
+            }
+            current = slices.next().map(|slice| (slice, Checking::default()));
+        }
+        at = to;
+    }
+    match current {
+        None => Ok(()),
+        Some((slice, _)) => {
+            let what = format!("at {}: a slice is cut off", slice.at);
+            Err(BackupError::damaged(&object, what))
+        }
+    }
+}
+
+/// The digest of a slice's content, and the last bytes, which hold it.
+#[derive(Default)]
+struct Checking {
+    hasher: blake3::Hasher,
+    tail: Vec<u8>,
+}
+
+impl Checking {
+    /// Adds the part of the slice that is among these bytes of its pack.
+    fn add(&mut self, slice: &PackSlice, at: u64, bytes: &[u8]) {
+        let within = |place: u64| {
+            let place = usize::try_from(place.saturating_sub(at)).unwrap_or(usize::MAX);
+            place.min(bytes.len())
+        };
+        let content_end = slice.range().end.saturating_sub(DIGEST_LEN);
+        let (from, to) = (within(slice.at), within(slice.range().end));
+        let middle = within(content_end).clamp(from, to);
+        self.hasher.update(&bytes[from..middle]);
+        self.tail.extend_from_slice(&bytes[middle..to]);
+    }
+
+    fn is_as_written(&self, slice: &PackSlice) -> bool {
+        self.tail == slice.digest && self.hasher.finalize().as_bytes() == &slice.digest
+    }
+}
+
+/// Checks the object of the plan, which listings read: the manifest has the same plan.
+async fn check_plan(location: &Location, backup: &Backup) -> Result<(), BackupError> {
+    let name = &backup.plan.name;
+    let damaged = |what| Err(BackupError::damaged(&Plan::object(name), what));
+    match Plan::read(location, name).await {
+        Ok(plan) if plan == backup.plan => Ok(()),
+        Ok(_) => damaged("it differs from the plan in the manifest"),
+        Err(BackupError::NoBackup { .. }) => damaged("it is missing"),
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks a pack that has at least `end` bytes. Returns its length.

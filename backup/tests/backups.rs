@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use torc_backup::{
     Backup, BackupError, Depth, Known, Listed, Location, Namespace, PackWriter, Part, Plan,
-    Writing, prune, verify,
+    Writing, prune, verify, verify_namespaces,
 };
 use torc_objects::ObjectError;
 use torc_record::{
@@ -30,10 +30,14 @@ fn partitions() -> Partitions {
 }
 
 fn record(key: u64, time: u64, value: Option<&str>) -> Record {
+    record_of(NamespaceId::DEFAULT, key, time, value)
+}
+
+fn record_of(namespace: NamespaceId, key: u64, time: u64, value: Option<&str>) -> Record {
     let bytes = format!("key-{key}").into_bytes();
     Record {
-        namespace: NamespaceId::DEFAULT,
-        digest: Digest::of(&CLUSTER, NamespaceId::DEFAULT, &bytes),
+        namespace,
+        digest: Digest::of(&CLUSTER, namespace, &bytes),
         key: Key::new(bytes).unwrap(),
         ballot: Ballot {
             epoch: Epoch(1),
@@ -417,15 +421,11 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
     node.back_up("a", None).await;
     let check = async || verify(&node.location, "a", Depth::Bytes, || {}).await;
     check().await.unwrap();
-    // The manifest contains the plan again, and once there is a manifest, only listings read the
-    // plan.
     let dir = node.dir.path().join("backups");
-    let objects: Vec<_> = files(&dir)
-        .into_iter()
-        .filter(|path| !path.ends_with("plan.json"))
-        .collect();
-    assert_eq!(objects.len(), 2, "{objects:?}");
+    let objects = files(&dir);
+    assert_eq!(objects.len(), 3, "plan, manifest and pack: {objects:?}");
     for path in objects {
+        let object = path.strip_prefix(&dir).unwrap().to_str().unwrap();
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
@@ -433,10 +433,7 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
             std::fs::write(&path, &damaged).unwrap();
             let found = check().await;
             assert!(
-                matches!(
-                    found,
-                    Err(BackupError::Location(ObjectError::Damaged { .. }))
-                ),
+                names(&found, object),
                 "byte {at} of {}: {found:?}",
                 path.display()
             );
@@ -450,6 +447,215 @@ async fn every_damaged_byte_and_every_missing_object_is_found() {
         std::fs::write(&path, &whole).unwrap();
     }
     check().await.unwrap();
+}
+
+/// Whether an object is damaged, and the error names it.
+fn names<T>(found: &Result<T, BackupError>, damaged: &str) -> bool {
+    matches!(
+        found,
+        Err(BackupError::Location(ObjectError::Damaged { object, .. })) if object == damaged
+    )
+}
+
+/// A plan or a manifest, changed as damage or a hand may change it.
+async fn alter(location: &Location, object: &str, from: &str, to: &str) {
+    let text = location.read(object, u64::MAX).await.unwrap().unwrap();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    assert!(text.contains(from), "{from} in {text}");
+    location.remove(object).await.unwrap();
+    let altered = text.replacen(from, to, 1);
+    let created = location.create(object, altered.into()).await;
+    assert!(created.unwrap());
+}
+
+#[tokio::test]
+async fn a_changed_plan_is_refused_by_whoever_reads_it() {
+    for (from, to) in [
+        // The records of the namespace would not be found.
+        (r#""id":1"#, r#""id":3"#),
+        // No key would be found by its digest.
+        (r#""digest_key":"07"#, r#""digest_key":"17"#),
+        (r#""name":"a""#, r#""name":"z""#),
+        (r#""name":"default""#, r#""name":"other""#),
+    ] {
+        let node = Fixture::new();
+        node.put(0..KEYS, 1, Some("v")).await;
+        let writing = Writing::begin(&node.location, Fixture::plan("a", None));
+        let writing = writing.await.unwrap();
+        let plan = "backups/a/plan.json";
+        alter(&node.location, plan, from, to).await;
+        let resumed = Writing::resume(&node.location, "a").await;
+        assert!(names(&resumed, plan), "{from}: {resumed:?}");
+        let read = Plan::read(&node.location, "a").await;
+        assert!(names(&read, plan), "nodes read it, too: {read:?}");
+
+        // The plan in memory is the one that was begun.
+        let mut writing = writing;
+        let (part, _) = node.write_part(&writing.plan, writing.missing(), &[]).await;
+        writing.take(&part).await.unwrap();
+        writing.finish().await.unwrap();
+        for depth in [Depth::Names, Depth::Restore] {
+            let verified = verify(&node.location, "a", depth, || {}).await;
+            assert!(names(&verified, plan), "{from}: {verified:?}");
+        }
+        let mut unreadable = Vec::new();
+        let hear = |name, error| unreadable.push((name, Err::<(), _>(error)));
+        let listed = Backup::list(&node.location, hear).await.unwrap();
+        assert_eq!(listed, [], "{from}");
+        assert_eq!(unreadable[0].0, "a", "the name is that of the path");
+        assert!(names(&unreadable[0].1, plan), "{:?}", unreadable[0].1);
+        let pruned = prune(&node.location, 1, true, false).await.unwrap_err();
+        assert!(pruned.to_string().contains(plan), "{pruned}");
+        let whole = Backup::read(&node.location, "a").await.unwrap();
+        assert_eq!(node.values(&whole).await.len(), 60, "a restore reads it");
+    }
+}
+
+#[tokio::test]
+async fn objects_of_another_backup_are_not_taken_for_its_own() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    for object in ["plan.json", "manifest.ndjson"] {
+        let from = format!("backups/a/{object}");
+        let text = node.location.read(&from, u64::MAX).await.unwrap().unwrap();
+        let to = format!("backups/b/{object}");
+        node.location.create(&to, text).await.unwrap();
+    }
+    let read = Backup::read(&node.location, "b").await;
+    assert!(names(&read, "backups/b/manifest.ndjson"), "{read:?}");
+    let read = Plan::read(&node.location, "b").await;
+    assert!(names(&read, "backups/b/plan.json"), "{read:?}");
+}
+
+#[tokio::test]
+async fn a_listing_shows_no_damaged_sums() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    let manifest = "backups/a/manifest.ndjson";
+    // Only the last line has the sum.
+    alter(&node.location, manifest, r#""slices":8,"#, r#""slices":9,"#).await;
+    let mut unreadable = Vec::new();
+    let hear = |_, error| unreadable.push(Err::<(), _>(error));
+    let listed = Backup::list(&node.location, hear).await.unwrap();
+    assert_eq!(listed, []);
+    assert!(names(&unreadable[0], manifest), "{:?}", unreadable[0]);
+}
+
+#[tokio::test]
+async fn verification_counts_the_records_of_each_namespace() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let second = NamespaceId(2);
+    let extra: Vec<_> = (0..KEYS)
+        .map(|key| record_of(second, key, 1, Some("w")))
+        .collect();
+    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
+        .await
+        .unwrap();
+    let (part, counts) = node
+        .write_part(&writing.plan, writing.missing(), &extra)
+        .await;
+    assert_eq!(counts.records, 2 * KEYS);
+    // A node that counts wrongly: the part is named by its digest.
+    let text = node
+        .location
+        .read(&format!("backups/a/parts/{part}"), u64::MAX)
+        .await
+        .unwrap()
+        .unwrap();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let wrong = text.replacen(r#""records":[[2,"#, r#""records":[[3,"#, 1);
+    assert_ne!(text, wrong);
+    let wrong_part = format!("{}.ndjson", blake3::hash(wrong.as_bytes()).to_hex());
+    let object = format!("backups/a/parts/{wrong_part}");
+    node.location.create(&object, wrong.into()).await.unwrap();
+    writing.take(&wrong_part).await.unwrap();
+    writing.finish().await.unwrap();
+    verify(&node.location, "a", Depth::Bytes, || {})
+        .await
+        .unwrap();
+    let verified = verify(&node.location, "a", Depth::Restore, || {}).await;
+    let error = verified.unwrap_err().to_string();
+    assert!(error.contains("namespace with id 2"), "{error}");
+
+    let mut writing = Writing::begin(&node.location, Fixture::plan("b", None))
+        .await
+        .unwrap();
+    let (part, _) = node
+        .write_part(&writing.plan, writing.missing(), &extra)
+        .await;
+    writing.take(&part).await.unwrap();
+    let backup = writing.finish().await.unwrap();
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    for (id, records) in backup
+        .lines()
+        .flat_map(|it| it.slices)
+        .flat_map(|it| it.records)
+    {
+        *sums.entry(id).or_default() += records;
+    }
+    let default = NamespaceId::DEFAULT.0;
+    assert_eq!(sums, BTreeMap::from([(default, KEYS), (second.0, KEYS)]));
+}
+
+#[tokio::test]
+async fn a_restore_of_one_namespace_reads_no_slices_of_others() {
+    if std::env::var("TORC_TEST_S3").is_ok() {
+        eprintln!("skipped: it damages files");
+        return;
+    }
+    let (first, second) = (NamespaceId::DEFAULT, NamespaceId(2));
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let extra: Vec<_> = (0..KEYS)
+        .map(|key| record_of(second, key, 1, Some("w")))
+        .collect();
+    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
+        .await
+        .unwrap();
+    let (part, _) = node
+        .write_part(&writing.plan, writing.missing(), &extra)
+        .await;
+    writing.take(&part).await.unwrap();
+    let backup = writing.finish().await.unwrap();
+    let check = async |wanted: &[NamespaceId]| {
+        let wanted = wanted.iter().copied().collect();
+        verify_namespaces(&node.location, &backup, &wanted, || {}).await
+    };
+    check(&[first, second]).await.unwrap();
+    check(&[NamespaceId(3)]).await.unwrap();
+
+    let of_second = BTreeSet::from([second]);
+    let slices: Vec<_> = backup
+        .lines_of(&of_second)
+        .flat_map(|line| line.slices)
+        .collect();
+    assert_eq!(slices.len(), 8, "half of the slices");
+    let (pack, _) = node.location.list("packs").await.unwrap().pop().unwrap();
+    let object = format!("packs/{pack}");
+    let path = node.dir.path().join("backups").join(&object);
+    let whole = std::fs::read(&path).unwrap();
+    for slice in &slices {
+        let at = usize::try_from(slice.at).unwrap();
+        let len = usize::try_from(slice.len).unwrap();
+        for at in at..at + len {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &damaged).unwrap();
+            let found = check(&[second]).await;
+            assert!(names(&found, &object), "byte {at}: {found:?}");
+            check(&[first]).await.unwrap();
+        }
+    }
+    let found = verify(&node.location, "a", Depth::Bytes, || {}).await;
+    assert!(names(&found, &object), "{found:?}");
+    let get = async |namespace| backup.get(&node.location, namespace, b"key-1").await;
+    assert!(get(first).await.unwrap().is_some());
+    std::fs::remove_file(&path).unwrap();
+    let found = check(&[first]).await;
+    assert!(names(&found, &object), "{found:?}");
 }
 
 /// Repeats what failed for lack of an answer, as a user does.

@@ -25,7 +25,8 @@ pub struct BackupRequest {
     pub name: String,
     /// The partitions to copy, without duplicates.
     pub partitions: Vec<Partition>,
-    /// Rate limit; `None`: the limit of transfers between nodes.
+    /// Limit of the bytes of packs that the node writes to its disk, and of those that it sends; `None`: the
+    /// limit of transfers between nodes.
     pub bytes_per_second: Option<u64>,
 }
 

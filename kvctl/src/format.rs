@@ -152,6 +152,8 @@ pub(crate) enum Problem {
     NotUtf8,
     #[error("`{0}` is missing")]
     Missing(&'static str),
+    #[error("`{0}` is empty: every row needs a key")]
+    EmptyKey(String),
     #[error("both `{0}` and `{0}_base64` are set: use one")]
     Both(&'static str),
     #[error("`{0}_base64` is not base64")]

@@ -284,7 +284,7 @@ impl Location {
     }
 
     /// Makes a synced file an object named by its content. A directory on the same file system takes
-    /// the file itself; anything else gets a copy. Awaits `pace` for each piece.
+    /// the file itself; anything else gets a copy. Awaits `pace` before it writes each piece of a copy.
     ///
     /// # Errors
     /// As [`upload`](Self::upload).
@@ -300,12 +300,7 @@ impl Location {
             let moved = moved.unwrap_or_else(|error| Err(io::Error::other(error)));
             let moved = moved.map_err(ObjectError::io("move a file to its location"))?;
             // Whatever prevented it: a copy works, or tells why not.
-            if let Some(mut left) = moved {
-                while left > 0 {
-                    let piece = left.min(PIECE as u64);
-                    pace(piece).await;
-                    left -= piece;
-                }
+            if moved {
                 return Ok(());
             }
         }
@@ -520,21 +515,18 @@ impl Location {
     }
 }
 
-/// Moves a synced file durably. Returns its length; `None` if it is where it was.
-fn move_file(from: &FilePath, to: &FilePath) -> io::Result<Option<u64>> {
+/// Moves a synced file durably. Returns false if it is where it was.
+fn move_file(from: &FilePath, to: &FilePath) -> io::Result<bool> {
     let dir = to.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let moved = fs::create_dir_all(dir).and_then(|()| {
-        let len = fs::metadata(from)?.len();
-        fs::rename(from, to).map(|()| len)
-    });
-    let Ok(len) = moved else {
-        return Ok(None);
-    };
+    let moved = fs::create_dir_all(dir).and_then(|()| fs::rename(from, to));
+    if moved.is_err() {
+        return Ok(false);
+    }
     // Of the directories that were just made, too.
     for dir in dir.ancestors().take(2) {
         File::open(dir)?.sync_all()?;
     }
-    Ok(Some(len))
+    Ok(true)
 }
 
 fn check_len(read: u64, len: u64) -> Result<(), ObjectError> {
@@ -608,7 +600,12 @@ mod tests {
             let object = format!("packs/copied-{is_copied}");
             location.hand_over(&object, &file, pace).await.unwrap();
             assert_eq!(file.exists(), is_copied);
-            assert_eq!(paced.into_inner(), content.len() as u64);
+            let sent = if is_copied { content.len() } else { 0 };
+            assert_eq!(
+                paced.into_inner(),
+                sent as u64,
+                "a moved file is not written"
+            );
             let read = location.read(&object, u64::MAX).await.unwrap();
             assert_eq!(read.unwrap(), content);
         }
@@ -621,9 +618,9 @@ mod tests {
         fs::write(&from, "content").unwrap();
         fs::write(&taken, "a file, not a directory").unwrap();
         let moved = move_file(&from, &taken.join("to")).unwrap();
-        assert_eq!((moved, from.exists()), (None, true));
+        assert_eq!((moved, from.exists()), (false, true));
         let moved = move_file(&from, &dir.path().join("new/to")).unwrap();
-        assert_eq!((moved, from.exists()), (Some(7), false));
+        assert_eq!((moved, from.exists()), (true, false));
     }
 
     #[tokio::test]

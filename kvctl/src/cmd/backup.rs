@@ -112,6 +112,7 @@ struct Row {
     begun_ms: u64,
     complete: bool,
     namespaces: Vec<String>,
+    left_out: Vec<String>,
     slices: u64,
     records: u64,
     bytes: u64,
@@ -126,6 +127,7 @@ impl Row {
             begun_ms: plan.begun_ms,
             complete: listed.sums.is_some(),
             namespaces: plan.namespaces.iter().map(|it| it.name.clone()).collect(),
+            left_out: plan.left_out.clone(),
             slices: sums.slices,
             records: sums.records,
             bytes: sums.bytes,
@@ -327,16 +329,34 @@ async fn get(
 
 /// The id of a namespace at the time of the backup.
 pub(super) fn namespace_of(backup: &Backup, name: &str) -> Result<NamespaceId, Failure> {
-    let all = &backup.plan.namespaces;
-    let found = all.iter().find(|it| it.name == name);
+    let plan = &backup.plan;
+    let found = plan.namespaces.iter().find(|it| it.name == name);
     found.map(|it| NamespaceId(it.id)).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        if plan.left_out.iter().any(|it| it == name) {
+            return Failure::Usage(format!(
+                "backup {} left out `{name}`, which keeps no values: build it again",
+                plan.name
+            ));
+        }
+        let names: Vec<&str> = plan.namespaces.iter().map(|it| it.name.as_str()).collect();
         Failure::Usage(format!(
             "backup {} has no namespace `{name}`; it has {}",
-            backup.plan.name,
+            plan.name,
             names.join(", ")
         ))
     })
+}
+
+/// `1 namespace is`, `2 namespaces are`.
+pub(super) fn are(names: &[String]) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", text::counted(names.len() as u64, "namespace"))
+}
+
+/// `` `a`, `b` ``.
+pub(super) fn quoted(names: &[String]) -> String {
+    let quoted = names.iter().map(|name| format!("`{name}`"));
+    quoted.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -352,6 +372,7 @@ mod tests {
             begun_ms: 0,
             complete: true,
             namespaces: Vec::new(),
+            left_out: Vec::new(),
             slices: 0,
             records: 0,
             bytes: 0,

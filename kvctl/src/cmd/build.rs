@@ -16,11 +16,12 @@ use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
+use torc_objects::ObjectError;
 
 use crate::args;
 use crate::cmd::generation::{self, failure};
 use crate::failure::Failure;
-use crate::format::{Chosen, ChosenValue, Naming};
+use crate::format::{Chosen, ChosenValue, Naming, ReadError};
 use crate::global::Global;
 use crate::input::{self, Input, Source};
 use crate::out::{Out, note};
@@ -31,14 +32,14 @@ use summary::Built;
 
 const GATE_RATE: f64 = 0.01;
 const FINGERPRINT_BITS: u8 = 16;
-/// The digest key of builds without a cluster: the same content makes the same files.
+/// The digest key of builds without a cluster: the same content makes the same slices.
 const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 
 /// Build a generation: immutable, indexed slices of all records of some files
 ///
 /// Reads the files once and sorts on disk, in bounded memory. Writes the manifest last.
-/// The same records make the same files on any machine. After a crash or a kill, repeat the
-/// command to continue; only a build of standard input or a pipe starts again. With a URL as --out,
+/// The same records make the same slices on any machine; the files that hold them also depend on
+/// --workers and --memory. After a crash or a kill, repeat the command to continue; only a build of standard input or a pipe starts again. With a URL as --out,
 /// it sends the files of the build there; a repeated command sends only those that are missing.
 ///
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
@@ -51,7 +52,9 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// It estimates the space from the first rows; a build needs each record twice.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
-/// 2 or 6): correct the file and build into another directory.
+/// 2 or 6): correct the file and build into another directory. A build that fails so drops the
+/// generation that it reserved. If a repeated command can continue, the generation stays reserved,
+/// and kvctl says how to drop it.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -184,8 +187,16 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     if let Some(needed) = needed.flatten() {
         space::check(&work, needed)?;
     }
-    let target = target(args, &work, global).await?;
-    let mut built = build(args, &work, inputs, (target, options))?;
+    let (target, reserved) = target(args, &work, global).await?;
+    let mut built = match build(args, &work, inputs, (target, options)) {
+        Ok(built) => built,
+        Err(unbuilt) => {
+            if let Some(number) = reserved {
+                release(number, &unbuilt, &work, &target, global).await;
+            }
+            return Err(*unbuilt.failure);
+        }
+    };
     // The build had it until now.
     let lock = torc_build::lock(&work).map_err(failure)?;
     if let Some(url) = &url {
@@ -328,6 +339,62 @@ async fn send(work: &Path, url: &str, is_known: bool) -> Result<String, Failure>
     Ok(sent.map_err(continues)?.url().to_owned())
 }
 
+/// Why there is no generation.
+struct Unbuilt {
+    failure: Box<Failure>,
+    /// Whether a repeated command can succeed: with the plan that the directory has, or with other content of a
+    /// pipe.
+    is_repeatable: bool,
+}
+
+impl From<Failure> for Unbuilt {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure: Box::new(failure),
+            is_repeatable: true,
+        }
+    }
+}
+
+/// Whether a malformed row, or a file that has changed, ended the reading. Then only other files can be built.
+fn is_bad_input(failure: &Failure) -> bool {
+    match failure {
+        Failure::Input { error, .. } => {
+            let has_changed = matches!(error.of_object(), Some(ObjectError::Damaged { .. }));
+            has_changed || matches!(error, ReadError::Bad(_))
+        }
+        Failure::Stopped { what, .. } => is_bad_input(what),
+        _ => false,
+    }
+}
+
+/// Drops a reservation, unless a repeated command can use it. A cluster has at most 256 generations.
+async fn release(number: u32, unbuilt: &Unbuilt, work: &Path, target: &Target, global: &Global) {
+    let has_plan = Build::target_of(work).is_ok_and(|begun| begun.as_ref() == Some(target));
+    let drop_it = format!("`kvctl generation drop {number}`");
+    if unbuilt.is_repeatable && has_plan {
+        note(format_args!(
+            "generation {number} stays reserved for the same command; if you do not repeat it, run {drop_it}"
+        ));
+        return;
+    }
+    let dropped = async {
+        global
+            .client()?
+            .drop_generation(number)
+            .await
+            .map_err(Failure::from)
+    };
+    match dropped.await {
+        Ok(()) => note(format_args!(
+            "dropped the reservation of generation {number}: nothing was built for it"
+        )),
+        Err(error) => note(format_args!(
+            "generation {number} is still reserved, and nothing was built for it: run {drop_it} ({error})"
+        )),
+    }
+}
+
 /// Builds in a directory, or takes the generation that was built there from the same files, if their
 /// content is known.
 fn build(
@@ -335,7 +402,7 @@ fn build(
     dir: &Path,
     inputs: Inputs,
     (target, options): (Target, BuildOptions),
-) -> Result<Built, Failure> {
+) -> Result<Built, Unbuilt> {
     let is_known = inputs.is_known();
     let len = inputs.len();
     let started = Instant::now();
@@ -343,14 +410,20 @@ fn build(
         Err(BuildError::Complete { .. }) if is_known => {
             let manifest = Manifest::read(dir).map_err(failure)?;
             let taken = manifest.records + manifest.duplicates;
-            return Built::of(dir, manifest, taken, (Duration::ZERO, Duration::ZERO));
+            let built = Built::of(dir, manifest, taken, (Duration::ZERO, Duration::ZERO));
+            return Ok(built?);
         }
         build => build.map_err(failure)?,
     };
     let taken = build.rows_taken();
     if !build.has_all_rows() {
         let keeps_values = matches!(args.shape, Kept::Values | Kept::Keyless);
-        rows::read(&mut build, inputs.files, len, &naming(args), keeps_values)?;
+        let read = rows::read(&mut build, inputs.files, len, &naming(args), keeps_values);
+        read.map_err(|failure| Unbuilt {
+            // A pipe may have other rows the next time.
+            is_repeatable: !is_known || !is_bad_input(&failure),
+            failure: Box::new(failure),
+        })?;
     }
     let read_for = started.elapsed();
     let (records, mut pass) = (build.rows_taken(), None);
@@ -366,8 +439,22 @@ fn build(
     if let Some(pass) = pass {
         pass.end();
     }
-    let manifest = manifest.map_err(failure)?;
-    Built::of(dir, manifest, taken, (read_for, started.elapsed()))
+    let manifest = manifest.map_err(|error| {
+        let is_of_rows = matches!(
+            error,
+            BuildError::Duplicate { .. } | BuildError::SameDigest { .. }
+        );
+        Unbuilt {
+            failure: Box::new(failure(error)),
+            is_repeatable: !is_known || !is_of_rows,
+        }
+    })?;
+    Ok(Built::of(
+        dir,
+        manifest,
+        taken,
+        (read_for, started.elapsed()),
+    )?)
 }
 
 fn options(args: &Args, inputs: &Inputs) -> BuildOptions {
@@ -415,11 +502,16 @@ fn shape(args: &Args) -> Shape {
     }
 }
 
-/// The target of the build. A build that continues keeps its target.
-async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Failure> {
+/// The target of the build, and the number of its generation if this run reserved it. A build that continues
+/// keeps its target.
+async fn target(
+    args: &Args,
+    work: &Path,
+    global: &Global,
+) -> Result<(Target, Option<u32>), Failure> {
     let begun = Build::target_of(work).map_err(failure)?;
     if let Some(path) = &args.reservation {
-        return Target::read(path).map_err(failure);
+        return Ok((Target::read(path).map_err(failure)?, None));
     }
     if let Some(namespace) = &args.into {
         let client = global.client()?;
@@ -427,25 +519,26 @@ async fn target(args: &Args, work: &Path, global: &Global) -> Result<Target, Fai
             let all = client.generations(Some(namespace)).await?;
             let is_it = |it: &Generation| it.id == begun.namespace && it.version == begun.ballot;
             if all.iter().any(is_it) {
-                return Ok(begun);
+                return Ok((begun, None));
             }
             let (dir, what) = (work.to_owned(), "target");
             return Err(failure(BuildError::OtherPlan { dir, what }));
         }
         let reserved = client.reserve_generation(namespace).await?;
+        let number = reserved.generation.number;
         note(format_args!(
-            "reserved generation {} of `{namespace}`",
-            reserved.generation.number
+            "reserved generation {number} of `{namespace}`"
         ));
-        return Ok(generation::target_of(&reserved));
+        return Ok((generation::target_of(&reserved), Some(number)));
     }
     if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
-        return Ok(begun);
+        return Ok((begun, None));
     }
     let partitions = torc_ring::Partitions::new(args.partitions);
     let partitions = partitions.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Target {
+    let target = Target {
         partitions,
         ..Target::offline(OFFLINE_KEY)
-    })
+    };
+    Ok((target, None))
 }

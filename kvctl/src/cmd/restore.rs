@@ -1,16 +1,17 @@
 //! `kvctl restore`: restores a backup into a cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::mpsc;
-use torc_backup::{Backup, Depth, Line, Location, Namespace, verify};
-use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, Partition, ScanOptions};
+use torc_backup::{Backup, Location, Namespace, Plan, verify_namespaces};
+use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 
-use super::backup::{name_of, namespace_of};
+use super::backup::{are, name_of, namespace_of, quoted};
 use super::load::{retry, store};
 use crate::failure::Failure;
 use crate::format::{Numbered, ReadError, Row};
@@ -32,14 +33,17 @@ const AHEAD: usize = 64;
 
 /// Restore a backup into a cluster of any size
 ///
-/// Checks the whole backup before it stores anything. Creates namespaces with their old settings,
+/// Checks all that it reads before it stores anything: with --only, the slices with records of that
+/// namespace, not the whole backup. Creates namespaces with their old settings,
 /// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
 /// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
 /// write to a namespace while you restore it. Values keep their expiry. After an interruption,
 /// repeat the restore with `--overwrite`. Records get new versions, above all of the backup: if the
 /// cluster's epochs are lower, the restore first raises them, which it cannot while partitions move.
 ///
-/// A static namespace can be restored only into an ordinary one, with `--into`; or build it again.
+/// A static namespace can be restored only into an ordinary one, with `--only` and `--into`; or build
+/// it again. A restore without `--only` leaves out such namespaces, and those that the backup left
+/// out. Its last line then begins with `incomplete:` and names them; the exit code is 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the backups are: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or
@@ -81,28 +85,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
     let backup = Arc::new(backup);
     let client = global.client()?;
-    let is_meant = |it: &&Namespace| args.only.as_ref().is_none_or(|only| *only == it.name);
-    let mut targets = Vec::new();
-    for namespace in backup.plan.namespaces.iter().filter(is_meant) {
-        if namespace.mode == "static" && args.into.is_none() {
-            let name = &namespace.name;
-            if args.only.is_some() {
-                return Err(Failure::Usage(format!(
-                    "`{name}` was static: restore it into an ordinary namespace with --into, or build it again"
-                )));
-            }
-            note(format_args!(
-                "left out `{name}`, which is static: restore it with --only {name} --into NAME, or build it again"
-            ));
-            continue;
-        }
-        let into = args.into.as_ref().unwrap_or(&namespace.name);
-        targets.push((namespace, into.clone()));
-    }
-    let bar = input::spinner().with_message("verifying the backup");
-    let checked = verify(&location, &backup.plan.name, Depth::Bytes, || bar.tick()).await;
+    let (targets, left_out) = targets(&backup.plan, args.only.as_deref(), args.into.as_deref())?;
+    let ids = targets.iter().map(|(it, _)| NamespaceId(it.id)).collect();
+    let bar = input::spinner().with_message("verifying what is to be restored");
+    let checked = verify_namespaces(&location, &backup, &ids, || bar.tick()).await;
     bar.finish_and_clear();
-    checked?;
+    checked.map_err(|error| Failure::from(error).after("nothing was changed"))?;
     // Check all of them before storing anything.
     for (namespace, into) in &targets {
         prepare(&client, namespace, into, args.overwrite).await?;
@@ -125,7 +113,62 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         };
         show(&restored, global, out)?;
     }
+    if let Some(left_out) = left_out {
+        // Last, so that it is not overlooked.
+        out.flush()?;
+        note(left_out);
+    }
     Ok(())
+}
+
+/// A namespace to restore, and the name that it gets.
+type Target<'a> = (&'a Namespace, String);
+
+/// The namespaces to restore, each with the name that it gets, and a line about those that are left out.
+fn targets<'a>(
+    plan: &'a Plan,
+    only: Option<&str>,
+    into: Option<&str>,
+) -> Result<(Vec<Target<'a>>, Option<String>), Failure> {
+    if let Some(only) = only {
+        let namespace = plan.namespaces.iter().find(|it| it.name == only);
+        if into.is_none() && namespace.is_some_and(is_static) {
+            return Err(Failure::Usage(format!(
+                "`{only}` was static: restore it into an ordinary namespace with --into, or build it again"
+            )));
+        }
+        let target = namespace.map(|it| (it, into.unwrap_or(only).to_owned()));
+        return Ok((target.into_iter().collect(), None));
+    }
+    let (left, targets): (Vec<_>, Vec<_>) = plan.namespaces.iter().partition(|it| is_static(it));
+    let left: Vec<String> = left.into_iter().map(|it| it.name.clone()).collect();
+    let targets = targets.into_iter().map(|it| (it, it.name.clone()));
+    Ok((targets.collect(), left_out(&left, &plan.left_out)))
+}
+
+fn is_static(namespace: &Namespace) -> bool {
+    namespace.mode == "static"
+}
+
+/// Says which namespaces of the backed-up cluster a restore of all of them does not bring back, and why.
+fn left_out(statics: &[String], valueless: &[String]) -> Option<String> {
+    let mut why = Vec::new();
+    if !statics.is_empty() {
+        let names = quoted(statics);
+        why.push(format!(
+            "{} static: {names} (restore each with `--only NAME --into OTHER`, or build it again)",
+            are(statics)
+        ));
+    }
+    if !valueless.is_empty() {
+        let names = quoted(valueless);
+        why.push(format!(
+            "{} not in the backup, because generations without values cannot be restored: {names} (build each \
+             again)",
+            are(valueless)
+        ));
+    }
+    (!why.is_empty()).then(|| format!("incomplete: {}", why.join("; ")))
 }
 
 fn show(restored: &Restored, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -231,12 +274,8 @@ async fn send(
     rows: &mpsc::Sender<Result<Numbered, ReadError>>,
 ) -> Result<(), ReadError> {
     let failed = |error| ReadError::Backup(Box::new(error));
-    let partitions = backup.partitions().map_err(failed)?;
-    let is_wanted = |line: &Line| {
-        let partition = Partition(line.partition);
-        partitions.in_layer(namespace.layer(), partition) == partition
-    };
-    let mut reader = backup.read_partitions(location, backup.lines().filter(is_wanted));
+    let wanted = BTreeSet::from([namespace]);
+    let mut reader = backup.read_partitions(location, backup.lines_of(&wanted));
     let mut line = 0;
     while let Some(slices) = reader.next().await.map_err(failed)? {
         for record in slices.records().map_err(failed)? {
@@ -306,6 +345,42 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plan() -> Plan {
+        let namespace = |name: &str, mode: &str| Namespace {
+            name: name.to_owned(),
+            id: 1,
+            mode: mode.to_owned(),
+            replicas: 3,
+        };
+        let namespaces = vec![
+            namespace("default", "linearizable"),
+            namespace("pages", "static"),
+            namespace("urls", "eventual"),
+        ];
+        let cluster = ("cluster".to_owned(), torc_record::DigestKey([7; 32]));
+        let plan = Plan::new("a".to_owned(), cluster, (1, []), namespaces, (0, None));
+        plan.leaving_out(["seen".to_owned(), "set".to_owned()])
+    }
+
+    #[test]
+    fn a_restore_says_what_it_leaves_out_and_why() {
+        let plan = plan();
+        let (all, line) = targets(&plan, None, None).unwrap();
+        let all: Vec<_> = all.iter().map(|(_, into)| into.as_str()).collect();
+        assert_eq!(all, ["default", "urls"]);
+        assert_eq!(
+            line.unwrap(),
+            "incomplete: 1 namespace is static: `pages` (restore each with `--only NAME --into OTHER`, or \
+             build it again); 2 namespaces are not in the backup, because generations without values \
+             cannot be restored: `seen`, `set` (build each again)"
+        );
+        let (one, line) = targets(&plan, Some("pages"), Some("copy")).unwrap();
+        assert_eq!((one[0].1.as_str(), line), ("copy", None));
+        let refused = targets(&plan, Some("pages"), None).unwrap_err();
+        assert!(refused.to_string().contains("--into"), "{refused}");
+        assert_eq!(left_out(&[], &[]), None);
+    }
 
     #[test]
     fn the_json_is_documented() {

@@ -153,7 +153,18 @@ impl Chosen {
                 object(&fields.collect::<Result<Vec<_>, Problem>>()?)?
             }
         };
-        row(key, value)
+        self.row(key, value)
+    }
+
+    fn row(&self, key: Bytes, value: Bytes) -> Result<Row, Problem> {
+        if key.is_empty() {
+            return Err(Problem::EmptyKey(self.key.clone()));
+        }
+        Ok(Row {
+            key,
+            value,
+            expires_at_ms: None,
+        })
     }
 }
 
@@ -171,19 +182,8 @@ impl Places {
                 object(&fields.collect::<Vec<_>>())?
             }
         };
-        row(bytes(&self.key), value)
+        self.chosen.row(bytes(&self.key), value)
     }
-}
-
-fn row(key: Bytes, value: Bytes) -> Result<Row, Problem> {
-    if key.is_empty() {
-        return Err(Problem::Missing("key"));
-    }
-    Ok(Row {
-        key,
-        value,
-        expires_at_ms: None,
-    })
 }
 
 #[cfg(test)]
@@ -271,6 +271,7 @@ mod tests {
             "url,v\n,2\n",
             ChosenValue::Column("v".to_owned()),
         );
-        assert!(empty.unwrap_err().contains("`key` is missing"));
+        let empty = empty.unwrap_err();
+        assert!(empty.contains("`url` is empty"), "{empty}");
     }
 }

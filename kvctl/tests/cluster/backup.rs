@@ -101,16 +101,8 @@ fn damage_is_named(
     url: &str,
     names: [&str; 2],
 ) {
-    // A pack that the first backup uses: what a killed tool left behind belongs to no backup.
-    let manifest = backups.join(format!("backups/{}/manifest.ndjson", names[0]));
-    let manifest = std::fs::read_to_string(manifest).unwrap();
-    let line = json(manifest.lines().nth(1).unwrap());
-    let pack = line["slices"][0]["pack"].as_str().unwrap();
-    let pack = backups.join(format!("packs/{pack}.pack"));
-    let mut bytes = std::fs::read(&pack).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&pack, &bytes).unwrap();
+    // A slice of the first backup: what a killed tool left behind belongs to no backup.
+    let Damaged { pack, digest, .. } = damage_one(backups, names[0], 1);
     let hurt = pack.file_name().unwrap().to_str().unwrap();
     let mut named = 0;
     for backup in names {
@@ -122,6 +114,10 @@ fn damage_is_named(
         assert_eq!(verified.status.code(), Some(4));
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
         assert!(said.contains(hurt), "{said}");
+        let manifest = backups.join(format!("backups/{backup}/manifest.ndjson"));
+        if !std::fs::read_to_string(manifest).unwrap().contains(&digest) {
+            continue;
+        }
         let args = [
             "restore", url, "--backup", backup, "--only", "default", "--into", "fresh",
         ];
@@ -258,6 +254,14 @@ async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
     ok(&cluster.kvctl(&["backup", "create", &url]));
     let got = cluster.kvctl(&["--namespace", "pages", "backup", "get", &url, "page-7"]);
     assert_eq!(ok(&got), "7");
+    let rest = cluster.kvctl(&["restore", &url, "--overwrite"]);
+    ok(&rest);
+    let told = String::from_utf8_lossy(&rest.stderr);
+    let last = told.lines().last().unwrap();
+    assert!(
+        last.starts_with("incomplete: 1 namespace is static: `pages` "),
+        "{told}"
+    );
     ok(&cluster.kvctl(&["restore", &url, "--only", "pages", "--into", "copies"]));
     let copies = contents(&cluster.client().await.namespace("copies")).await;
     assert_eq!(copies.len(), 200);
@@ -267,6 +271,40 @@ async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
     let name = json(&resumed)["name"].as_str().unwrap().to_owned();
     let refused = foreign.kvctl(&["backup", "create", &url, "--resume", &name]);
     assert_eq!(refused.status.code(), Some(2), "it is finished");
+}
+
+struct Damaged {
+    pack: PathBuf,
+    /// What the pack held before.
+    before: Vec<u8>,
+    /// The digest of the slice.
+    digest: String,
+}
+
+/// Damages a slice that only has records of a namespace.
+fn damage_one(backups: &Path, name: &str, namespace: u32) -> Damaged {
+    let manifest = backups.join(format!("backups/{name}/manifest.ndjson"));
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    let lines = manifest.lines().map(json);
+    let slices = lines.filter_map(|line| line["slices"].as_array().cloned());
+    let is_only = |slice: &serde_json::Value| {
+        let records = slice["records"].as_array().unwrap();
+        records.iter().all(|held| held[0] == namespace)
+    };
+    let slice = slices.flatten().find(is_only).unwrap();
+    let pack = slice["pack"].as_str().unwrap();
+    let pack = backups.join(format!("packs/{pack}.pack"));
+    let before = std::fs::read(&pack).unwrap();
+    let mut damaged = before.clone();
+    let middle = slice["at"].as_u64().unwrap() + slice["len"].as_u64().unwrap() / 2;
+    damaged[usize::try_from(middle).unwrap()] ^= 1;
+    std::fs::write(&pack, damaged).unwrap();
+    let digest = slice["digest"].as_str().unwrap().to_owned();
+    Damaged {
+        pack,
+        before,
+        digest,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,8 +356,31 @@ async fn one_namespace_is_backed_up_alone() {
     let whole = json(&ok(&cluster.kvctl(&args)));
     assert_eq!(whole["known_bytes"], 0, "{whole}");
 
-    // The newest is damaged: an older one is not taken in its place.
+    // Damage elsewhere does not keep a namespace from being restored.
     let newest = whole["name"].as_str().unwrap();
+    let backups = cluster.dir.path().join("backups");
+    let default = client.topology().await.unwrap();
+    let default = default.namespace_id("default").unwrap();
+    let Damaged { pack, before, .. } = damage_one(&backups, newest, default.0);
+    let name = pack.file_name().unwrap().to_str().unwrap();
+    let only = |from: &str, to: &str| {
+        let args = ["--backup", newest, "--only", from, "--into", to];
+        other.kvctl(&[&["restore", &url][..], &args].concat())
+    };
+    ok(&only("urls", "healthy"));
+    let healthy = other.client().await.namespace("healthy");
+    assert_eq!(contents(&healthy).await, wanted);
+    let verify = cluster.kvctl(&["backup", "verify", &url, "--backup", newest]);
+    for refused in [only("default", "damaged"), verify] {
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{told}");
+        assert!(told.contains(name), "{told}");
+    }
+    let table = other.client().await.topology().await.unwrap();
+    assert_eq!(table.namespace_id("damaged"), None, "nothing was changed");
+    std::fs::write(&pack, before).unwrap();
+
+    // The newest is damaged: an older one is not taken in its place.
     let plan = cluster
         .dir
         .path()
@@ -435,10 +496,22 @@ async fn a_backup_has_the_generations_of_its_plan_or_is_refused() {
     promote(&cluster, "third");
     ok(&cluster.kvctl(&["generation", "drop", "2"]));
     std::fs::remove_file(backups.join("packs")).unwrap();
-    let refused = cluster.kvctl(&["backup", "create", &url, "--resume", &name]);
+    let resume = ["backup", "create", &url, "--resume", &name];
+    let refused = cluster.kvctl(&resume);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(6), "{told}");
     assert!(told.contains("generation 2 is gone"), "{told}");
+
+    // By this plan, the records of `default` would be in no namespace.
+    let plan = backups.join(format!("backups/{name}/plan.json"));
+    let text = std::fs::read_to_string(&plan).unwrap();
+    let altered = text.replacen("\"id\":1,", "\"id\":3,", 1);
+    assert_ne!(altered, text);
+    std::fs::write(&plan, altered).unwrap();
+    let refused = cluster.kvctl(&resume);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(4), "{told}");
+    assert!(told.contains("plan.json is damaged"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -488,12 +561,39 @@ async fn a_large_partition_is_several_slices_and_a_slow_backup_is_not_silent() {
     assert_eq!(only["slices"], 2, "of 16 MiB and the rest");
     ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
 
-    // The node sends 8 MiB at a time, which takes longer than kvctl waits for a message.
+    // A slice waits for longer than kvctl waits for a message.
     let slow = ["--timeout", "4s", "--rate", "1536KiB"];
     let slow = cluster.kvctl(&[&create[..], &slow].concat());
     let told = String::from_utf8_lossy(&slow.stderr);
     assert!(!told.contains("retrying"), "{told}");
-    assert_eq!(json(&ok(&slow))["records"], LARGE);
+    let slow = json(&ok(&slow));
+    assert_eq!(slow["records"], LARGE);
+    is_within(&slow, 1_536.0 * 1_024.0);
+}
+
+/// A backup took at least as long as a node needs for its bytes.
+fn is_within(made: &serde_json::Value, bytes_per_s: f64) {
+    let (copied, took) = (&made["copied_bytes"], &made["seconds"]);
+    let least = copied.as_f64().unwrap() / bytes_per_s;
+    assert!(took.as_f64().unwrap() >= least, "{made}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rate_limits_all_requests_of_a_backup_together() {
+    // 256 partitions for each request, each with less than a piece that is sent at a time.
+    let cluster = Cluster::start_with(1, &["--partitions=1024"]).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    let value = "v".repeat(4 << 10);
+    let pairs = (0..400).map(|it| (key(it), value.clone()));
+    put_all(&cluster.client().await, pairs).await;
+    let create = ["--output", "json", "backup", "create", &url];
+    // Slices, and listed records.
+    for how in [&["--full"][..], &["--only", "default"]] {
+        let rate = ["--rate", "512KiB"];
+        let made = json(&ok(&cluster.kvctl(&[&create[..], how, &rate].concat())));
+        assert!(made["copied_bytes"].as_u64().unwrap() > 1 << 20, "{made}");
+        is_within(&made, 512.0 * 1_024.0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

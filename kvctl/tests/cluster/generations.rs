@@ -425,3 +425,67 @@ fn stays_rolled_back(cluster: &Cluster, build: &[&str], out: &str) {
     ok(&cluster.kvctl(&["generation", "attach", out]));
     promote(cluster, 2);
 }
+
+/// The number and state of each generation.
+fn generations(cluster: &Cluster) -> Vec<(u64, String)> {
+    let listed = ok(&cluster.kvctl(&["--output", "json", "generation", "list"]));
+    let rows = listed.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let state = row["state"].as_str().unwrap().to_owned();
+        (row["number"].as_u64().unwrap(), state)
+    });
+    rows.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_build_drops_what_it_reserved_or_says_how() {
+    let cluster = Cluster::start_with(1, &["--partitions=64"]).await;
+    ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
+    let path = |name: &str| cluster.dir.path().join(name).to_str().unwrap().to_owned();
+    let build = |from: &str, out: &str| {
+        let line = "build --key url --value v --format csv --into pages --from";
+        let args = line.split(' ').chain([from, "--out", out]);
+        args.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // A key twice, and a row that only the build itself reads.
+    for (name, rows) in [("twice", "a,1\na,2\n"), ("bad", "a,1\n,2\n")] {
+        let (from, out) = (path(&format!("{name}.csv")), path(name));
+        std::fs::write(&from, format!("url,v\n{rows}")).unwrap();
+        let args = build(&from, &out);
+        let refused = cluster.kvctl(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success(), "{told}");
+        assert!(told.contains("dropped the reservation of"), "{told}");
+        assert_eq!(generations(&cluster), [], "{name}");
+    }
+    // A directory that holds something else: nothing is begun there.
+    let from = path("good.csv");
+    std::fs::write(&from, "url,v\na,1\n").unwrap();
+    let args = build(&from, cluster.dir.path().to_str().unwrap());
+    let refused = cluster.kvctl(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!refused.status.success(), "{refused:?}");
+    assert_eq!(generations(&cluster), []);
+
+    // A repeated build of a pipe uses the reservation, with other rows.
+    let out = path("piped");
+    let piped = |rows: &str| {
+        use std::io::Write as _;
+        let args = build("-", &out);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let mut child = cluster.kvctl_spawned(&args);
+        let mut stdin = child.stdin.take().unwrap();
+        stdin
+            .write_all(format!("url,v\n{rows}").as_bytes())
+            .unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap()
+    };
+    let refused = piped("a,1\na,2\n");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{told}");
+    let kept = generations(&cluster);
+    let drop_it = format!("`kvctl generation drop {}`", kept[0].0);
+    assert!(told.contains(&drop_it), "{told}");
+    ok(&piped("a,1\nb,2\n"));
+    assert_eq!(generations(&cluster), kept, "the same one");
+}

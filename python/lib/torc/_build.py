@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torc._types import Arrow
 
-#: The key of `kvctl build`, so the same rows make the same files.
+#: The key of `kvctl build`, so the same rows make the same slices.
 _OFFLINE_KEY = b"torc generation, of no cluster.."
 
 

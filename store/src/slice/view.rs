@@ -5,6 +5,7 @@
     reason = "probes are at most MAX_PROBES, keys at most MAX_KEYS, and usize has 64 bits"
 )]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -499,6 +500,24 @@ impl<'a> SliceView<'a> {
             return Err("the records do not match the totals in the slice's header");
         }
         self.verify_order(&digests)
+    }
+
+    /// The records by namespace. Reads every record in stored order, unless all are of one generation.
+    ///
+    /// # Errors
+    /// The problem.
+    pub(crate) fn namespaces(&self) -> Result<BTreeMap<NamespaceId, u64>, Damage> {
+        if let Some(generation) = self.header.generation() {
+            return Ok(BTreeMap::from([(generation, self.keys() as u64)]));
+        }
+        let mut counts = BTreeMap::new();
+        let mut reader = self.reader();
+        for slot in 0..self.keys() {
+            let bytes = reader.bytes(self.range(slot).ok_or(NO_INDEX)?)?;
+            let record = self.checked(slot, bytes)?;
+            *counts.entry(record.namespace()).or_default() += 1;
+        }
+        Ok(counts)
     }
 
     fn verify_payloads(&self, layout: KeylessLayout) -> Result<(), Damage> {

@@ -18,8 +18,10 @@
 //! Of static namespaces it copies the generations that the plan names, which stay the same ones if
 //! another is promoted meanwhile.
 //!
-//! A node writes one backup at a time, at the rate limit of transfers, on threads that serve no
-//! requests. It streams its progress to the caller and stops when the caller disconnects; a later
+//! A node writes one backup at a time, on threads that serve no requests, at the rate limit of transfers or
+//! the lower one of the request. Each byte of a pack waits for its time before the node writes it to its disk, and
+//! again before the node sends it, if the backup's directory cannot take the file itself. A slice is written at
+//! once when all of its bytes have had their time. It streams its progress to the caller and stops when the caller disconnects; a later
 //! request reuses the packs sent so far.
 //!
 //! Absent on purpose: the assignment of partitions to nodes, and when a backup is complete (`kvctl

@@ -31,6 +31,10 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Partitions compared with the other replicas at a time.
 const COMPARED_TOGETHER: usize = 16;
+/// Bytes that wait for their time together, so that other transfers get theirs between them.
+const PACED_TOGETHER: u64 = 1 << 20;
+/// The least bytes of a listed record besides its key and value.
+const RECORD_BYTES: usize = 44;
 /// Keys and values of a slice of listed records, bytes. Twice as much is in memory.
 const LISTED_SLICE_BYTES: usize = 16 << 20;
 
@@ -39,7 +43,7 @@ pub(super) struct Writing {
     pub(super) transfers: Arc<Transfers>,
     pub(super) location: Location,
     pub(super) name: String,
-    /// The requested rate limit, if it is lower than that of transfers.
+    /// The requested rate limit. It is of this request: no request leaves bytes whose time has not passed.
     pub(super) rate: Option<Throttle>,
     /// The wanted namespaces; `None` for all.
     pub(super) only: Option<BTreeSet<NamespaceId>>,
@@ -65,6 +69,15 @@ enum Stopped {
     Fault(Fault),
     /// A slice turned out to be damaged. From now on it is marked, so the next attempt does without.
     Damaged(Fault),
+}
+
+impl From<BackupError> for Stopped {
+    fn from(error: BackupError) -> Self {
+        match error {
+            BackupError::Store(StoreError::Damaged { .. }) => Self::Damaged(fault_of(&error)),
+            error => Self::Fault(fault_of(&error)),
+        }
+    }
 }
 
 impl From<Fault> for Stopped {
@@ -248,13 +261,20 @@ impl Writing {
         records: Vec<Record>,
         mut writer: PackWriter,
     ) -> Result<PackWriter, Fault> {
+        let lens = records.iter().map(|it| it.payload_len() + RECORD_BYTES);
+        let paid = lens.sum::<usize>() as u64;
+        self.pay(paid).await?;
+        let before = writer.counts().copied;
         let pushing = spawn_blocking(move || {
             let pushed = writer.push_records(partition, &records);
             pushed.map(|()| writer)
         });
         let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
-        self.send_if_full(pushed.map_err(|error| fault_of(&error))?)
-            .await
+        let writer = pushed.map_err(|error| fault_of(&error))?;
+        // The index of the slice, whose length was not known.
+        let written = writer.counts().copied - before;
+        self.pay(written.saturating_sub(paid)).await?;
+        self.send_if_full(writer).await
     }
 
     async fn flush(&self) -> Result<(), Fault> {
@@ -297,18 +317,13 @@ impl Writing {
         // A generation may be reserved in a later epoch than the partition's.
         writer.begin(partition, held.epoch);
         for slice in held.slices {
+            self.pay(writer.lacks(&slice)?).await?;
             let pushing = spawn_blocking(move || {
                 let pushed = writer.push_sealed(partition, &slice);
                 pushed.map(|()| writer)
             });
             let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
-            writer = pushed.map_err(|error| match error {
-                BackupError::Store(StoreError::Damaged { .. }) => {
-                    Stopped::Damaged(fault_of(&error))
-                }
-                error => fault_of(&error).into(),
-            })?;
-            writer = self.send_if_full(writer).await?;
+            writer = self.send_if_full(pushed?).await?;
         }
         Ok(writer)
     }
@@ -376,15 +391,28 @@ impl Writing {
         Ok(writer)
     }
 
-    /// Waits as the rate limit of transfers or the requested one demands.
+    /// Waits before a piece of a pack is sent.
     fn pace<'a>(&'a self) -> impl Fn(u64) -> BoxFuture<'a, ()> + Send {
-        move |bytes| {
-            Box::pin(async move {
-                self.transfers.throttle.take(bytes).await;
-                if let Some(rate) = &self.rate {
-                    rate.take(bytes).await;
-                }
-            })
+        move |bytes| Box::pin(self.wait(bytes))
+    }
+
+    /// Waits before a slice is written into a pack. Fails if the caller has disconnected.
+    async fn pay(&self, bytes: u64) -> Result<(), Fault> {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(PACED_TOGETHER);
+            self.wait(piece).await;
+            left -= piece;
+            self.listen()?;
+        }
+        Ok(())
+    }
+
+    /// Waits as the rate limit of transfers and the requested one demand.
+    async fn wait(&self, bytes: u64) {
+        self.transfers.throttle.take(bytes).await;
+        if let Some(rate) = &self.rate {
+            rate.take(bytes).await;
         }
     }
 

@@ -14,6 +14,7 @@ use torc_objects::ObjectError;
 use torc_record::DigestKey;
 use torc_ring::topology::is_dropped_name;
 
+use super::{are, quoted};
 use crate::args;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -45,8 +46,9 @@ pub(super) struct Args {
     /// it also replaces damaged packs, if nodes still have the same slices.
     #[arg(long)]
     full: bool,
-    /// Bytes per second that each node may copy, for example 50MiB. Default: the node's transfer
-    /// limit.
+    /// Bytes per second that each node may write, for example 50MiB: packs on its own disk, and
+    /// again when it sends them elsewhere. A slice is written at once, after all of its bytes have
+    /// had their time. Default: the node's transfer limit.
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     rate: Option<u64>,
 }
@@ -60,6 +62,7 @@ struct Outcome {
     bytes: u64,
     copied_bytes: u64,
     known_bytes: u64,
+    left_out: Vec<String>,
     seconds: f64,
 }
 
@@ -121,6 +124,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let backup = backup.map_err(|error| Failure::from(error).after(how()))?;
     let outcome = Outcome {
         name: backup.plan.name,
+        left_out: backup.plan.left_out,
         slices: backup.sums.slices,
         records: backup.sums.records,
         bytes: backup.sums.bytes,
@@ -128,8 +132,23 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         known_bytes: written.known_bytes,
         seconds: began.elapsed().as_secs_f64(),
     };
+    show(&outcome, global, out)?;
+    if !outcome.left_out.is_empty() {
+        // Last, so that it is not overlooked.
+        out.flush()?;
+        note(format_args!(
+            "incomplete: {} not in this backup, because a generation without values cannot be restored: {}. \
+             Keep the directories or the objects of their builds",
+            are(&outcome.left_out),
+            quoted(&outcome.left_out)
+        ));
+    }
+    Ok(())
+}
+
+fn show(outcome: &Outcome, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if global.json() {
-        return out.json(&outcome);
+        return out.json(outcome);
     }
     out.line(format!(
         "backup {}: {} ({}) in {}, {} of it copied, in {}",
@@ -138,7 +157,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         text::bytes(outcome.bytes),
         text::counted(outcome.slices, "slice"),
         text::bytes(outcome.copied_bytes),
-        text::duration(began.elapsed())
+        text::duration(Duration::from_secs_f64(outcome.seconds))
     ))
 }
 
@@ -158,11 +177,6 @@ async fn valueless(
             "`{name}` keeps no values, so a backup cannot hold it: keep the directory or the objects of \
              its build"
         )));
-    }
-    for name in names.iter().filter(|_| args.only.is_empty()) {
-        note(format_args!(
-            "left out `{name}`, which keeps no values: keep the directory or the objects of its build"
-        ));
     }
     Ok(names)
 }
@@ -222,7 +236,7 @@ async fn begin(
         (begun_ms, base),
     );
     let plan = if args.only.is_empty() {
-        plan
+        plan.leaving_out(valueless.iter().cloned())
     } else {
         plan.only()
     };
@@ -380,6 +394,7 @@ mod tests {
             bytes: 0,
             copied_bytes: 0,
             known_bytes: 0,
+            left_out: Vec::new(),
             seconds: 0.0,
         });
     }

@@ -140,10 +140,8 @@ fn parse(
 }
 
 fn expires(input: &Input, line: u64) -> Failure {
-    let path = input.shown();
-    Failure::OutOfBounds(format!(
-        "{path}: line {line}: values of a static namespace cannot expire: remove `expires_at_ms`"
-    ))
+    let what = "values of a static namespace cannot expire: remove `expires_at_ms`";
+    bad(what.to_owned(), input, line)
 }
 
 /// Why a row was refused, with its line instead of its number.
@@ -151,6 +149,10 @@ fn refused(error: BuildError, input: &Input, line: u64) -> Failure {
     let BuildError::BadRow { what, .. } = error else {
         return failure(error);
     };
+    bad(what, input, line)
+}
+
+fn bad(what: String, input: &Input, line: u64) -> Failure {
     let row = BadRow {
         line,
         last_line: line,
