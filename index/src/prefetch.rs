@@ -5,7 +5,7 @@
 #[inline]
 pub fn prefetch(bytes: &[u8], at: usize) {
     if let Some(byte) = bytes.get(at) {
-        prefetch_byte(byte);
+        prefetch_at(byte);
     }
 }
 
@@ -19,11 +19,6 @@ pub fn prefetch_value<T>(value: &T) {
 }
 
 const CACHE_LINE: usize = 64;
-
-#[inline]
-pub(crate) fn prefetch_byte(byte: &u8) {
-    prefetch_at(byte);
-}
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
