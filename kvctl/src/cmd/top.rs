@@ -23,7 +23,7 @@ use crate::progress::ProgressRate;
 use crate::text;
 use frame::Frame;
 use screen::Choice;
-use views::{View, column_names};
+use views::{View, column_names, text_of};
 
 /// Time span of the chart of requests.
 const PAST: Duration = Duration::from_secs(15 * 60);
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         if global.json() {
             out.json(&frame)?;
         } else {
-            out.line(frame.text(&views, args.reverse))?;
+            out.line(text_of(&frame, &views, args.reverse))?;
         }
         if args.once || !global.json() {
             return Ok(());

@@ -3,9 +3,7 @@
 use serde::Serialize;
 use torc_client::{ClusterStatus, HotKeys, LoadSample, NodeId, NodeStatus};
 
-use super::views::View;
 use crate::progress::{self, ProgressRate};
-use crate::table::Table;
 use crate::text;
 
 /// The operations of a node in its last five seconds.
@@ -171,37 +169,6 @@ impl Frame {
             progress::figures(running, rate)
         ))
     }
-
-    /// The views as text, each sorted by a column.
-    pub(super) fn text(&self, views: &[(View, usize)], reverse: bool) -> String {
-        let mut parts = vec![self.headline()];
-        parts.extend(self.warning());
-        parts.extend(self.change(&ProgressRate::default()));
-        for (view, sort) in views {
-            let described = view.table();
-            let columns = described.columns.iter().map(|it| (it.title, it.align));
-            let mut table = Table::new(&columns.collect::<Vec<_>>());
-            let lines = described.lines(self, *sort, reverse);
-            let title = format!("\n{}", described.name);
-            if lines.is_empty() {
-                parts.push(format!("{title}: {}", self.without_rows(*view)));
-                continue;
-            }
-            for line in lines {
-                table.row(line.cells);
-            }
-            parts.extend([title, table.to_string()]);
-        }
-        parts.join("\n")
-    }
-
-    /// Why a view has no rows.
-    pub(super) fn without_rows(&self, view: View) -> String {
-        match &self.hot_problem {
-            Some(problem) if view == View::Keys => format!("no hot keys: {problem}"),
-            _ => view.table().empty.to_owned(),
-        }
-    }
 }
 
 /// The last samples of all nodes, added up.
@@ -341,59 +308,6 @@ pub(super) mod tests {
             payload_bytes: 1_017 << 40,
             not_ready: vec![NodeId(1_001), NodeId(1_002)],
             unconfirmed: vec![NodeId(1_003)],
-        }
-    }
-
-    #[test]
-    fn a_frame_shows_rates_of_the_last_sample_and_the_busiest_first() {
-        let by_requests = View::Nodes.table().position("requests").unwrap();
-        let text = frame().text(&[(View::Nodes, by_requests)], false);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            lines[0],
-            "2 of 3 nodes ready, 1,024 requests/s, 0.0 errors/s, get 99 % 80 us, write 99 % 20 us, \
-             epoch 7, cluster abababab",
-        );
-        assert_eq!(
-            lines[1],
-            "2,048 partitions have no quorum, 2,048 of 8,192 partitions lack a replica"
-        );
-        assert!(lines[2].starts_with("removal of node 2: 1,024 of 2,048 partitions"));
-        let words = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>();
-        assert_eq!(
-            words(6)[..8],
-            ["2", "default", "ready", "1,002", "80", "us", "20", "us"]
-        );
-        assert_eq!(words(7)[..4], ["1", "default", "ready", "22.0"]);
-        assert_eq!(words(8)[..4], ["3", "default", "unreachable", "-"]);
-    }
-
-    #[test]
-    fn text_has_every_view_and_says_why_one_is_empty() {
-        let mut frame = frame();
-        let views = View::ALL.map(|view| (view, view.table().sort));
-        let text = frame.text(&views, false);
-        for view in View::ALL {
-            assert!(
-                text.contains(&format!("\n{}\n", view.table().name)),
-                "{text}"
-            );
-        }
-        assert!(
-            text.contains(r"busy\n\x1b[2J"),
-            "nothing reaches the terminal raw: {text}"
-        );
-        frame.hot = None;
-        frame.hot_problem = Some("nodes do not count".into());
-        (frame.status.transition, frame.status.generations) = (None, Vec::new());
-        frame.status.topology_leader = None;
-        let text = frame.text(&views, false);
-        for part in [
-            "joins and leaves wait for a leader",
-            "keys: no hot keys: nodes do not count",
-            "changes: no changes, backups or generations",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

@@ -156,7 +156,7 @@ impl<'a> Section<'a> {
             title,
             columns: table.columns,
             lines: table.lines(frame, sort, reverse),
-            empty: frame.without_rows(view),
+            empty: views::without_rows(frame, view),
             sort,
             reverse,
         }
