@@ -27,6 +27,7 @@ struct Summary {
     rows_resumed: u64,
     seconds: f64,
     records_per_s: f64,
+    peak_memory_bytes: Option<u64>,
 }
 
 pub(super) struct Built {
@@ -74,6 +75,7 @@ impl Built {
             rows_resumed: self.taken,
             seconds,
             records_per_s: manifest.records.saturating_sub(self.taken) as f64 / seconds,
+            peak_memory_bytes: peak_memory_bytes(),
         }
     }
 
@@ -102,8 +104,11 @@ impl Built {
             let rows = text::counted(summary.duplicates, "row");
             out.line(format!("{rows} left out as duplicates"))?;
         }
+        let memory = summary.peak_memory_bytes.map_or_else(String::new, |peak| {
+            format!("; {} of memory at most", text::bytes(peak))
+        });
         out.line(format!(
-            "{} in {} ({}); {:.2} bits of index per key; generation {}",
+            "{} in {} ({}); {:.2} bits of index per key{memory}; generation {}",
             summary.url.unwrap_or_else(|| dir.display().to_string()),
             text::counted(summary.files, "file"),
             text::bytes(summary.file_bytes),
@@ -111,6 +116,16 @@ impl Built {
             &summary.generation[..16],
         ))
     }
+}
+
+/// The most memory that this process has had resident; `None` if the system does not tell.
+fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]
@@ -131,6 +146,16 @@ mod tests {
             rows_resumed: 0,
             seconds: 0.0,
             records_per_s: 0.0,
+            peak_memory_bytes: Some(0),
         });
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_peak_of_memory_is_that_of_the_process() {
+        let before = peak_memory_bytes().unwrap();
+        let most = vec![1_u8; 64 << 20];
+        assert_eq!(std::hint::black_box(most)[5], 1);
+        assert!(peak_memory_bytes().unwrap() >= before.max(64 << 20));
     }
 }
