@@ -172,9 +172,9 @@ impl Browser {
             .collect()
     }
 
-    /// Saves a picture of the whole page in the directory `TORC_CONSOLE_SHOTS`, if it is set.
+    /// Saves a picture of the whole page in the directory `TORC_TEST_SHOTS`, if it is set.
     pub(crate) fn shoot(&mut self, name: &str) {
-        let Some(dir) = std::env::var_os("TORC_CONSOLE_SHOTS") else {
+        let Some(dir) = std::env::var_os("TORC_TEST_SHOTS") else {
             return;
         };
         let params = json!({ "format": "png", "captureBeyondViewport": true });

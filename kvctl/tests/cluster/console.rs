@@ -91,6 +91,8 @@ async fn the_console_shows_a_cluster_during_a_join_and_no_key_becomes_markup() {
         && document.querySelector('#change progress').value > 0 \
         && document.querySelectorAll('#ring-picture line.moving').length > 0";
     browser.until("the join is told and drawn", joins).await;
+    // The join does not last until the end of this test.
+    browser.shoot("light");
     let text = |browser: &mut Browser, of: &str| {
         let text = browser.value(&format!("document.querySelector('{of}').innerText"));
         text.as_str().unwrap().to_owned()
@@ -149,7 +151,6 @@ async fn the_console_shows_a_cluster_during_a_join_and_no_key_becomes_markup() {
     let fits = "document.documentElement.scrollWidth <= innerWidth";
     assert_eq!(browser.value(fits), true, "nothing is cut off");
 
-    browser.shoot("light");
     browser.look(1360, "dark");
     let dark = "getComputedStyle(document.body).colorScheme !== null \
         && getComputedStyle(document.documentElement).backgroundColor === 'rgb(15, 20, 27)'";
