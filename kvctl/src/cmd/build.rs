@@ -39,8 +39,9 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 ///
 /// Reads the files once and sorts on disk, in bounded memory. Writes the manifest last.
 /// The same records make the same slices on any machine; the files that hold them also depend on
-/// --workers and --memory. After a crash or a kill, repeat the command to continue; only a build of standard input or a pipe starts again. With a URL as --out,
-/// it sends the files of the build there; a repeated command sends only those that are missing.
+/// --workers and --memory. After a crash or a kill, repeat the command to continue; only a build
+/// of standard input or a pipe starts again. With a URL as --out, it sends the files of the build
+/// there; a repeated command sends only those that are missing.
 ///
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
 /// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
