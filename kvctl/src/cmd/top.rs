@@ -223,7 +223,7 @@ fn show(view: View, choice: &mut Choice) {
     (choice.view, choice.row) = (view, 0);
 }
 
-/// Sorts by the column so many to the right; the columns are a circle.
+/// Sorts by the column that is `right` places further right, counted on from the first after the last.
 fn sort(right: usize, choice: &mut Choice) {
     let by = &mut choice.sorts[choice.view as usize];
     *by = (*by + right) % choice.view.table().columns.len();

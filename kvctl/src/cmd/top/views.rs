@@ -679,7 +679,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum as _;
 
-    /// One column, sorted by itself.
+    /// The cells of a column, in a view that is sorted by this column.
     fn column(frame: &Frame, view: View, name: &str, reverse: bool) -> Vec<String> {
         let table = view.table();
         let at = table.position(name).unwrap();
