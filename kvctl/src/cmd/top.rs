@@ -1,5 +1,6 @@
 //! `kvctl top`: shows live what the cluster does, on a terminal.
 
+mod columns;
 mod frame;
 mod screen;
 mod views;

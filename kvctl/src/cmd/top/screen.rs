@@ -10,8 +10,9 @@ use ratatui::style::Stylize as _;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, Cell, Gauge, Row, Sparkline, Table};
 
+use super::columns::Column;
 use super::frame::Frame;
-use super::views::{self, Column, View};
+use super::views::{self, View};
 use crate::progress::ProgressRate;
 use crate::table::Align;
 use crate::text;
