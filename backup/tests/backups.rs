@@ -115,6 +115,22 @@ impl Fixture {
     }
 
     /// Backs up some partitions of the store, and `extra`.
+    /// Begins a backup and writes its part: all keys, in the namespace `default` and in one with the
+    /// id 2.
+    async fn begin_with_two_namespaces(&self, name: &str) -> (Writing, String, Part) {
+        self.put(0..KEYS, 1, Some("v")).await;
+        let extra: Vec<_> = (0..KEYS)
+            .map(|key| record_of(NamespaceId(2), key, 1, Some("w")))
+            .collect();
+        let writing = Writing::begin(&self.location, Self::plan(name, None))
+            .await
+            .unwrap();
+        let (part, counts) = self
+            .write_part(&writing.plan, writing.missing(), &extra)
+            .await;
+        (writing, part, counts)
+    }
+
     async fn write_part(
         &self,
         plan: &Plan,
@@ -546,17 +562,7 @@ async fn a_listing_shows_no_damaged_sums() {
 #[tokio::test]
 async fn verification_counts_the_records_of_each_namespace() {
     let node = Fixture::new();
-    node.put(0..KEYS, 1, Some("v")).await;
-    let second = NamespaceId(2);
-    let extra: Vec<_> = (0..KEYS)
-        .map(|key| record_of(second, key, 1, Some("w")))
-        .collect();
-    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
-        .await
-        .unwrap();
-    let (part, counts) = node
-        .write_part(&writing.plan, writing.missing(), &extra)
-        .await;
+    let (mut writing, part, counts) = node.begin_with_two_namespaces("a").await;
     assert_eq!(counts.records, 2 * KEYS);
     // A node that counts wrongly: the part is named by its digest.
     let text = node
@@ -580,12 +586,7 @@ async fn verification_counts_the_records_of_each_namespace() {
     let error = verified.unwrap_err().to_string();
     assert!(error.contains("namespace with id 2"), "{error}");
 
-    let mut writing = Writing::begin(&node.location, Fixture::plan("b", None))
-        .await
-        .unwrap();
-    let (part, _) = node
-        .write_part(&writing.plan, writing.missing(), &extra)
-        .await;
+    let (mut writing, part, _) = node.begin_with_two_namespaces("b").await;
     writing.take(&part).await.unwrap();
     let backup = writing.finish().await.unwrap();
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
@@ -597,7 +598,7 @@ async fn verification_counts_the_records_of_each_namespace() {
         *sums.entry(id).or_default() += records;
     }
     let default = NamespaceId::DEFAULT.0;
-    assert_eq!(sums, BTreeMap::from([(default, KEYS), (second.0, KEYS)]));
+    assert_eq!(sums, BTreeMap::from([(default, KEYS), (2, KEYS)]));
 }
 
 #[tokio::test]
@@ -608,16 +609,7 @@ async fn a_restore_of_one_namespace_reads_no_slices_of_others() {
     }
     let (first, second) = (NamespaceId::DEFAULT, NamespaceId(2));
     let node = Fixture::new();
-    node.put(0..KEYS, 1, Some("v")).await;
-    let extra: Vec<_> = (0..KEYS)
-        .map(|key| record_of(second, key, 1, Some("w")))
-        .collect();
-    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
-        .await
-        .unwrap();
-    let (part, _) = node
-        .write_part(&writing.plan, writing.missing(), &extra)
-        .await;
+    let (mut writing, part, _) = node.begin_with_two_namespaces("a").await;
     writing.take(&part).await.unwrap();
     let backup = writing.finish().await.unwrap();
     let check = async |wanted: &[NamespaceId]| {
