@@ -10,6 +10,7 @@
 //! | `backups/NAME/plan.json` | what was begun: see [`Plan`] |
 //! | `backups/NAME/parts/ID.ndjson` | what one node wrote of some partitions; goes when the backup is whole |
 //! | `backups/NAME/manifest.ndjson` | written last: the plan, a line a partition, the sums and the digest of it all |
+//! | `restores/CLUSTER-NUMBER/…` | a generation that a restore has built, until the cluster's nodes have fetched it |
 //!
 //! Invariants:
 //! * A backup is complete once its manifest exists. Reading it needs no other backup's manifest.
@@ -21,8 +22,11 @@
 //!   with records of the wanted namespaces.
 //! * The record of a key with the highest ballot wins, as in the store. If a node's slices lack
 //!   records that a quorum knows, the node adds a slice with them.
+//! * Of a static namespace, a backup has the slices of the generation that its plan names, and no others.
+//!   A slice without keys can be looked up only with the generation's own digest key, which the plan has.
 //!
-//! Absent on purpose: requests to nodes to write (the server), and restoring records (the client).
+//! Absent on purpose: requests to nodes to write (the server), and restoring records and generations (the
+//! client).
 
 mod error;
 mod manifest;
@@ -32,9 +36,9 @@ mod read;
 mod verify;
 
 pub use error::BackupError;
-pub use manifest::{Backup, Line, Listed, Namespace, PackSlice, Plan, Sums, Writing};
+pub use manifest::{Backup, Generation, Line, Listed, Namespace, PackSlice, Plan, Sums, Writing};
 pub use pack::{Known, PackWriter, Part};
-pub use prune::{Pruned, prune};
+pub use prune::{Pruned, RESTORES, prune};
 pub use read::{PartitionReader, PartitionSlices};
 pub use torc_objects::Location;
 pub use verify::{Depth, Verified, verify, verify_namespaces};

@@ -7,13 +7,14 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use torc_build::Shape;
 use torc_objects::ObjectError;
 use torc_record::{DigestKey, NamespaceId};
 use torc_ring::Partition;
 
 use crate::{BackupError, Location};
 
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const LONGEST_NAME: usize = 64;
 const LONGEST_PLAN: u64 = 16 << 20;
 /// 200 bytes and some 15 for each namespace, for each of 65,536 slices in each of eight layers, several times
@@ -47,8 +48,6 @@ pub struct Plan {
     pub base: Option<String>,
     /// Whether it contains only records of these namespaces.
     pub only: bool,
-    /// Namespaces that it was to hold and cannot, because their generations keep no values.
-    pub left_out: Vec<String>,
     /// Drawn when the backup begins: two writers of one name can tell which of them created it, even
     /// if the answer was lost.
     write_id: u64,
@@ -65,6 +64,22 @@ pub struct Namespace {
     pub mode: String,
     /// Replicas of each key.
     pub replicas: u32,
+    /// The current generation of a static one, if it has one.
+    pub generation: Option<Generation>,
+}
+
+/// The generation of a static namespace. Its slices are those with records of the namespace's id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// What it keeps of each key.
+    pub shape: Shape,
+    /// Its keys.
+    pub records: u64,
+    /// Bytes of its keys and values.
+    pub payload_bytes: u64,
+    /// The key of its digests.
+    #[serde(with = "hex32")]
+    pub digest_key: [u8; 32],
 }
 
 /// The slices of a partition in a backup.
@@ -236,17 +251,7 @@ impl Plan {
             begun_ms,
             base,
             only: false,
-            left_out: Vec::new(),
             write_id: 0,
-        }
-    }
-
-    /// Notes namespaces that a backup cannot hold.
-    #[must_use]
-    pub fn leaving_out(self, names: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            left_out: names.into_iter().collect(),
-            ..self
         }
     }
 

@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use crate::manifest::{manifest_object, pack_object, parts_of};
 use crate::{Backup, BackupError, Listed, Location, Plan};
 
+/// The objects of restores are below this.
+pub const RESTORES: &str = "restores";
+
 /// What was or would be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -12,14 +15,17 @@ pub struct Pruned {
     pub backups: Vec<String>,
     /// Packs that no backup uses.
     pub packs: u64,
-    /// Their bytes.
+    /// Objects that restores have left behind: those that were interrupted.
+    pub restores: u64,
+    /// The bytes of the packs and of these objects.
     pub bytes: u64,
 }
 
 /// Removes all but the newest `keep` backups, and the packs that these do not use. A pack stays as
 /// long as one of its slices is used. An unfinished backup stops the pruning, because a node may
 /// still write to it; `unfinished` also removes such backups. An unreadable backup stops it, too,
-/// because nothing else knows its packs. With `is_plan`, nothing is removed.
+/// because nothing else knows its packs. Also removes what interrupted restores have left behind: no restore
+/// may be running. With `is_plan`, nothing is removed.
 ///
 /// # Errors
 /// [`BackupError::Name`]: a backup is not finished. [`BackupError::Unreadable`].
@@ -78,6 +84,13 @@ pub async fn prune(
         pruned.bytes += len;
         if !is_plan {
             location.remove(&object).await?;
+        }
+    }
+    for (object, len) in location.list(RESTORES).await? {
+        pruned.restores += 1;
+        pruned.bytes += len;
+        if !is_plan {
+            location.remove(&format!("{RESTORES}/{object}")).await?;
         }
     }
     Ok(pruned)

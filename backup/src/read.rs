@@ -4,16 +4,16 @@
 //! request. So slices that lie side by side in a pack and are wanted one after the other are read
 //! together.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use bytes::Bytes;
-use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record};
+use torc_build::Shape;
+use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record, State};
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::bulk::{LooseSlice, MergedRecords};
 
-use crate::{Backup, BackupError, Line, Location, PackSlice};
+use crate::{Backup, BackupError, Line, Location, Namespace, PackSlice};
 
 /// Limit of all slices of a partition, bytes, which are in memory together.
 const LONGEST_PARTITION: u64 = 8 << 30;
@@ -149,18 +149,25 @@ impl Backup {
         PartitionReader::new(self, location, lines.into_iter().collect())
     }
 
-    /// The record of a key, tombstones included. Reads the slices of one partition.
+    /// The record of a key, tombstones included; its value as a get gives it. Reads the slices of one
+    /// partition.
     ///
     /// # Errors
     /// [`BackupError::Location`].
     pub async fn get(
         &self,
         location: &Location,
-        namespace: NamespaceId,
+        namespace: &Namespace,
         key: &[u8],
     ) -> Result<Option<Record>, BackupError> {
+        let generation = namespace.generation.as_ref();
+        let namespace = NamespaceId(namespace.id);
+        let digest = match generation {
+            Some(generation) => Digest::with(&DigestKey(generation.digest_key), namespace, key),
+            None => Digest::of(&DigestKey(self.plan.digest_key), namespace, key),
+        };
         let at = Locator {
-            digest: Digest::of(&DigestKey(self.plan.digest_key), namespace, key),
+            digest,
             namespace,
             key,
         };
@@ -186,23 +193,50 @@ impl Backup {
                 newest = Some(found);
             }
         }
+        if let Some(newest) = &mut newest
+            && generation.is_some_and(|generation| generation.shape == Shape::Ids)
+        {
+            self.number(partition, newest)
+                .map_err(|what| slices.damaged(what))?;
+        }
         Ok(newest)
+    }
+
+    /// Replaces the slot of a key, as its slice gives it, by the key's id.
+    fn number(&self, partition: Partition, record: &mut Record) -> Result<(), &'static str> {
+        let State::Value { value, .. } = &mut record.state else {
+            return Ok(());
+        };
+        let slot = <[u8; 4]>::try_from(&value[..]).map_err(|_| "a key without its slot")?;
+        let wanted = BTreeSet::from([record.namespace]);
+        let earlier = self
+            .lines_of(&wanted)
+            .filter(|it| it.partition < partition.0);
+        let counts = earlier.flat_map(|line| line.slices).map(|it| it.count());
+        let before = counts.fold(0, u64::saturating_add);
+        let id = before.saturating_add(u32::from_le_bytes(slot).into());
+        *value = id.to_string().into();
+        Ok(())
     }
 }
 
 /// Compares the records of each namespace in a slice with those that the manifest says.
-fn check_counts(found: &BTreeMap<u32, u64>, named: &PackSlice) -> Result<(), BackupError> {
-    let said: BTreeMap<u32, u64> = named.records.iter().copied().collect();
-    let ids: BTreeSet<&u32> = found.keys().chain(said.keys()).collect();
-    let of = |counts: &BTreeMap<u32, u64>, id| counts.get(id).copied().unwrap_or_default();
-    let differs = ids.into_iter().find(|id| of(found, id) != of(&said, id));
+fn check_counts(found: &BTreeMap<NamespaceId, u64>, named: &PackSlice) -> Result<(), BackupError> {
+    let said = named.records.iter();
+    let said: BTreeMap<_, _> = said
+        .map(|(id, records)| (NamespaceId(*id), *records))
+        .collect();
+    let ids: BTreeSet<&NamespaceId> = found.keys().chain(said.keys()).collect();
+    let of = |counts: &BTreeMap<_, u64>, id| counts.get(id).copied().unwrap_or_default();
+    let differs = ids.into_iter().find(|id| of(found, *id) != of(&said, *id));
     let Some(id) = differs else {
         return Ok(());
     };
     let what = format!(
-        "at {}: it has {} records of the namespace with id {id}, and the manifest says {}",
+        "at {}: it has {} records of the namespace with id {}, and the manifest says {}",
         named.at,
         of(found, id),
+        id.0,
         of(&said, id)
     );
     Err(BackupError::damaged(&named.object(), what))
@@ -223,14 +257,11 @@ impl PartitionSlices {
     /// Whether each record is as it was written, has the digest of its key, and is found by it; and whether
     /// each namespace has as many of them as the manifest says.
     pub(crate) fn verify(&self, cluster: &DigestKey) -> Result<(), BackupError> {
+        let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster, namespace, key));
         for (slice, named) in self.slices.iter().zip(&self.named) {
-            let counts: RefCell<BTreeMap<u32, u64>> = RefCell::default();
-            let digest_of = |namespace: NamespaceId, key: &[u8]| {
-                *counts.borrow_mut().entry(namespace.0).or_default() += 1;
-                Some(Digest::of(cluster, namespace, key))
-            };
             slice.verify(digest_of).map_err(|what| self.damaged(what))?;
-            check_counts(&counts.into_inner(), named)?;
+            let counts = slice.namespaces().map_err(|what| self.damaged(what))?;
+            check_counts(&counts, named)?;
         }
         Ok(())
     }

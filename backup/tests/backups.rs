@@ -56,6 +56,17 @@ fn partition_of(record: &Record) -> Partition {
     partitions().of(Token::of(&record.digest))
 }
 
+/// A linearizable namespace.
+fn ordinary(id: u32) -> Namespace {
+    Namespace {
+        name: "default".to_owned(),
+        id,
+        mode: "linearizable".to_owned(),
+        replicas: 3,
+        generation: None,
+    }
+}
+
 /// A node's store, and the destination of its backups.
 struct Fixture {
     dir: TempDir,
@@ -98,12 +109,7 @@ impl Fixture {
     }
 
     fn plan(name: &str, base: Option<&str>) -> Plan {
-        let namespace = Namespace {
-            name: "default".to_owned(),
-            id: NamespaceId::DEFAULT.0,
-            mode: "linearizable".to_owned(),
-            replicas: 3,
-        };
+        let namespace = ordinary(NamespaceId::DEFAULT.0);
         let all = (0..partitions().count()).map(Partition);
         Plan::new(
             name.to_owned(),
@@ -223,7 +229,7 @@ async fn a_second_backup_copies_only_what_is_new_and_stands_by_itself() {
 
     let get = async |backup: &Backup, key: &str| {
         let key = key.as_bytes();
-        let found = backup.get(&node.location, NamespaceId::DEFAULT, key).await;
+        let found = backup.get(&node.location, &ordinary(1), key).await;
         found.unwrap().map(|record| record.state)
     };
     let value = |text: &'static str| {
@@ -643,7 +649,11 @@ async fn a_restore_of_one_namespace_reads_no_slices_of_others() {
     }
     let found = verify(&node.location, "a", Depth::Bytes, || {}).await;
     assert!(names(&found, &object), "{found:?}");
-    let get = async |namespace| backup.get(&node.location, namespace, b"key-1").await;
+    let get = async |namespace: NamespaceId| {
+        backup
+            .get(&node.location, &ordinary(namespace.0), b"key-1")
+            .await
+    };
     assert!(get(first).await.unwrap().is_some());
     std::fs::remove_file(&path).unwrap();
     let found = check(&[first]).await;

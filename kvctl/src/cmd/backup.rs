@@ -3,8 +3,9 @@
 mod create;
 
 use serde::Serialize;
-use torc_backup::{Backup, Depth, Listed, Location, prune, verify};
-use torc_record::{NamespaceId, State};
+use torc_backup::{Backup, Depth, Listed, Location, Namespace, prune, verify};
+use torc_build::Shape;
+use torc_record::State;
 
 use crate::args::KeyArgs;
 use crate::failure::Failure;
@@ -66,8 +67,8 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         backup: Option<String>,
     },
-    /// Remove all but the newest backups, and the objects that no other backup uses. Do not create
-    /// a backup there meanwhile.
+    /// Remove all but the newest backups, the objects that no other backup uses, and what interrupted
+    /// restores have left behind. Do not create or restore a backup there meanwhile.
     Prune {
         /// Where the backups are.
         #[arg(value_name = "URL")]
@@ -112,7 +113,6 @@ struct Row {
     begun_ms: u64,
     complete: bool,
     namespaces: Vec<String>,
-    left_out: Vec<String>,
     slices: u64,
     records: u64,
     bytes: u64,
@@ -127,7 +127,6 @@ impl Row {
             begun_ms: plan.begun_ms,
             complete: listed.sums.is_some(),
             namespaces: plan.namespaces.iter().map(|it| it.name.clone()).collect(),
-            left_out: plan.left_out.clone(),
             slices: sums.slices,
             records: sums.records,
             bytes: sums.bytes,
@@ -151,6 +150,7 @@ struct VerifiedRow {
 struct PrunedRow {
     backups: Vec<String>,
     packs: u64,
+    restores: u64,
     bytes: u64,
     planned: bool,
 }
@@ -174,6 +174,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             let row = PrunedRow {
                 backups: pruned.backups,
                 packs: pruned.packs,
+                restores: pruned.restores,
                 bytes: pruned.bytes,
                 planned: plan,
             };
@@ -182,9 +183,10 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             }
             let did = if plan { "would remove" } else { "removed" };
             out.line(format!(
-                "{did} {} and {} ({})",
+                "{did} {}, {} and {} of interrupted restores ({})",
                 text::counted(row.backups.len() as u64, "backup"),
                 text::counted(row.packs, "pack"),
+                text::counted(row.restores, "object"),
                 text::bytes(row.bytes)
             ))
         }
@@ -304,6 +306,8 @@ async fn get(
     let backup = Backup::read(&location, &name_of(&location, url, backup).await?).await?;
     let namespace = namespace_of(&backup, global.namespace())?;
     let found = backup.get(&location, namespace, &key).await?;
+    let shape = namespace.generation.as_ref().map(|it| it.shape);
+    let rate = shape.map_or(0.0, Shape::false_positive_rate);
     let version = found.as_ref().map(torc_record::Record::version);
     let value = found.map(|record| record.state);
     let (
@@ -318,6 +322,11 @@ async fn get(
         return Err(Failure::KeyNotFound { key });
     };
     if !global.json() {
+        if rate > 0.0 {
+            note(format_args!(
+                "probably present: an absent key looks present with probability {rate:.1e}"
+            ));
+        }
         return out.raw(&value);
     }
     let row = JsonRow::key(&key)
@@ -327,17 +336,11 @@ async fn get(
     out.json(&row)
 }
 
-/// The id of a namespace at the time of the backup.
-pub(super) fn namespace_of(backup: &Backup, name: &str) -> Result<NamespaceId, Failure> {
+/// A namespace as it was at the time of the backup.
+pub(super) fn namespace_of<'a>(backup: &'a Backup, name: &str) -> Result<&'a Namespace, Failure> {
     let plan = &backup.plan;
     let found = plan.namespaces.iter().find(|it| it.name == name);
-    found.map(|it| NamespaceId(it.id)).ok_or_else(|| {
-        if plan.left_out.iter().any(|it| it == name) {
-            return Failure::Usage(format!(
-                "backup {} left out `{name}`, which keeps no values: build it again",
-                plan.name
-            ));
-        }
+    found.ok_or_else(|| {
         let names: Vec<&str> = plan.namespaces.iter().map(|it| it.name.as_str()).collect();
         Failure::Usage(format!(
             "backup {} has no namespace `{name}`; it has {}",
@@ -345,18 +348,6 @@ pub(super) fn namespace_of(backup: &Backup, name: &str) -> Result<NamespaceId, F
             names.join(", ")
         ))
     })
-}
-
-/// `1 namespace is`, `2 namespaces are`.
-pub(super) fn are(names: &[String]) -> String {
-    let verb = if names.len() == 1 { "is" } else { "are" };
-    format!("{} {verb}", text::counted(names.len() as u64, "namespace"))
-}
-
-/// `` `a`, `b` ``.
-pub(super) fn quoted(names: &[String]) -> String {
-    let quoted = names.iter().map(|name| format!("`{name}`"));
-    quoted.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -372,7 +363,6 @@ mod tests {
             begun_ms: 0,
             complete: true,
             namespaces: Vec::new(),
-            left_out: Vec::new(),
             slices: 0,
             records: 0,
             bytes: 0,
@@ -388,6 +378,7 @@ mod tests {
         assert_documented(&PrunedRow {
             backups: Vec::new(),
             packs: 0,
+            restores: 0,
             bytes: 0,
             planned: true,
         });

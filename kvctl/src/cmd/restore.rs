@@ -1,6 +1,9 @@
 //! `kvctl restore`: restores a backup into a cluster.
 
+mod statics;
+
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,11 +11,13 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use torc_backup::{Backup, Location, Namespace, Plan, verify_namespaces};
+use torc_build::Shape;
 use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 
-use super::backup::{are, name_of, namespace_of, quoted};
+use super::backup::{name_of, namespace_of};
 use super::load::{retry, store};
+use crate::args;
 use crate::failure::Failure;
 use crate::format::{Numbered, ReadError, Row};
 use crate::global::Global;
@@ -20,6 +25,7 @@ use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report};
 use crate::out::{Out, note};
 use crate::text;
+use statics::Restoring;
 
 const LIMITS: BatchLimits = BatchLimits {
     rows: 500,
@@ -41,9 +47,11 @@ const AHEAD: usize = 64;
 /// repeat the restore with `--overwrite`. Records get new versions, above all of the backup: if the
 /// cluster's epochs are lower, the restore first raises them, which it cannot while partitions move.
 ///
-/// A static namespace can be restored only into an ordinary one, with `--only` and `--into`; or build
-/// it again. A restore without `--only` leaves out such namespaces, and those that the backup left
-/// out. Its last line then begins with `incomplete:` and names them; the exit code is 0.
+/// A static namespace gets a new generation, which the restore makes current. With `--overwrite`, the
+/// current one becomes the previous one. kvctl puts the files of the generation below URL/restores,
+/// where the nodes fetch them, and then removes them. Ids of keys (`--shape ids`) change. A namespace
+/// whose generation keeps no keys (`--shape keyless` or `set`) cannot be restored. The last line then begins
+/// with `incomplete:` and names it; the exit code is 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the backups are: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or
@@ -62,6 +70,13 @@ pub(crate) struct Args {
     /// Also restore into namespaces that are not empty.
     #[arg(long)]
     overwrite: bool,
+    /// Directory for temporary files, in which kvctl builds generations of static namespaces. It takes
+    /// twice the size of the largest one.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    work: PathBuf,
+    /// Memory limit of these builds, for example 512MiB or 4GiB; at least 64MiB.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = args::size)]
+    memory: u64,
 }
 
 /// What `--output json` prints, for each namespace.
@@ -101,22 +116,46 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
     for (namespace, into) in targets {
         let began = Instant::now();
-        let rows = read(&location, &backup, NamespaceId(namespace.id));
-        let report = put(client.namespace(into.clone()), rows, &args.url, global).await?;
-        let restored = Restored {
+        let mut restored = Restored {
             namespace: namespace.name.clone(),
-            into,
-            records: report.records,
-            payload_bytes: report.payload_bytes,
-            expired: report.expired,
-            seconds: began.elapsed().as_secs_f64(),
+            into: into.clone(),
+            records: 0,
+            payload_bytes: 0,
+            expired: 0,
+            seconds: 0.0,
         };
+        if let Some(generation) = &namespace.generation {
+            let restoring = Restoring {
+                client: &client,
+                location: &location,
+                url: &args.url,
+                backup: &backup,
+                id: NamespaceId(namespace.id),
+                generation,
+                work: &args.work,
+                memory: args.memory,
+            };
+            restoring.run(&into).await?;
+            restored.records = generation.records;
+            restored.payload_bytes = generation.payload_bytes;
+        } else if !is_static(namespace) {
+            let rows = read(&location, &backup, NamespaceId(namespace.id));
+            let report = put(client.namespace(into), rows, &args.url, global).await?;
+            restored.records = report.records;
+            restored.payload_bytes = report.payload_bytes;
+            restored.expired = report.expired;
+        }
+        restored.seconds = began.elapsed().as_secs_f64();
         show(&restored, global, out)?;
     }
-    if let Some(left_out) = left_out {
+    if !left_out.is_empty() {
         // Last, so that it is not overlooked.
         out.flush()?;
-        note(left_out);
+        note(format_args!(
+            "incomplete: {} not restored, because their generations keep no keys: {}. Build each again",
+            text::counted(left_out.len() as u64, "namespace"),
+            left_out.join(", ")
+        ));
     }
     Ok(())
 }
@@ -124,51 +163,38 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 /// A namespace to restore, and the name that it gets.
 type Target<'a> = (&'a Namespace, String);
 
-/// The namespaces to restore, each with the name that it gets, and a line about those that are left out.
+/// The namespaces to restore, each with the name that it gets, and the names of those that are left out: a
+/// generation without keys has only their digests, which are others in a new generation.
 fn targets<'a>(
     plan: &'a Plan,
     only: Option<&str>,
     into: Option<&str>,
-) -> Result<(Vec<Target<'a>>, Option<String>), Failure> {
-    if let Some(only) = only {
-        let namespace = plan.namespaces.iter().find(|it| it.name == only);
-        if into.is_none() && namespace.is_some_and(is_static) {
-            return Err(Failure::Usage(format!(
-                "`{only}` was static: restore it into an ordinary namespace with --into, or build it again"
-            )));
-        }
-        let target = namespace.map(|it| (it, into.unwrap_or(only).to_owned()));
-        return Ok((target.into_iter().collect(), None));
+) -> Result<(Vec<Target<'a>>, Vec<String>), Failure> {
+    let wanted = plan.namespaces.iter();
+    let wanted = wanted.filter(|it| only.is_none_or(|only| only == it.name));
+    let (keyless, wanted): (Vec<_>, Vec<_>) = wanted.partition(|it| is_keyless(it));
+    let left_out: Vec<String> = keyless.iter().map(|it| format!("`{}`", it.name)).collect();
+    if only.is_some()
+        && let Some(name) = left_out.first()
+    {
+        return Err(Failure::Usage(format!(
+            "{name} cannot be restored, because its generation keeps no keys, and nothing was changed: build it \
+             again. `kvctl backup get` reads it"
+        )));
     }
-    let (left, targets): (Vec<_>, Vec<_>) = plan.namespaces.iter().partition(|it| is_static(it));
-    let left: Vec<String> = left.into_iter().map(|it| it.name.clone()).collect();
-    let targets = targets.into_iter().map(|it| (it, it.name.clone()));
-    Ok((targets.collect(), left_out(&left, &plan.left_out)))
+    let named = wanted
+        .into_iter()
+        .map(|it| (it, into.unwrap_or(&it.name).to_owned()));
+    Ok((named.collect(), left_out))
+}
+
+fn is_keyless(namespace: &Namespace) -> bool {
+    let shape = namespace.generation.as_ref().map(|it| it.shape);
+    matches!(shape, Some(Shape::Keyless { .. }))
 }
 
 fn is_static(namespace: &Namespace) -> bool {
     namespace.mode == "static"
-}
-
-/// Says which namespaces of the backed-up cluster a restore of all of them does not bring back, and why.
-fn left_out(statics: &[String], valueless: &[String]) -> Option<String> {
-    let mut why = Vec::new();
-    if !statics.is_empty() {
-        let names = quoted(statics);
-        why.push(format!(
-            "{} static: {names} (restore each with `--only NAME --into OTHER`, or build it again)",
-            are(statics)
-        ));
-    }
-    if !valueless.is_empty() {
-        let names = quoted(valueless);
-        why.push(format!(
-            "{} not in the backup, because generations without values cannot be restored: {names} (build each \
-             again)",
-            are(valueless)
-        ));
-    }
-    (!why.is_empty()).then(|| format!("incomplete: {}", why.join("; ")))
 }
 
 fn show(restored: &Restored, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -198,6 +224,7 @@ async fn prepare(
         None => {
             let mode = match namespace.mode.as_str() {
                 "eventual" => NamespaceMode::Eventual,
+                "static" => NamespaceMode::Static,
                 _ => NamespaceMode::Linearizable,
             };
             let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
@@ -211,10 +238,19 @@ async fn prepare(
             client.create_namespace(into, mode, replicas).await?;
             return Ok(());
         }
-        Some(there) if there.mode == NamespaceMode::Static => {
+        Some(there) if (there.mode == NamespaceMode::Static) != is_static(namespace) => {
+            let (mode, name) = (there.mode, &namespace.name);
             return Err(Failure::Usage(format!(
-                "`{into}` is static: choose an ordinary namespace with --into"
+                "`{into}` is {mode}, and `{name}` was {}: choose another namespace with --only and --into",
+                namespace.mode
             )));
+        }
+        Some(there) if is_static(namespace) => {
+            return if there.id.is_generation() && !overwrite {
+                Err(Failure::NotEmpty(into.to_owned()))
+            } else {
+                Ok(())
+            };
         }
         Some(_) => {}
     }
@@ -345,41 +381,47 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torc_backup::Generation;
 
-    fn plan() -> Plan {
-        let namespace = |name: &str, mode: &str| Namespace {
+    #[test]
+    fn a_restore_leaves_out_what_keeps_no_keys() {
+        let namespace = |name: &str, shape: Option<Shape>| Namespace {
             name: name.to_owned(),
             id: 1,
-            mode: mode.to_owned(),
+            mode: shape.map_or("linearizable", |_| "static").to_owned(),
             replicas: 3,
+            generation: shape.map(|shape| Generation {
+                shape,
+                records: 0,
+                payload_bytes: 0,
+                digest_key: [0; 32],
+            }),
+        };
+        let seen = Shape::Keyless {
+            fingerprint_bits: 16,
+            payload_bytes: 0,
         };
         let namespaces = vec![
-            namespace("default", "linearizable"),
-            namespace("pages", "static"),
-            namespace("urls", "eventual"),
+            namespace("default", None),
+            namespace("seen", Some(seen)),
+            namespace("words", Some(Shape::Ids)),
         ];
         let cluster = ("cluster".to_owned(), torc_record::DigestKey([7; 32]));
         let plan = Plan::new("a".to_owned(), cluster, (1, []), namespaces, (0, None));
-        plan.leaving_out(["seen".to_owned(), "set".to_owned()])
-    }
-
-    #[test]
-    fn a_restore_says_what_it_leaves_out_and_why() {
-        let plan = plan();
-        let (all, line) = targets(&plan, None, None).unwrap();
+        let (all, left_out) = targets(&plan, None, None).unwrap();
         let all: Vec<_> = all.iter().map(|(_, into)| into.as_str()).collect();
-        assert_eq!(all, ["default", "urls"]);
         assert_eq!(
-            line.unwrap(),
-            "incomplete: 1 namespace is static: `pages` (restore each with `--only NAME --into OTHER`, or \
-             build it again); 2 namespaces are not in the backup, because generations without values \
-             cannot be restored: `seen`, `set` (build each again)"
+            (&all[..], &left_out[..]),
+            (&["default", "words"][..], &["`seen`".to_owned()][..])
         );
-        let (one, line) = targets(&plan, Some("pages"), Some("copy")).unwrap();
-        assert_eq!((one[0].1.as_str(), line), ("copy", None));
-        let refused = targets(&plan, Some("pages"), None).unwrap_err();
-        assert!(refused.to_string().contains("--into"), "{refused}");
-        assert_eq!(left_out(&[], &[]), None);
+        let (one, left_out) = targets(&plan, Some("words"), Some("copy")).unwrap();
+        assert_eq!(
+            (one[0].0.name.as_str(), one[0].1.as_str()),
+            ("words", "copy")
+        );
+        assert!(left_out.is_empty());
+        let refused = targets(&plan, Some("seen"), Some("copy")).unwrap_err();
+        assert!(refused.to_string().contains("build it again"), "{refused}");
     }
 
     #[test]

@@ -224,52 +224,177 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     damage_is_named(&cluster, &other, &backups, &url, names);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
-    let cluster = Cluster::start_with(1, &[]).await;
+const FEW: u64 = 300;
+/// Static namespaces with the options that build them.
+const STATIC: [(&str, &[&str]); 4] = [
+    ("pages", &[]),
+    ("words", &["--shape", "ids"]),
+    ("links", &["--shape", "keyless", "--payload-bytes", "4"]),
+    ("seen", &["--shape", "set", "--fingerprint-bits", "32"]),
+];
+
+fn four(number: u64) -> String {
+    format!("{number:04}")
+}
+
+/// Builds and promotes a generation of each shape, from the same rows.
+fn build_all(cluster: &Cluster) {
     let dir = cluster.dir.path();
-    let mut rows = String::new();
-    for number in 0..200 {
-        writeln!(rows, r#"{{"key":"page-{number}","value":"{number}"}}"#).unwrap();
-    }
     let from = dir.join("rows.ndjson");
+    let mut rows = String::new();
+    for number in 0..FEW {
+        let (key, value) = (key(number), four(number));
+        writeln!(rows, r#"{{"key":"{key}","value":"{value}"}}"#).unwrap();
+    }
     std::fs::write(&from, rows).unwrap();
-    let out = dir.join("built");
-    ok(&cluster.kvctl(&["namespace", "create", "pages", "--mode", "static"]));
-    ok(&cluster.kvctl(&[
-        "build",
-        "--from",
-        from.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--into",
-        "pages",
-        "--out",
-        out.to_str().unwrap(),
-        "--promote",
-    ]));
-    let url = format!("file://{}", dir.join("backups").display());
-    ok(&cluster.kvctl(&["backup", "create", &url]));
-    let got = cluster.kvctl(&["--namespace", "pages", "backup", "get", &url, "page-7"]);
-    assert_eq!(ok(&got), "7");
-    let rest = cluster.kvctl(&["restore", &url, "--overwrite"]);
-    ok(&rest);
-    let told = String::from_utf8_lossy(&rest.stderr);
+    for (name, options) in STATIC {
+        let out = dir.join(name);
+        ok(&cluster.kvctl(&["namespace", "create", name, "--mode", "static"]));
+        let (from, out) = (from.to_str().unwrap(), out.to_str().unwrap());
+        let args = ["build", "--from", from, "--into", name, "--out", out];
+        ok(&cluster.kvctl(&[&args[..], &["--promote"], options].concat()));
+    }
+}
+
+/// Every key of `pages` and `words` answers as it should, and no other does.
+async fn answer(client: &Client, pages: &str, words: &str) {
+    let values = contents(&client.namespace(pages)).await;
+    let wanted: BTreeMap<_, _> = (0..FEW).map(|it| (key(it), four(it))).collect();
+    assert_eq!(values, wanted);
+    let client = client.namespace(words);
+    let ids = contents(&client).await;
+    assert!(ids.keys().eq(wanted.keys()));
+    let mut numbers: Vec<u64> = ids.values().map(|it| it.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..FEW), "ids are dense");
+    for number in 0..FEW {
+        let found = client.get(key(number)).await.unwrap().unwrap();
+        let id = std::str::from_utf8(&found.value).unwrap().parse().unwrap();
+        let (back, _) = client.key_of(id).await.unwrap().unwrap();
+        assert_eq!(back, key(number).as_bytes());
+    }
+    assert_eq!(client.get("absent").await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
+    let cluster = Cluster::start_with(3, &["--partitions=64"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    build_all(&cluster);
+    let create = ["--output", "json", "backup", "create", &url];
+    let first = json(&ok(&cluster.kvctl(&create)));
+    assert_eq!(first["records"], 4 * FEW, "{first}");
+    let second = json(&ok(&cluster.kvctl(&create)));
+    assert_eq!(second["copied_bytes"], 0, "{second}");
+    assert_eq!(second["bytes"], first["bytes"]);
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+    let client = cluster.client().await;
+    for (name, _) in STATIC {
+        let got = cluster.kvctl(&["--namespace", name, "backup", "get", &url, "key-7"]);
+        let wanted = client.namespace(name).get("key-7").await.unwrap().unwrap();
+        assert_eq!(ok(&got).as_bytes(), wanted.value, "{name}");
+        let absent = cluster.kvctl(&["--namespace", name, "backup", "get", &url, "absent"]);
+        assert_eq!(absent.status.code(), Some(1), "{name}");
+    }
+
+    // Fewer nodes, another number of partitions, and another digest key.
+    let other = Cluster::start_with(1, &["--partitions=16"]).await;
+    let work = other.dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let restore = ["restore", &url, "--work", work.to_str().unwrap()];
+    let restored = other.kvctl(&restore);
+    ok(&restored);
+    let told = String::from_utf8_lossy(&restored.stderr);
     let last = told.lines().last().unwrap();
-    assert!(
-        last.starts_with("incomplete: 1 namespace is static: `pages` "),
-        "{told}"
-    );
-    ok(&cluster.kvctl(&["restore", &url, "--only", "pages", "--into", "copies"]));
-    let copies = contents(&cluster.client().await.namespace("copies")).await;
-    assert_eq!(copies.len(), 200);
-    assert_eq!(copies.get("page-7").map(String::as_str), Some("7"));
+    let expected = "incomplete: 2 namespaces not restored, because their generations keep no keys: `links`, \
+                    `seen`. Build each again";
+    assert_eq!(last, expected);
+    let there = other.client().await;
+    answer(&there, "pages", "words").await;
+    let table = there.topology().await.unwrap();
+    assert!(!table.namespaces.contains_key("links"));
+    // Versions are above all of the backup.
+    let before = client
+        .namespace("pages")
+        .get(key(1))
+        .await
+        .unwrap()
+        .unwrap();
+    let after = there.namespace("pages").get(key(1)).await.unwrap().unwrap();
+    assert!(after.version > before.version);
+    // Nothing stays behind.
+    let left = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
+    assert_eq!(left(&work), 0);
+    let pruned = ["--output", "json", "backup", "prune", &url, "--keep", "9"];
+    assert_eq!(json(&ok(&other.kvctl(&pruned)))["restores"], 0);
+    std::fs::create_dir_all(backups.join("restores/x-1")).unwrap();
+    std::fs::write(backups.join("restores/x-1/a.part"), "left").unwrap();
+    assert_eq!(json(&ok(&other.kvctl(&pruned)))["restores"], 1);
+    assert!(!backups.join("restores/x-1/a.part").exists());
+
+    // Over what is there: only if asked for, and the old generation stays.
+    assert_eq!(other.kvctl(&restore).status.code(), Some(6));
+    let words = ["--only", "words", "--into", "pages", "--overwrite"];
+    ok(&other.kvctl(&[&restore[..], &words].concat()));
+    ok(&other.kvctl(&["generation", "rollback", "pages"]));
+    answer(&there, "pages", "words").await;
+    // A static namespace stays one.
+    let into = ["--only", "pages", "--into", "default"];
+    let refused = other.kvctl(&[&restore[..], &into].concat());
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let keyless = other.kvctl(&[&restore[..], &["--only", "seen"]].concat());
+    assert_eq!(keyless.status.code(), Some(2), "{keyless:?}");
+    // A copy in the cluster of the backup, of a backup of one namespace.
+    ok(&cluster.kvctl(&[
+        "backup", "create", &url, "--only", "pages", "--only", "words",
+    ]));
+    for name in ["pages", "words"] {
+        let copy = format!("{name}-copy");
+        let only = ["restore", &url, "--only", name, "--into", &copy];
+        let place = ["--work", work.to_str().unwrap()];
+        ok(&cluster.kvctl(&[&only[..], &place].concat()));
+    }
+    answer(&client, "pages-copy", "words-copy").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_of_a_static_namespace_is_named_before_a_restore_changes_anything() {
+    let cluster = Cluster::start_with(1, &["--partitions=16"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    build_all(&cluster);
+    let made = json(&ok(
+        &cluster.kvctl(&["--output", "json", "backup", "create", &url])
+    ));
+    let name = made["name"].as_str().unwrap();
+    let table = cluster.client().await.topology().await.unwrap();
+    for (namespace, _) in STATIC {
+        let id = table.namespace_id(namespace).unwrap();
+        let Damaged { pack, before, .. } = damage_one(&backups, name, id.0);
+        let hurt = pack.file_name().unwrap().to_str().unwrap();
+        let verify = cluster.kvctl(&["backup", "verify", &url]);
+        assert_eq!(verify.status.code(), Some(4), "{namespace}");
+        let told = String::from_utf8_lossy(&verify.stderr);
+        assert!(told.contains(hurt), "{told}");
+        if ["pages", "words"].contains(&namespace) {
+            let args = ["restore", &url, "--only", namespace, "--into", "fresh"];
+            let refused = cluster.kvctl(&args);
+            let told = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(4), "{told}");
+            assert!(
+                told.contains(hurt) && told.contains("nothing was changed"),
+                "{told}"
+            );
+        }
+        std::fs::write(&pack, before).unwrap();
+    }
+    let after = cluster.client().await.topology().await.unwrap();
+    assert!(!after.namespaces.contains_key("fresh"));
+    let generations = ok(&cluster.kvctl(&["--output", "json", "generation", "list"]));
+    assert_eq!(generations.lines().count(), STATIC.len());
     let foreign = Cluster::start_with(1, &[]).await;
-    let resumed = ok(&cluster.kvctl(&["--output", "json", "backup", "list", &url]));
-    let name = json(&resumed)["name"].as_str().unwrap().to_owned();
-    let refused = foreign.kvctl(&["backup", "create", &url, "--resume", &name]);
+    let refused = foreign.kvctl(&["backup", "create", &url, "--resume", name]);
     assert_eq!(refused.status.code(), Some(2), "it is finished");
 }
 
@@ -309,7 +434,6 @@ fn damage_one(backups: &Path, name: &str, namespace: u32) -> Damaged {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_namespace_is_backed_up_alone() {
-    const FEW: u64 = 200;
     let cluster = Cluster::start_with(3, &["--partitions=64"]).await;
     let url = format!("file://{}/backups", cluster.dir.path().display());
     let client = cluster.client().await;

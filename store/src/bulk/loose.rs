@@ -1,6 +1,7 @@
 //! Slices in memory, outside of any file.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use bytes::Bytes;
@@ -77,6 +78,14 @@ impl LooseSlice {
         digest_of: impl Fn(NamespaceId, &[u8]) -> Option<Digest>,
     ) -> Result<(), &'static str> {
         self.view()?.verify(&digest_of)
+    }
+
+    /// Its records by namespace, tombstones included. Reads every record, unless all are of one generation.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub fn namespaces(&self) -> Result<BTreeMap<NamespaceId, u64>, &'static str> {
+        self.view()?.namespaces()
     }
 
     fn view(&self) -> Result<SliceView<'_>, Damage> {

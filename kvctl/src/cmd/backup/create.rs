@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde::Serialize;
-use torc_backup::{BackupError, Depth, Listed, Location, Namespace, Plan, Writing, verify};
+use torc_backup::{
+    BackupError, Depth, Generation, Listed, Location, Namespace, Plan, Writing, verify,
+};
+use torc_build::Shape;
 use torc_client::{
     BackupProgress, BackupRequest, Client, GenerationShape, NodeId, Partition, RoutingTable,
 };
 use torc_objects::ObjectError;
-use torc_record::DigestKey;
+use torc_record::{DigestKey, NamespaceId};
 use torc_ring::topology::is_dropped_name;
 
-use super::{are, quoted};
 use crate::args;
 use crate::failure::Failure;
 use crate::global::Global;
@@ -62,7 +64,6 @@ struct Outcome {
     bytes: u64,
     copied_bytes: u64,
     known_bytes: u64,
-    left_out: Vec<String>,
     seconds: f64,
 }
 
@@ -87,7 +88,6 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         }
         writing
     } else {
-        let valueless = valueless(&client, &table, &args).await?;
         // Before the plan is there: a node that refuses would end the backup later.
         let checks = table
             .members
@@ -97,7 +97,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         if let Some(error) = refused.find(|error| !error.is_retryable()) {
             return Err(error.into());
         }
-        begin(&location, &table, &args, &valueless).await?
+        begin(&client, &location, &table, &args).await?
     };
     let name = writing.plan.name.clone();
     let mut directing = Directing {
@@ -124,7 +124,6 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let backup = backup.map_err(|error| Failure::from(error).after(how()))?;
     let outcome = Outcome {
         name: backup.plan.name,
-        left_out: backup.plan.left_out,
         slices: backup.sums.slices,
         records: backup.sums.records,
         bytes: backup.sums.bytes,
@@ -132,18 +131,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         known_bytes: written.known_bytes,
         seconds: began.elapsed().as_secs_f64(),
     };
-    show(&outcome, global, out)?;
-    if !outcome.left_out.is_empty() {
-        // Last, so that it is not overlooked.
-        out.flush()?;
-        note(format_args!(
-            "incomplete: {} not in this backup, because a generation without values cannot be restored: {}. \
-             Keep the directories or the objects of their builds",
-            are(&outcome.left_out),
-            quoted(&outcome.left_out)
-        ));
-    }
-    Ok(())
+    show(&outcome, global, out)
 }
 
 fn show(outcome: &Outcome, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -161,31 +149,70 @@ fn show(outcome: &Outcome, global: &Global, out: &mut Out) -> Result<(), Failure
     ))
 }
 
-/// The static namespaces whose generation keeps no values, which a restore could put.
-async fn valueless(
+/// The current generations of static namespaces, by the ids that the table has for their namespaces.
+async fn generations(
     client: &Client,
     table: &RoutingTable,
-    args: &Args,
-) -> Result<BTreeSet<String>, Failure> {
+) -> Result<BTreeMap<NamespaceId, Generation>, Failure> {
     let all = client.generations(None).await?.into_iter();
-    // Not the current ones: another may have been promoted since.
-    let planned = all.filter(|it| table.namespace_id(&it.namespace) == Some(it.id));
-    let valueless = planned.filter(|it| it.shape != Some(GenerationShape::Values));
-    let names: BTreeSet<String> = valueless.map(|it| it.namespace).collect();
-    if let Some(name) = args.only.iter().find(|name| names.contains(*name)) {
-        return Err(Failure::Usage(format!(
-            "`{name}` keeps no values, so a backup cannot hold it: keep the directory or the objects of \
-             its build"
-        )));
-    }
-    Ok(names)
+    let described = all.filter_map(|it| {
+        let shape = match it.shape? {
+            GenerationShape::Values => Shape::Values,
+            GenerationShape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            } => Shape::Keyless {
+                fingerprint_bits,
+                payload_bytes,
+            },
+            GenerationShape::Ids => Shape::Ids,
+        };
+        let generation = Generation {
+            shape,
+            records: it.records,
+            payload_bytes: it.payload_bytes,
+            digest_key: table.digest_key.of_generation(it.id).0,
+        };
+        Some((it.id, generation))
+    });
+    Ok(described.collect())
+}
+
+/// The namespaces to back up. Not by the current generations: another may have been promoted since.
+fn namespaces(
+    table: &RoutingTable,
+    args: &Args,
+    generations: &BTreeMap<NamespaceId, Generation>,
+) -> Result<Vec<Namespace>, Failure> {
+    let is_wanted = |name: &String| {
+        !is_dropped_name(name) && (args.only.is_empty() || args.only.contains(name))
+    };
+    let wanted = table.namespaces.iter().filter(|(name, _)| is_wanted(name));
+    let described = wanted.map(|(name, it)| {
+        let generation = generations.get(&it.id).cloned();
+        if it.id.is_generation() && generation.is_none() {
+            return Err(Failure::OutOfBounds(format!(
+                "generation {} of `{name}` was dropped while the backup began, and nothing was written: \
+                 repeat the command",
+                it.id.number()
+            )));
+        }
+        Ok(Namespace {
+            name: name.clone(),
+            id: it.id.0,
+            mode: it.mode.to_string(),
+            replicas: u32::from(it.replicas),
+            generation,
+        })
+    });
+    described.collect()
 }
 
 async fn begin(
+    client: &Client,
     location: &Location,
     table: &RoutingTable,
     args: &Args,
-    valueless: &BTreeSet<String>,
 ) -> Result<Writing, Failure> {
     let unknown = args
         .only
@@ -202,20 +229,9 @@ async fn begin(
     } else {
         base(location, &cluster).await?
     };
-    let namespaces = table.namespaces.iter();
-    let is_wanted = |name: &String| {
-        !is_dropped_name(name)
-            && !valueless.contains(name)
-            && (args.only.is_empty() || args.only.contains(name))
-    };
-    let namespaces = namespaces.filter(|(name, _)| is_wanted(name));
-    let layers: BTreeSet<_> = namespaces.clone().map(|(_, it)| it.id.layer()).collect();
-    let namespaces = namespaces.map(|(name, it)| Namespace {
-        name: name.clone(),
-        id: it.id.0,
-        mode: it.mode.to_string(),
-        replicas: u32::from(it.replicas),
-    });
+    let namespaces = namespaces(table, args, &generations(client, table).await?)?;
+    let layers = namespaces.iter().map(|it| NamespaceId(it.id).layer());
+    let layers: BTreeSet<_> = layers.collect();
     let begun_ms = text::now_ms();
     let digits = text::timestamp(begun_ms);
     let name = digits.replace([':', '.'], "-");
@@ -232,11 +248,11 @@ async fn begin(
                     args.only.is_empty() || layer.is_some_and(|layer| layers.contains(&layer))
                 }),
         ),
-        namespaces.collect(),
+        namespaces,
         (begun_ms, base),
     );
     let plan = if args.only.is_empty() {
-        plan.leaving_out(valueless.iter().cloned())
+        plan
     } else {
         plan.only()
     };
@@ -394,7 +410,6 @@ mod tests {
             bytes: 0,
             copied_bytes: 0,
             known_bytes: 0,
-            left_out: Vec::new(),
             seconds: 0.0,
         });
     }
