@@ -106,9 +106,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let checked = verify_namespaces(&location, &backup, &ids, || bar.tick()).await;
     bar.finish_and_clear();
     checked.map_err(|error| Failure::from(error).after("nothing was changed"))?;
-    // Check all of them before storing anything.
+    // Check all of them before changing anything.
     for (namespace, into) in &targets {
-        prepare(&client, namespace, into, args.overwrite).await?;
+        check(&client, namespace, into, args.overwrite).await?;
+    }
+    for (namespace, into) in &targets {
+        create(&client, namespace, into).await?;
     }
     let epoch = Epoch(backup.sums.epoch);
     for (_, into) in &targets {
@@ -212,50 +215,33 @@ fn show(restored: &Restored, global: &Global, out: &mut Out) -> Result<(), Failu
     ))
 }
 
-/// Makes sure that a namespace exists and may be restored into.
-async fn prepare(
+/// Whether a namespace may be restored into. One that does not exist may be.
+async fn check(
     client: &Client,
     namespace: &Namespace,
     into: &str,
     overwrite: bool,
 ) -> Result<(), Failure> {
     let table = client.topology().await?;
-    match table.namespaces.get(into) {
-        None => {
-            let mode = match namespace.mode.as_str() {
-                "eventual" => NamespaceMode::Eventual,
-                "static" => NamespaceMode::Static,
-                _ => NamespaceMode::Linearizable,
-            };
-            let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
-            let wanted = namespace.replicas;
-            if wanted > nodes {
-                note(format_args!(
-                    "`{into}` had {wanted} replicas and gets {nodes}, one for each node"
-                ));
-            }
-            let replicas = Some(wanted.min(nodes));
-            client.create_namespace(into, mode, replicas).await?;
-            return Ok(());
-        }
-        Some(there) if (there.mode == NamespaceMode::Static) != is_static(namespace) => {
-            let (mode, name) = (there.mode, &namespace.name);
-            return Err(Failure::Usage(format!(
-                "`{into}` is {mode}, and `{name}` was {}: choose another namespace with --only and --into",
-                namespace.mode
-            )));
-        }
-        Some(there) if is_static(namespace) => {
-            return if there.id.is_generation() && !overwrite {
-                Err(Failure::NotEmpty(into.to_owned()))
-            } else {
-                Ok(())
-            };
-        }
-        Some(_) => {}
+    let Some(there) = table.namespaces.get(into) else {
+        return Ok(());
+    };
+    if (there.mode == NamespaceMode::Static) != is_static(namespace) {
+        let (mode, name) = (there.mode, &namespace.name);
+        return Err(Failure::Usage(format!(
+            "`{into}` is {mode}, and `{name}` was {}: choose another namespace with --only and --into",
+            namespace.mode
+        )));
     }
     if overwrite {
         return Ok(());
+    }
+    if is_static(namespace) {
+        return if there.id.is_generation() {
+            Err(Failure::NotEmpty(into.to_owned()))
+        } else {
+            Ok(())
+        };
     }
     let mut scan = client.namespace(into).scan(ScanOptions {
         limit: Some(1),
@@ -267,6 +253,29 @@ async fn prepare(
         Some(Err(error)) => Err(error.into()),
         Some(Ok(_)) => Err(Failure::NotEmpty(into.to_owned())),
     }
+}
+
+/// Creates a namespace that does not exist, with its old settings.
+async fn create(client: &Client, namespace: &Namespace, into: &str) -> Result<(), Failure> {
+    let table = client.topology().await?;
+    if table.namespaces.contains_key(into) {
+        return Ok(());
+    }
+    let mode = match namespace.mode.as_str() {
+        "eventual" => NamespaceMode::Eventual,
+        "static" => NamespaceMode::Static,
+        _ => NamespaceMode::Linearizable,
+    };
+    let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
+    let wanted = namespace.replicas;
+    if wanted > nodes {
+        note(format_args!(
+            "`{into}` had {wanted} replicas and gets {nodes}, one for each node"
+        ));
+    }
+    let replicas = Some(wanted.min(nodes));
+    client.create_namespace(into, mode, replicas).await?;
+    Ok(())
 }
 
 /// Makes sure that later versions in a namespace are above all of an epoch.

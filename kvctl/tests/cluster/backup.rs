@@ -138,6 +138,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     ok(&cluster.kvctl(&["flush"]));
     ok(&cluster.kvctl(&["namespace", "create", "other", "--replicas", "2"]));
     ok(&cluster.kvctl(&["--namespace", "other", "put", "x", "y"]));
+    ok(&cluster.kvctl(&["namespace", "create", "another"]));
     ok(&cluster.kvctl(&["put", "short-lived", "v", "--ttl", "1ms"]));
 
     // Records that one node lacks: two of three acknowledge.
@@ -198,7 +199,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     // One node, a different number of partitions, and a different digest key.
     let other = Cluster::start_with(1, &["--partitions=256"]).await;
     let restored = ok(&other.kvctl(&["--output", "json", "restore", &url]));
-    assert_eq!(restored.lines().count(), 2, "{restored}");
+    assert_eq!(restored.lines().count(), 3, "{restored}");
     let mut found = contents(&other.client().await).await;
     for number in 0..before {
         let late = found.remove(&format!("late-{number}"));
@@ -211,8 +212,11 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     assert_eq!((differs, found.len()), (None, wanted.len()));
     let there = contents(&other.client().await.namespace("other")).await;
     assert_eq!(there, BTreeMap::from([("x".into(), "y".into())]));
+    ok(&other.kvctl(&["namespace", "drop", "another", "--yes"]));
     let refused = other.kvctl(&["restore", &url]);
     assert_eq!(refused.status.code(), Some(6), "it is not empty");
+    let names = ok(&other.kvctl(&["namespace", "list"]));
+    assert!(!names.contains("another"), "nothing was changed: {names}");
     ok(&other.kvctl(&["restore", &url, "--overwrite"]));
 
     let small = ok(&cluster.kvctl(&["--output", "json", "backup", "create", &url]));
