@@ -416,6 +416,18 @@ async fn a_place_that_cannot_take_a_generation_is_refused_before_a_task_runs() {
     assert!(matches!(refused, BuildError::Objects(_)), "{refused}");
 }
 
+#[test]
+fn impossible_gate_rates_are_refused_at_the_start() {
+    for gate_rate in [0.9, 0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let options = BuildOptions {
+            gate_rate,
+            ..options()
+        };
+        let refused = Plan::for_tasks(target(), &options, BUCKETS).unwrap_err();
+        assert!(matches!(refused, BuildError::BadShape { .. }), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_plan_and_its_receipts_travel_as_text() {
     let options = BuildOptions {
