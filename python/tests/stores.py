@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from typing import Any
@@ -15,6 +16,7 @@ class S3:
     def __init__(self) -> None:
         moto = pytest.importorskip("moto.server", reason="pip install './python[engines]'")
         boto3 = pytest.importorskip("boto3")
+        logging.getLogger("werkzeug").disabled = True
         self.server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self.server.start()
         host, port = self.server.get_host_and_port()
