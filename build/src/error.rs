@@ -48,7 +48,7 @@ pub enum BuildError {
         dir: PathBuf,
     },
     /// The directory already has a generation.
-    #[error("{} holds a complete generation: choose another directory", dir.display())]
+    #[error("{} holds a complete generation: choose another place", dir.display())]
     Complete {
         /// The directory.
         dir: PathBuf,

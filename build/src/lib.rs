@@ -6,10 +6,6 @@
 //! read, sorted, and its slices written with their Bloom gates and minimal perfect hashes. A
 //! [`Generation`] answers from such a directory.
 //!
-//! If one machine is not enough, an engine does the first pass: it sends all rows of a bucket to
-//! one [`Task`], which does the rest for its buckets, and a [`Plan`] commits the tasks'
-//! [`Receipt`]s.
-//!
 //! Invariants:
 //! * Slices depend on the rows and the [`Target`] alone, and files also on the plan; not on the
 //!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
@@ -25,6 +21,9 @@
 //! With the feature `objects`, a `Published` generation has its files in an object store: files under their
 //! digests, replaced only if they are damaged, then a manifest with a number and a part of its digest in its
 //! name. Which manifest is current is not known there: the cluster knows it.
+//!
+//! With it, and if one machine is not enough, an engine does the first pass: it sends all rows of a bucket to
+//! one `Task`, which does the rest for its buckets, and a [`Plan`] commits the tasks' `Receipt`s.
 //!
 //! Absent on purpose: formats of rows (callers parse them), and clocks; without that feature, the network.
 //!
@@ -59,6 +58,7 @@ mod scatter;
 mod shape;
 mod sums;
 mod target;
+#[cfg(feature = "objects")]
 mod task;
 
 pub use build::{Build, Progress, lock};
@@ -72,6 +72,7 @@ pub use plan::{Duplicates, Plan};
 pub use shape::Shape;
 pub use sums::Sums;
 pub use target::Target;
+#[cfg(feature = "objects")]
 pub use task::{Receipt, Task};
 
 /// The file that makes a directory a generation.

@@ -79,8 +79,7 @@ impl Published {
     /// [`BuildError::NoGeneration`]; [`BuildError::Complete`] if a build is at the location;
     /// [`BuildError::Objects`]. A repeated call continues.
     pub async fn publish(dir: &Path, url: &str, sent: impl Fn(u64)) -> Result<Self, BuildError> {
-        let base = url.trim_end_matches('/');
-        Self::publish_at(dir, Location::open(base)?, base, sent).await
+        Self::publish_at(dir, Location::open(url)?, sent).await
     }
 
     /// [`publish`](Self::publish) to a location that is already open.
@@ -90,62 +89,50 @@ impl Published {
     pub async fn publish_at(
         dir: &Path,
         location: Location,
-        url: &str,
         sent: impl Fn(u64),
     ) -> Result<Self, BuildError> {
         let manifest = Manifest::read(dir)?;
-        // Readers of its path would take that one.
-        if location
-            .names()
-            .await?
-            .iter()
-            .any(|name| name == MANIFEST_FILE)
-        {
-            return Err(BuildError::Complete { dir: url.into() });
-        }
-        let mut this = Self {
-            location,
-            url: String::new(),
-            manifest,
-        };
-        let (at, sent, has_failed) = (&this, &sent, Cell::new(false));
-        let sending = stream::iter(&this.manifest.files).map(async |entry| {
+        check_place(&location, None, true).await?;
+        let (to, sent, has_failed) = (&location, &sent, Cell::new(false));
+        let sending = stream::iter(&manifest.files).map(async |entry| {
             // After a failure none is begun, and none is dropped: that would leave an unfinished upload.
             if has_failed.get() {
                 return Ok(());
             }
-            let done = at.send(dir, entry).await;
+            let done = send(to, dir, entry).await;
             has_failed.set(has_failed.get() || done.is_err());
             done.map(|()| sent(entry.len))
         });
         let all: Vec<Result<(), BuildError>> = sending.buffer_unordered(TOGETHER).collect().await;
         all.into_iter().collect::<Result<(), _>>()?;
-        let object = write_manifest(&this.location, &this.manifest).await?;
-        this.url = format!("{url}/{object}");
-        Ok(this)
+        Self::write(location, manifest).await
     }
 
-    /// Sends a file, unless it is there and intact.
-    async fn send(&self, dir: &Path, entry: &FileEntry) -> Result<(), BuildError> {
-        let name = entry.name();
-        // What was damaged since it was built must not be sent.
-        let is_there = self.location.len(&name).await? == Some(entry.len);
-        let depth = if is_there { Depth::Names } else { Depth::Bytes };
-        check_file(dir, entry, depth)?;
-        let path = dir.join(&name);
-        let upload = || self.location.upload(&name, &path, |_| ready(()));
-        if upload().await? {
-            return Ok(());
-        }
-        match self.check_file(entry, Depth::Bytes).await {
-            Err(ObjectError::Damaged { .. }) => {
-                check_file(dir, entry, Depth::Bytes)?;
-                self.location.remove(&name).await?;
-                upload().await?;
-                Ok(())
-            }
-            checked => Ok(checked?),
-        }
+    /// Makes files that were sent a generation, unless one is missing or has another length.
+    pub(crate) async fn commit(
+        location: Location,
+        manifest: Manifest,
+        may_have_others: bool,
+    ) -> Result<Self, BuildError> {
+        check_place(&location, Some(&manifest), may_have_others).await?;
+        // Listed first, so that the future can go to another thread.
+        let checks = manifest.files.iter();
+        let checks: Vec<_> = checks
+            .map(|entry| check_object(&location, entry, Depth::Names))
+            .collect();
+        let checks = stream::iter(checks).buffer_unordered(TOGETHER);
+        checks.try_for_each(|()| ready(Ok(()))).await?;
+        Self::write(location, manifest).await
+    }
+
+    /// Writes the manifest, after all files.
+    async fn write(location: Location, manifest: Manifest) -> Result<Self, BuildError> {
+        let object = write_manifest(&location, &manifest).await?;
+        Ok(Self {
+            url: format!("{}/{object}", location.url()),
+            location,
+            manifest,
+        })
     }
 
     /// The URL of its manifest, which nodes and `open` take.
@@ -171,7 +158,7 @@ impl Published {
     pub async fn verify(&self, depth: Depth) -> Result<(), BuildError> {
         stream::iter(&self.manifest.files)
             .map(async |entry| {
-                self.check_file(entry, depth).await?;
+                check_object(&self.location, entry, depth).await?;
                 if depth == Depth::Records {
                     self.check_records(entry).await?;
                 }
@@ -180,29 +167,6 @@ impl Published {
             .buffer_unordered(TOGETHER)
             .try_collect()
             .await
-    }
-
-    async fn check_file(&self, entry: &FileEntry, depth: Depth) -> Result<(), ObjectError> {
-        let name = entry.name();
-        match self.location.len(&name).await? {
-            None => return Err(ObjectError::damaged(&name, "it is missing")),
-            Some(len) if len != entry.len => {
-                let what = format!("it has {len} bytes instead of {}", entry.len);
-                return Err(ObjectError::damaged(&name, what));
-            }
-            Some(_) if depth == Depth::Names => return Ok(()),
-            Some(_) => {}
-        }
-        let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
-        while at < entry.len {
-            let to = entry.len.min(at + PIECE);
-            hasher.update(&self.location.read_range(&name, at..to).await?);
-            at = to;
-        }
-        if hasher.finalize().as_bytes() == &entry.digest {
-            return Ok(());
-        }
-        Err(ObjectError::damaged(&name, "its digest does not match"))
     }
 
     /// Checks that every record is intact, and that lookups find it.
@@ -241,10 +205,78 @@ impl Published {
     }
 }
 
+/// Refuses a location with a build, which readers of its path would take, or with generations other than its
+/// own, unless it may have them.
+pub(crate) async fn check_place(
+    location: &Location,
+    own: Option<&Manifest>,
+    may_have_others: bool,
+) -> Result<(), BuildError> {
+    let own = own.map(id_of);
+    let is_other = |name: &str| parse_name(name).is_some_and(|(_, id)| own.as_deref() != Some(id));
+    let names = location.names().await?;
+    let is_taken = |name: &str| name == MANIFEST_FILE || (!may_have_others && is_other(name));
+    if names.iter().map(String::as_str).any(is_taken) {
+        return Err(BuildError::Complete {
+            dir: location.url().into(),
+        });
+    }
+    Ok(())
+}
+
+/// Sends a file of a directory, unless it is there and intact. Never removes one: another attempt may have just
+/// sent it.
+pub(crate) async fn send(to: &Location, dir: &Path, entry: &FileEntry) -> Result<(), BuildError> {
+    let name = entry.name();
+    // What was damaged since it was built must not be sent.
+    let is_there = to.len(&name).await? == Some(entry.len);
+    let depth = if is_there { Depth::Names } else { Depth::Bytes };
+    check_file(dir, entry, depth)?;
+    let path = dir.join(&name);
+    if to.upload(&name, &path, |_| ready(())).await? {
+        return Ok(());
+    }
+    match check_object(to, entry, Depth::Bytes).await {
+        Err(ObjectError::Damaged { .. }) => {
+            check_file(dir, entry, Depth::Bytes)?;
+            Ok(to.replace(&name, &path, |_| ready(())).await?)
+        }
+        checked => Ok(checked?),
+    }
+}
+
+async fn check_object(at: &Location, entry: &FileEntry, depth: Depth) -> Result<(), ObjectError> {
+    let name = entry.name();
+    match at.len(&name).await? {
+        None => return Err(ObjectError::damaged(&name, "it is missing")),
+        Some(len) if len != entry.len => {
+            let what = format!("it has {len} bytes instead of {}", entry.len);
+            return Err(ObjectError::damaged(&name, what));
+        }
+        Some(_) if depth == Depth::Names => return Ok(()),
+        Some(_) => {}
+    }
+    let (mut hasher, mut read) = (blake3::Hasher::new(), 0);
+    while read < entry.len {
+        let to = entry.len.min(read + PIECE);
+        hasher.update(&at.read_range(&name, read..to).await?);
+        read = to;
+    }
+    if hasher.finalize().as_bytes() == &entry.digest {
+        return Ok(());
+    }
+    Err(ObjectError::damaged(&name, "its digest does not match"))
+}
+
+/// What the name of a manifest has of its digest.
+fn id_of(manifest: &Manifest) -> String {
+    let digest = blake3::Hash::from_bytes(manifest.digest()).to_hex();
+    digest[..16].to_owned()
+}
+
 /// Creates the manifest under the next number; returns its name.
 async fn write_manifest(location: &Location, manifest: &Manifest) -> Result<String, BuildError> {
-    let id = blake3::Hash::from_bytes(manifest.digest()).to_hex();
-    let id = &id[..16];
+    let id = &*id_of(manifest);
     let listed = location.names().await?;
     let numbers = listed.iter().filter_map(|name| parse_name(name));
     let mine = numbers.clone().filter(|(_, other)| *other == id);

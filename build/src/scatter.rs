@@ -150,6 +150,7 @@ impl Scatter {
     }
 
     /// Writes all rows so far to the runs. Returns the buckets with rows.
+    #[cfg(any(feature = "objects", test))]
     pub(crate) fn write_out(mut self) -> Result<Vec<u32>, BuildError> {
         self.check()?;
         let mut buckets = Vec::new();

@@ -1,38 +1,39 @@
 //! Builds a generation with tasks on several machines, driven by an engine that partitions rows and
 //! repeats tasks.
 //!
-//! 1. The driver [begins](Plan::begin) with a [`Plan`], and sends it to all tasks.
+//! 1. The driver [begins](Plan::begin) with a [`Plan`] and a [`Location`], and sends both to all tasks.
 //! 2. The engine sends all rows of a [bucket](Plan::bucket_of) to one [`Task`], and any number
 //!    of buckets to each task.
-//! 3. A task writes the files of its buckets to the directory, and returns a [`Receipt`].
+//! 3. A task builds the files of one bucket after the other on its own disk, sends them to the location,
+//!    and returns a [`Receipt`].
 //! 4. The driver [commits](Plan::commit) the receipts: the manifest is written last.
 //!
 //! Invariants:
-//! * A task may run any number of times, even concurrently: each attempt writes in its own
-//!   directory, and the same rows make a file of the same name. Files that no manifest names are
-//!   ignored, and the next commit removes them.
+//! * A task may run any number of times, even concurrently, and an attempt may go on after the commit: the same
+//!   rows make a file of the same name and bytes, which no attempt removes.
+//! * Nothing removes a file that no manifest names, because another job may be about to name it.
 //! * All rows of a key reach one task, so it detects duplicates, however many tasks there are. A
 //!   bucket in two receipts is refused.
 //!
 //! Absent: the engine, and the order of rows. [`Duplicates::First`](crate::Duplicates::First) and
 //! [`Last`](crate::Duplicates::Last) mean the order in which a task gets them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use torc_objects::{Location, ObjectError};
 
-use crate::build::lock;
 use crate::gather::{Places, gather};
-use crate::generation::check_file;
-use crate::manifest::{FileEntry, Gathered, Manifest};
-use crate::plan::{Plan, sync_dir};
+use crate::manifest::{Gathered, Manifest};
+use crate::objects::{check_place, send};
+use crate::plan::Plan;
 use crate::scatter::Scatter;
 use crate::sums::{Sums, hex32};
 use crate::target::Target;
-use crate::{BuildError, BuildOptions, Depth, MANIFEST_FILE, RUNS_DIR};
+use crate::{BuildError, BuildOptions, Published, source_of};
 
 /// The result of a task: about 100 bytes per slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,38 +49,30 @@ pub struct Receipt {
 #[derive(Debug)]
 pub struct Task {
     plan: Plan,
-    dir: PathBuf,
-    /// Its runs. Deleted with the attempt, like `unnamed`.
+    to: Location,
+    /// Its rows, and the files of one bucket. Deleted with the attempt.
     scratch: TempDir,
-    /// The directory of its files until they get their names.
-    unnamed: TempDir,
     scatter: Scatter,
 }
 
 impl Task {
-    /// Begins an attempt. `dir` is the directory of the generation, which all machines share;
-    /// `scratch` is the place for temporary rows.
+    /// Begins an attempt. `to` is the location of the generation; `scratch` is the place for temporary files: all
+    /// rows of the task, and the files of one bucket.
     ///
     /// # Errors
     /// [`BuildError::BadShape`]: no [`Plan::for_tasks`] made this plan. [`BuildError::Io`].
-    pub fn begin(plan: Plan, dir: &Path, scratch: &Path) -> Result<Self, BuildError> {
+    pub fn begin(plan: Plan, to: Location, scratch: &Path) -> Result<Self, BuildError> {
         plan.check().map_err(|what| BuildError::BadShape { what })?;
-        let runs = dir.join(RUNS_DIR);
-        std::fs::create_dir_all(&runs).map_err(BuildError::io("create", &runs))?;
-        let own = |below: &Path| {
-            let made = tempfile::Builder::new().prefix("torc-").tempdir_in(below);
-            made.map_err(BuildError::io("create a directory in", below))
-        };
-        let (scratch, unnamed) = (own(scratch)?, own(&runs)?);
+        let own = tempfile::Builder::new().prefix("torc-").tempdir_in(scratch);
+        let own = own.map_err(BuildError::io("create a directory in", scratch))?;
         // Files take half of a task's memory.
         let memory = plan.file_bytes.saturating_mul(2);
         let nothing = (0, Sums::default(), Vec::new());
         Ok(Self {
-            scatter: Scatter::open(scratch.path(), &plan, nothing, memory)?,
+            scatter: Scatter::open(own.path(), &plan, nothing, memory)?,
             plan,
-            dir: dir.to_owned(),
-            scratch,
-            unnamed,
+            to,
+            scratch: own,
         })
     }
 
@@ -96,31 +89,36 @@ impl Task {
         self.scatter.push(&self.plan, (key, value), placed)
     }
 
-    /// Writes the files of all rows.
+    /// Builds and sends the files of all rows. Blocks its thread while it builds.
     ///
     /// # Errors
-    /// As [`Build::finish`](crate::Build::finish).
-    pub fn finish(self) -> Result<Receipt, BuildError> {
+    /// As [`Build::finish`](crate::Build::finish), and [`BuildError::Objects`]. Another attempt at the same rows
+    /// sends what is missing.
+    pub async fn finish(self) -> Result<Receipt, BuildError> {
         let Self {
             plan,
-            dir,
+            to,
             scratch,
-            unnamed,
             scatter,
         } = self;
-        let read = scatter.sums;
+        let (read, dir) = (scatter.sums, scratch.path());
         let places = Places {
-            runs: scratch.path(),
-            dir: &dir,
-            temporary: unnamed.path().join("part"),
+            runs: dir,
+            dir,
+            temporary: dir.join("part"),
         };
         let mut buckets = BTreeMap::new();
         for bucket in scatter.write_out()? {
-            buckets.insert(bucket, gather(&places, &plan, bucket)?);
+            let gathered = gather(&places, &plan, bucket)?;
+            for entry in &gathered.files {
+                send(&to, dir, entry).await?;
+                let path = dir.join(entry.name());
+                std::fs::remove_file(&path).map_err(BuildError::io("remove", &path))?;
+            }
+            buckets.insert(bucket, gathered);
         }
-        sync_dir(&dir).map_err(BuildError::io("sync", &dir))?;
         // Compares the sums.
-        Manifest::of(&plan, &dir, &read, buckets.values().cloned())?;
+        Manifest::of(&plan, to.url().as_ref(), &read, buckets.values().cloned())?;
         Ok(Receipt {
             plan: plan.digest(),
             read,
@@ -162,45 +160,34 @@ impl Plan {
         *blake3::hash(&text).as_bytes()
     }
 
-    /// Prepares a directory for tasks, unless it is already prepared. An existing generation stays
-    /// until a commit `replaces` it.
+    /// Checks that a location can take a generation: it has none, unless it may have others, and a small object
+    /// can be written there.
     ///
     /// # Errors
-    /// [`BuildError::Complete`], [`BuildError::NotEmpty`], [`BuildError::OtherPlan`], [`BuildError::Io`]:
-    /// existing files were not changed.
-    pub fn begin(&self, dir: &Path, replaces: bool) -> Result<(), BuildError> {
-        let _lock = lock(dir)?;
-        if !replaces && dir.join(MANIFEST_FILE).exists() {
-            return Err(BuildError::Complete {
-                dir: dir.to_owned(),
-            });
+    /// [`BuildError::BadShape`], [`BuildError::Complete`], [`BuildError::Objects`]: nothing was changed.
+    pub async fn begin(&self, to: &Location, may_have_others: bool) -> Result<(), BuildError> {
+        self.check().map_err(|what| BuildError::BadShape { what })?;
+        if source_of(to.url()).0 != to.url() {
+            let what = "it must not end in .json, as manifests do".to_owned();
+            let url = to.url().to_owned();
+            return Err(ObjectError::Url { url, what }.into());
         }
-        let Some(found) = Self::read(dir)? else {
-            Self::check_empty(dir)?;
-            return self.write(dir);
-        };
-        match found.difference(self).filter(|_| !replaces) {
-            None => Ok(()),
-            Some(what) => Err(BuildError::OtherPlan {
-                dir: dir.to_owned(),
-                what,
-            }),
-        }
+        check_place(to, None, may_have_others).await?;
+        Ok(to.probe().await?)
     }
 
-    /// Writes the manifest of all tasks' files, and removes other files of tasks.
+    /// Writes the manifest of all tasks' files under the next number. Generations that the location has stay there.
     ///
     /// # Errors
-    /// [`BuildError::OtherReceipt`], [`BuildError::BucketTwice`], [`BuildError::NoGeneration`] where a file of a
-    /// receipt is missing, [`BuildError::Complete`], [`BuildError::SumsDiffer`], [`BuildError::Io`]: no manifest was
-    /// written, except if the action "make durable" failed. The same commit may be repeated.
-    pub fn commit(
+    /// [`BuildError::OtherReceipt`], [`BuildError::BucketTwice`], [`BuildError::SumsDiffer`], [`BuildError::Complete`]
+    /// if it has others and may not, [`BuildError::Objects`], also where a file of a receipt is missing or has another
+    /// length: no manifest was written, unless the store failed while it was. The same commit may be repeated.
+    pub async fn commit(
         &self,
-        dir: &Path,
+        to: Location,
         receipts: &[Receipt],
-        replaces: bool,
-    ) -> Result<Manifest, BuildError> {
-        let _lock = lock(dir)?;
+        may_have_others: bool,
+    ) -> Result<Published, BuildError> {
         let mut read = Sums::default();
         let mut buckets: BTreeMap<u32, &Gathered> = BTreeMap::new();
         for (place, receipt) in receipts.iter().enumerate() {
@@ -219,32 +206,7 @@ impl Plan {
             }
         }
         let gathered = buckets.into_values().cloned();
-        let manifest = Manifest::of(self, dir, &read, gathered)?;
-        for file in &manifest.files {
-            check_file(dir, file, Depth::Names)?;
-        }
-        if !replaces && dir.join(MANIFEST_FILE).exists() && Manifest::read(dir)? != manifest {
-            return Err(BuildError::Complete {
-                dir: dir.to_owned(),
-            });
-        }
-        self.write(dir)?;
-        manifest.write(dir)?;
-        sweep(dir, &manifest);
-        Ok(manifest)
+        let manifest = Manifest::of(self, to.url().as_ref(), &read, gathered)?;
+        Published::commit(to, manifest, may_have_others).await
     }
-}
-
-/// Removes files of failed or repeated attempts. Ignores failures, which only cost space.
-fn sweep(dir: &Path, manifest: &Manifest) {
-    let named: BTreeSet<String> = manifest.files.iter().map(FileEntry::name).collect();
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    for entry in entries {
-        let name = entry.file_name();
-        let is_part = entry.path().extension().is_some_and(|it| it == "part");
-        if is_part && name.to_str().is_some_and(|name| !named.contains(name)) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-    let _ = std::fs::remove_dir_all(dir.join(RUNS_DIR));
 }

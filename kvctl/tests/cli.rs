@@ -660,6 +660,12 @@ fn a_build_is_copied_to_a_directory_of_any_name_and_read_there() {
     // Killed between the build and its copy.
     assert!(build(&["--out", &path("work")]).status.success());
     let to = path("my gen#3 ~%20.json");
+    // A place that cannot be written is named before a row is read.
+    std::fs::create_dir_all(path("taken/write-probe/below")).unwrap();
+    let refused = build(&["--out", &path("taken"), "--work", &path("none")]);
+    let line = one_line(&refused.stderr);
+    assert!(line.contains("nothing was built"), "{line}");
+    assert!(!Path::new(&path("none")).exists(), "nothing was begun");
     let sent = build(&["--out", &to, "--work", &path("work")]);
     assert!(sent.status.success(), "{sent:?}");
     let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).unwrap();

@@ -30,11 +30,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// feature `s3`, `gs://BUCKET/PREFIX` with `gcs`, `az://CONTAINER/PREFIX` with `azure`).
 #[derive(Debug, Clone)]
 pub struct Location {
+    /// Without a slash at its end.
+    url: String,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
     /// The directory, if it is one.
     dir: Option<PathBuf>,
 }
+
+/// The object that [`Location::probe`] writes.
+const PROBE: &str = "write-probe";
 
 /// What a URL names.
 enum Named {
@@ -194,13 +199,16 @@ impl Location {
     /// # Errors
     /// [`ObjectError::Url`].
     pub fn open(url: &str) -> Result<Self, ObjectError> {
+        let own = url.trim_end_matches('/').to_owned();
         Ok(match named(url)? {
             Named::Dir(prefix, dir) => Self {
+                url: own,
                 store: Arc::new(LocalFileSystem::new().with_fsync(true)),
                 prefix,
                 dir: Some(dir),
             },
             Named::Bucket(prefix, scheme) => Self {
+                url: own,
                 store: service(url, &scheme)?,
                 prefix,
                 dir: None,
@@ -215,6 +223,7 @@ impl Location {
         other: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
     ) -> Self {
         Self {
+            url: self.url.clone(),
             store: other(Arc::clone(&self.store)),
             prefix: self.prefix.clone(),
             dir: None,
@@ -227,6 +236,12 @@ impl Location {
         prefix
             .chain(object.split('/').map(PathPart::from))
             .collect()
+    }
+
+    /// Its URL, without a slash at its end.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The directory, if it is one.
@@ -245,6 +260,18 @@ impl Location {
         };
         let within = resolved(own).and_then(|own| Ok(own.starts_with(resolved(dir)?)));
         within.map_err(ObjectError::io("find the directory of a location"))
+    }
+
+    /// Shows that it can be written: writes a small object, and removes it. Who may write but not remove leaves it
+    /// there, under one name for all.
+    ///
+    /// # Errors
+    /// [`ObjectError::Object`]: nothing but this object may have been written.
+    pub async fn probe(&self) -> Result<(), ObjectError> {
+        let written = self.store.put(&self.path(PROBE), "torc\n".into()).await;
+        written.map_err(failed("write", PROBE))?;
+        let _ = self.remove(PROBE).await;
+        Ok(())
     }
 
     /// Creates an object. Returns whether it now has these bytes; otherwise another writer has
@@ -318,11 +345,7 @@ impl Location {
         file: &FilePath,
         pace: impl Fn(u64) -> F + Send,
     ) -> Result<bool, ObjectError> {
-        let mut file = tokio::fs::File::open(file)
-            .await
-            .map_err(ObjectError::io("open a file to send"))?;
-        let len = file.metadata().await;
-        let len = len.map_err(ObjectError::io("read a file to send"))?.len();
+        let (mut file, len) = opened(file).await?;
         if self.len(object).await? == Some(len) {
             return Ok(false);
         }
@@ -332,6 +355,20 @@ impl Location {
             Err(_) if self.len(object).await.is_ok_and(|found| found == Some(len)) => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes a file as an object, whatever is there. Meanwhile readers find what was there before.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub async fn replace<F: Future<Output = ()> + Send>(
+        &self,
+        object: &str,
+        file: &FilePath,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<(), ObjectError> {
+        let (mut file, len) = opened(file).await?;
+        self.send(object, &mut file, len, pace).await
     }
 
     async fn send<F: Future<Output = ()> + Send>(
@@ -537,6 +574,15 @@ fn check_len(read: u64, len: u64) -> Result<(), ObjectError> {
     Err(ObjectError::io("send a file that changes")(
         io::Error::other(what),
     ))
+}
+
+/// A file to send, and its length.
+async fn opened(file: &FilePath) -> Result<(tokio::fs::File, u64), ObjectError> {
+    let file = tokio::fs::File::open(file).await;
+    let file = file.map_err(ObjectError::io("open a file to send"))?;
+    let len = file.metadata().await;
+    let len = len.map_err(ObjectError::io("read a file to send"))?.len();
+    Ok((file, len))
 }
 
 /// The next piece of a file; empty at its end.

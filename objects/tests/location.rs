@@ -116,6 +116,31 @@ async fn a_writer_learns_that_another_one_was_later() {
 }
 
 #[tokio::test]
+async fn a_probe_leaves_nothing_and_names_a_place_that_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::open(&url_of(&dir.path().join("new/")).unwrap()).unwrap();
+    assert!(!location.url().ends_with('/'), "{}", location.url());
+    location.probe().await.unwrap();
+    assert_eq!(location.names().await.unwrap().len(), 0);
+    std::fs::create_dir_all(dir.path().join("new/write-probe/below")).unwrap();
+    let refused = location.probe().await.unwrap_err();
+    assert!(matches!(refused, ObjectError::Object { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn an_object_is_replaced_whatever_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::open(&url_of(&dir.path().join("objects")).unwrap()).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "sound").unwrap();
+    let pace = |_| std::future::ready(());
+    location.create("object", "rotte".into()).await.unwrap();
+    assert!(!location.upload("object", &file, pace).await.unwrap());
+    location.replace("object", &file, pace).await.unwrap();
+    assert_eq!(location.read("object", 5).await.unwrap().unwrap(), "sound");
+}
+
+#[tokio::test]
 async fn a_range_that_is_not_there_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let location = Location::open(&url_of(dir.path()).unwrap()).unwrap();

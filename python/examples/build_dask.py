@@ -1,6 +1,6 @@
 """Build a generation with Dask: its workers write the slices, this program commits the manifest.
 
-Run it with a directory that does not exist yet: python examples/build_dask.py pages.gen
+Run it with a directory that does not exist yet, or with a URL: python examples/build_dask.py s3://bucket/pages
 Ray Data and others need the same four steps: buckets, a shuffle by bucket, a write for each partition, a commit.
 """
 
@@ -37,16 +37,14 @@ def main(out: str) -> None:
     rows = {"url": [f"https://example.org/{n}" for n in range(ROWS)], "html": [f"page {n}" for n in range(ROWS)]}
     pages = dask.dataframe.from_pandas(pandas.DataFrame(rows), npartitions=4)
 
-    # For a cluster: reservation="FILE", as `kvctl generation reserve` wrote it. All workers must
-    # share `out`.
+    # For a cluster: reservation="FILE", as `kvctl generation reserve` wrote it. All workers must reach `out`.
     plan = torc.plan_build(out, buckets=8)
     plan.begin()
     pages = pages.map_partitions(with_buckets, plan, meta={**pages.dtypes, "bucket": "int32"})
     pages = pages.shuffle("bucket")
     written = [dask.delayed(write)(part, plan) for part in pages.to_delayed()]
     receipts = dask.compute(*written, scheduler="processes")
-    generation = plan.commit(receipts)
-    print(f"{len(generation)} pages, among them {generation.get(b'https://example.org/7')!r}")
+    print(f"kvctl generation attach {plan.commit(receipts)}")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ pub(crate) fn unusable(py: Python<'_>, why: Unusable) -> PyErr {
 
 /// The exception of a failed build, which involves no cluster.
 pub(crate) fn of_build(py: Python<'_>, kind: &str, message: String) -> PyErr {
-    make(py, kind, (message, false, false, None))
+    let is_retryable = kind == "unavailable";
+    make(py, kind, (message, false, is_retryable, None))
 }
 
 /// `torc._errors.make` knows the classes.

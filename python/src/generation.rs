@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use torc_build::{Answer, Build, BuildError, BuildOptions, Duplicates, Shape, Target};
+use torc_objects::ObjectError;
 use torc_ring::Partitions;
 
 use crate::{arrow, convert, error};
@@ -282,9 +283,15 @@ pub(crate) fn raised(py: Python<'_>, failed: BuildError) -> PyErr {
             Some(number) => PyOSError::new_err((number, message)),
             None => PyOSError::new_err(message),
         },
-        BuildError::SumsDiffer { .. } | BuildError::Store(_) => {
+        BuildError::SumsDiffer { .. }
+        | BuildError::Store(_)
+        | BuildError::Objects(ObjectError::Damaged { .. }) => {
             error::of_build(py, "corrupt", message)
         }
+        BuildError::Objects(error @ ObjectError::Object { .. }) if !error.is_denied() => {
+            error::of_build(py, "unavailable", message)
+        }
+        BuildError::Objects(ObjectError::Io { .. }) => PyOSError::new_err(message),
         _ => error::of_build(py, "refused", message),
     }
 }

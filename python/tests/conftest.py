@@ -10,6 +10,14 @@ import pytest
 
 import torc
 from nodes import PATIENCE_S, Node, connected, free_run
+from stores import S3
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    store = S3()
+    yield store
+    store.server.stop()
 
 
 @pytest.fixture(scope="session")

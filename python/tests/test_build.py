@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import torc
 from nodes import beside_kvd
+from stores import S3
 
 ROWS = {b"key/%d" % number: b"value %d" % number for number in range(5000)}
 
@@ -127,15 +129,16 @@ def partitioned(plan: torc.BuildPlan, tasks: int) -> list[dict[bytes, bytes]]:
 
 def test_tasks_make_what_one_build_makes(tmp_path: Path) -> None:
     plan = torc.plan_build(tmp_path / "tasks")
-    assert (plan.out, plan.buckets) == (tmp_path / "tasks", 64)
+    assert (plan.out, plan.buckets) == ((tmp_path / "tasks").as_uri(), 64)
     plan.begin()
     # As it travels to tasks. One of them is run twice.
     sent = pickle.loads(pickle.dumps(plan))
     receipts = [sent.write(rows) for rows in partitioned(plan, 3)]
     receipts.append(sent.write(partitioned(plan, 3)[1]))
     assert receipts[3] == receipts[1]
-    assert not (tmp_path / "tasks/generation.json").exists()
-    built = plan.commit(receipts)
+    assert not list((tmp_path / "tasks").glob("*.json"))
+    assert plan.commit(receipts).startswith(f"{plan.out}/generation-000001-")
+    built = torc.Generation(tmp_path / "tasks")
     alone = torc.build(ROWS, tmp_path / "alone", workers=1)
     assert built.digest == alone.digest and len(built) == len(ROWS)
     assert all(built.get(key) == value for key, value in ROWS.items())
@@ -150,7 +153,8 @@ def test_tasks_take_tables_and_check_their_buckets(tmp_path: Path) -> None:
     payloads = pa.array([b"%04d" % number for number in range(len(ROWS))])
     table = pa.table({"id": keys, "payload": payloads, "bucket": pa.array(plan.buckets_of(keys))})
     receipt = plan.write(table, key="id", value="payload", bucket="bucket", scratch=tmp_path)
-    built = plan.commit([receipt])
+    plan.commit([receipt])
+    built = torc.Generation(tmp_path / "out")
     assert [built.get(key) for key in ROWS] == payloads.to_pylist()
     for column, message in ((pa.array([0] * len(ROWS), pa.int32()), "with this plan"), (keys, "must have buckets")):
         wrong = table.set_column(2, "bucket", column)
@@ -179,7 +183,32 @@ def test_a_commit_is_of_its_own_tasks_and_once_for_each_bucket(tmp_path: Path) -
     with pytest.raises(torc.Refused, match="complete generation"):
         plan.begin()
     plan.begin(overwrite=True)
-    assert len(plan.commit([plan.write(items[:7])], overwrite=True)) == 7
+    plan.commit([plan.write(items[:7])], overwrite=True)
+    assert len(torc.Generation(tmp_path / "out")) == 7
+
+
+def test_tasks_send_their_files_to_an_object_store(s3: S3, tmp_path: Path) -> None:
+    there, here = torc.plan_build(s3.url(), buckets=4), torc.plan_build(tmp_path / "here", buckets=4)
+    for plan in (there, here):
+        plan.begin()
+    sent = pickle.loads(pickle.dumps(there))
+    receipts = [sent.write(rows) for rows in partitioned(there, 3)]
+    # An attempt that runs twice at once, after one that was killed before it had sent all.
+    s3.remove(s3.names(there.out)[0])
+    with ThreadPoolExecutor(2) as threads:
+        for again in threads.map(sent.write, [partitioned(there, 3)[0]] * 2):
+            assert again == receipts[0]
+    receipts += [sent.write(rows) for rows in partitioned(there, 3)[1:]]
+    assert not [name for name in s3.names(there.out) if name.endswith(".json")]
+    url = there.commit(receipts)
+    assert there.commit(receipts) == url, "a commit may be repeated"
+    here.commit([here.write(ROWS)])
+    assert s3.content(there.out) == {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    with pytest.raises(torc.Refused, match="complete generation"):
+        there.begin()
+    nowhere = torc.plan_build("s3://no-such-bucket/pages")
+    with pytest.raises(torc.TorcError, match="cannot"):
+        nowhere.begin()
 
 
 def test_a_reservation_says_what_a_build_is_for(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 
 import torc
 from nodes import PATIENCE_S, beside_kvd
+from stores import S3
 
 if os.environ.get("TORC_TEST_SPARK") != "1":
     pytest.skip("TORC_TEST_SPARK=1 asks for Spark", allow_module_level=True)
@@ -21,6 +23,7 @@ if shutil.which("java") is None:
     pytest.skip("Spark needs Java 17 or later", allow_module_level=True)
 pytest.importorskip("pyspark", reason="pip install './python[engines]'")
 
+import pyarrow  # noqa: E402
 import torc.spark  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
@@ -32,8 +35,10 @@ ROWS = [(f"https://example.org/{number}", f"page {number}", number, number % 3 =
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two threads; a task may fail twice."""
+def spark(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two threads; a task may fail twice. Its processes inherit the environment that `s3` has made."""
+    # The interpreter that has this package, not the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, Any] = {
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -54,12 +59,23 @@ def pages(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(ROWS, "url string, html string, size long, hot boolean").repartition(5)
 
 
+def manifest_of(out: Path) -> Path:
+    """The newest one: `kvctl build` gives its own no number."""
+    return max(out.glob("generation*.json"))
+
+
 def manifest(out: Path) -> Any:
-    return json.loads((out / "generation.json").read_text())
+    return json.loads(manifest_of(out).read_text())
+
+
+def has_manifest(out: Path) -> bool:
+    return any(out.glob("generation*.json"))
 
 
 def slices(out: Path) -> list[Any]:
-    return [each for file in manifest(out)["files"] for each in file["slices"]]
+    """Its slices, not where they are in their files."""
+    listed = [each for file in manifest(out)["files"] for each in file["slices"]]
+    return [{**each, "at": None} for each in listed]
 
 
 def parts(out: Path) -> list[str]:
@@ -96,7 +112,7 @@ def test_a_cluster_serves_what_spark_built_and_kvctl_builds_the_same(
     torc.spark.write(pages, tmp_path / "few", buckets=buckets, **options)
     torc.spark.write(pages, f"file://{tmp_path}/many", buckets=8, **options)
 
-    assert (tmp_path / "few/generation.json").read_bytes() == (local / "generation.json").read_bytes()
+    assert manifest_of(tmp_path / "few").read_bytes() == manifest_of(local).read_bytes()
     for name in parts(local):
         assert (tmp_path / "few" / name).read_bytes() == (local / name).read_bytes()
     assert len(parts(tmp_path / "many")) == 8
@@ -147,7 +163,7 @@ def test_a_task_that_fails_midway_is_repeated_and_nothing_of_it_stays(pages: Dat
     torc.spark.write(pages, tmp_path / "whole", key="url", value="html", buckets=4)
     assert manifest(tmp_path / "failing") == manifest(tmp_path / "whole")
     assert parts(tmp_path / "failing") == parts(tmp_path / "whole")
-    assert not (tmp_path / "failing/runs").exists()
+    assert len(list((tmp_path / "failing").iterdir())) == len(parts(tmp_path / "failing")) + 1
 
 
 def test_a_key_that_is_there_twice_fails_the_job_or_follows_an_order(spark: SparkSession, tmp_path: Path) -> None:
@@ -156,7 +172,7 @@ def test_a_key_that_is_there_twice_fails_the_job_or_follows_an_order(spark: Spar
     df = spark.createDataFrame(twice, "key string, value string, at int").repartition(2, "at")
     with pytest.raises(Exception, match="is there more than once"):
         torc.spark.write(df, tmp_path / "error", value="value", buckets=2)
-    assert not (tmp_path / "error/generation.json").exists()
+    assert not has_manifest(tmp_path / "error")
     for rule, expected in (("first", b"b0"), ("last", b"b1")):
         torc.spark.write(df, tmp_path / rule, value="value", duplicates=rule, order_by=["at"], buckets=2)
         built = torc.Generation(tmp_path / rule)
@@ -168,7 +184,7 @@ def test_a_key_that_is_there_twice_fails_the_job_or_follows_an_order(spark: Spar
     assert len(torc.Generation(tmp_path / "error")) == 3
 
 
-def test_a_generation_stays_until_a_whole_one_replaces_it(pages: DataFrame, tmp_path: Path) -> None:
+def test_a_generation_stays_beside_the_next_one(pages: DataFrame, tmp_path: Path) -> None:
     out = tmp_path / "out"
     torc.spark.write(pages, out, key="url", value="html", buckets=2)
     before = manifest(out)
@@ -180,7 +196,8 @@ def test_a_generation_stays_until_a_whole_one_replaces_it(pages: DataFrame, tmp_
     assert manifest(out) == before and len(torc.Generation(out)) == COUNT
     torc.spark.write(pages.where("size < 100"), out, key="url", buckets=2, overwrite=True)
     assert len(torc.Generation(out)) == 100
-    assert parts(out) == sorted(f"{file['digest']}.part" for file in manifest(out)["files"])
+    numbers = [path.name.split("-")[1] for path in sorted(out.glob("*.json"))]
+    assert numbers == ["000001", "000002"]
 
 
 def test_what_cannot_be_written_is_refused_before_a_task_runs(pages: DataFrame, tmp_path: Path) -> None:
@@ -194,8 +211,9 @@ def test_what_cannot_be_written_is_refused_before_a_task_runs(pages: DataFrame, 
     for message, options in cases:
         with pytest.raises((ValueError, TypeError, OSError), match=message):
             torc.spark.write(pages, tmp_path / "out", **options)
-    with pytest.raises(ValueError, match="not a directory"):
-        torc.spark.write(pages, "s3://bucket/pages", key="url")
+    for url in ("ftp://host/pages", "s3://torc:80/pages", "file://nas/pages", "file:///pages?x"):
+        with pytest.raises(Exception, match="is not a usable location"):
+            torc.spark.write(pages, url, key="url")
     pages.sparkSession.dataSource.register(torc.spark.TorcDataSource)
     writer = pages.write.format("torc").mode("append")
     with pytest.raises(Exception, match="write the rows that torc.spark.partitioned returns"):
@@ -217,13 +235,72 @@ def test_rows_that_were_not_partitioned_by_this_plan_are_refused(pages: DataFram
     with pytest.raises(Exception, match="do not shuffle them"):
         shuffled.save(str(tmp_path / "shuffled"))
     for name in ("other", "shuffled"):
-        assert not (tmp_path / name / "generation.json").exists()
+        assert not has_manifest(tmp_path / name)
 
 
-def test_a_directory_may_be_a_url() -> None:
-    directory = torc.spark._directory
-    assert directory("/mnt/pages") == "/mnt/pages"
-    assert directory("file:///mnt/my%20pages") == "/mnt/my pages"
-    for url in ("file://nas/pages", "file:///pages?x", "s3://bucket/pages"):
-        with pytest.raises(ValueError, match="not a directory"):
-            directory(url)
+def test_tasks_send_their_files_to_an_object_store(
+    pages: DataFrame, playground: list[str], s3: S3, tmp_path: Path
+) -> None:
+    cluster = ["--endpoint", f"http://{playground[0]}"]
+    kvctl(*cluster, "namespace", "create", "stored", "--mode", "static")
+    reservation = tmp_path / "reservation"
+    kvctl(*cluster, "generation", "reserve", "stored", "--to", str(reservation))
+    options: dict[str, Any] = {"key": "url", "value": "html", "reservation": str(reservation), "buckets": 4}
+    out = s3.url()
+    torc.spark.write(pages, out, **options)
+    torc.spark.write(pages, tmp_path / "here", **options)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert s3.content(out) == here, "the same objects, under the same names"
+    with pytest.raises(Exception, match="complete generation"):
+        torc.spark.write(pages, out, **options)
+    # The nodes of this test may be built without S3, so a directory gets what the object store has.
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    for name, content in s3.content(out).items():
+        (copied / name).write_bytes(content)
+    kvctl(*cluster, "generation", "attach", str(copied))
+    number = json.loads(kvctl(*cluster, "--output", "json", "generation", "list", "stored"))["number"]
+    kvctl(*cluster, "generation", "promote", str(number))
+    with torc.connect(playground, namespace="stored", timeout=PATIENCE_S) as client:
+        assert client.get_many([url.encode() for url, *_ in ROWS]) == [html.encode() for _, html, *_ in ROWS]
+
+
+def test_a_killed_task_and_one_that_runs_twice_make_the_same_objects(
+    pages: DataFrame, s3: S3, tmp_path: Path
+) -> None:
+    out = s3.url()
+    plan = torc.plan_build(out, buckets=4)
+    rows = torc.spark.partitioned(pages, key="url", value="html", buckets=4)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+
+    def twice(batches: Iterable[Any]) -> Iterator[Any]:
+        """Two attempts at once; of the first task, one before them is killed with its process."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from pyspark import TaskContext
+
+        table = pyarrow.Table.from_batches(batches)
+        context = TaskContext.get()
+        assert context is not None
+
+        def attempt(_: int) -> bytes:
+            return plan.write(table, bucket="torc_bucket")
+
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            plan.write(table.slice(0, table.num_rows // 2), bucket="torc_bucket")
+            (killed / "once").touch()
+            os._exit(1)
+        with ThreadPoolExecutor(2) as threads:
+            receipts = list(threads.map(attempt, range(2)))
+        yield pyarrow.RecordBatch.from_pydict({"receipt": pyarrow.array(receipts, pyarrow.binary())})
+
+    plan.begin()
+    receipts = [row.receipt for row in rows.mapInArrow(twice, "receipt binary").collect()]
+    assert (killed / "once").exists() and len(receipts) == 8
+    plan.commit([bytes(receipt) for receipt in receipts])
+    torc.spark.write(pages, tmp_path / "once", key="url", value="html", buckets=4)
+    there = s3.content(out)
+    for path in (tmp_path / "once").iterdir():
+        assert there[path.name] == path.read_bytes()
+    assert len(there) == len(list((tmp_path / "once").iterdir())) + 1, "the killed attempt left a file of its rows"

@@ -12,8 +12,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use torc_build::{
-    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Plan, Shape,
-    Target,
+    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Shape, Target,
 };
 
 use crate::{Rows, rows, target};
@@ -461,8 +460,6 @@ fn impossible_gate_rates_and_plans_are_refused_at_the_start() {
             ..options()
         };
         let refused = Build::create(dir.path(), target(), options()).unwrap_err();
-        assert!(matches!(refused, BuildError::BadShape { .. }), "{refused}");
-        let refused = Plan::for_tasks(target(), &options(), 4).unwrap_err();
         assert!(matches!(refused, BuildError::BadShape { .. }), "{refused}");
     }
     drop(Build::create(dir.path(), target(), options()).unwrap());

@@ -1,4 +1,4 @@
-//! Builds of generations, alone and in tasks.
+//! Builds of generations.
 
 #![allow(
     missing_docs,
@@ -7,7 +7,6 @@
 )]
 
 mod build;
-mod tasks;
 
 use torc_build::Target;
 use torc_ring::Partitions;

@@ -16,7 +16,7 @@ use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
 use torc_client::Generation;
-use torc_objects::ObjectError;
+use torc_objects::{Location, ObjectError};
 
 use crate::args;
 use crate::cmd::generation::{self, failure};
@@ -49,7 +49,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 ///
 /// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
 ///
-/// Before it begins, it checks the columns of all files and the space on the disk.
+/// Before it begins, it checks the columns of all files and the space on the disk, and writes and
+/// removes a small object, `write-probe`, at the URL of --out.
 /// It estimates the space from the first rows; a build needs each record twice.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
@@ -179,6 +180,9 @@ fn gate_rate(text: &str) -> Result<f64, String> {
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let Places { work, url } = Places::of(args)?;
     check(args, url.is_some())?;
+    if let Some(url) = &url {
+        probe(url).await?;
+    }
     let inputs = Inputs::of(args)?;
     let is_known = inputs.is_known();
     let options = options(args, &inputs);
@@ -318,6 +322,15 @@ impl Inputs {
         let (format, naming) = (args.format, naming(args));
         format!("{}; {format:?}, {naming:?}", files.join("; "))
     }
+}
+
+/// Shows that files can be sent to a location, before hours of building.
+async fn probe(url: &str) -> Result<(), Failure> {
+    let written = Location::open(url)?.probe().await;
+    written.map_err(|error| Failure::Stopped {
+        what: Box::new(error.into()),
+        done: format!("nothing was built: kvctl must be able to write to {url}"),
+    })
 }
 
 /// Sends the files of a build, the manifest last. Returns the manifest's URL.

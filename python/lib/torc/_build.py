@@ -78,7 +78,10 @@ def plan_build(
     memory: int = 1 << 30,
     gate_rate: float = 0.01,
 ) -> _torc.BuildPlan:
-    """Plan a build whose buckets are built by tasks: processes, or machines that share the directory `out`.
+    """Plan a build whose buckets are built by tasks: processes, or machines.
+
+    `out` is where they send their files: a directory that all of them share, or a URL (`s3://BUCKET/PREFIX` or
+    `file:///PATH`). The credentials of an object store are in the environment of each process.
 
     A bucket is a range of the ring; `buckets`, their number, is rounded up to a power of two. One task needs all rows
     of a bucket, and may build any number of buckets. `memory` is per task. Other arguments are as in `build`.

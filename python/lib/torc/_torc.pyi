@@ -199,14 +199,15 @@ class BuildPlan:
         """Use `torc.plan_build`."""
     def __getnewargs__(self) -> tuple[str]: ...
     @property
-    def out(self) -> pathlib.Path: ...
+    def out(self) -> str:
+        """The URL of the place where tasks send their files."""
     @property
     def buckets(self) -> int:
         """Number of buckets: ranges of the ring that are built separately."""
     def buckets_of(self, keys: Union[Arrow, Iterable[Buffer]]) -> Buckets:
         """The bucket of each key. One task needs all rows of a bucket."""
     def begin(self, *, overwrite: bool = False) -> None:
-        """Prepare `out`. Refuse an existing generation or, with `overwrite`, keep it until the commit."""
+        """Check that `out` has no generation, or may have some with `overwrite`, and that it can be written."""
     def write(
         self,
         rows: Union[Arrow, Mapping[bytes, Buffer], Iterable[tuple[Buffer, Buffer]]],
@@ -216,14 +217,18 @@ class BuildPlan:
         bucket: Optional[str] = None,
         scratch: Optional[Union[str, os.PathLike[str]]] = None,
     ) -> bytes:
-        """In a task: build the files of these rows in `out` and return a receipt for `commit`.
+        """In a task: build the files of these rows, send them to `out` and return a receipt for `commit`.
 
-        Rows are sorted in a directory below `scratch`, by default the system's temporary directory. `bucket` names a
+        Rows are sorted in a directory below `scratch`, by default the system's temporary directory. It takes the rows
+        twice at most. `bucket` names a
         column with the bucket by which each row was partitioned: a row with a wrong bucket is refused. Without it, only
         the commit detects rows that were not partitioned.
         """
-    def commit(self, receipts: Iterable[bytes], *, overwrite: bool = False) -> Generation:
-        """Check the receipts of all tasks and write the manifest, which makes `out` a generation."""
+    def commit(self, receipts: Iterable[bytes], *, overwrite: bool = False) -> str:
+        """Check the receipts of all tasks and write the manifest, which makes the files a generation. Return its URL.
+
+        `kvctl generation attach URL` makes nodes fetch it, and `torc.Generation` opens one in a directory.
+        """
 
 def build(rows: object, settings: dict[str, Any], key: str, value: str) -> Generation: ...
 def plan_build(settings: dict[str, Any], buckets: int) -> BuildPlan: ...

@@ -1,9 +1,10 @@
 """Build generations with Spark: its tasks write the slices, its driver commits the manifest.
 
 >>> import torc.spark
->>> torc.spark.write(df, "/mnt/shared/pages", key="url", value="html", reservation="pages.reservation")
+>>> torc.spark.write(df, "s3://bucket/pages", key="url", value="html", reservation="pages.reservation")
 
-Needs Spark 4.0 or later, with this package and pyarrow on every machine, and a directory that all machines share.
+Needs Spark 4.0 or later, with this package and pyarrow on every machine, and an object store or a directory that all
+machines share. The credentials of an object store are in the environment of the driver and of the executors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
-from urllib.parse import unquote, urlsplit
 
 import pyarrow
 from pyspark.sql import DataFrame
@@ -67,18 +67,19 @@ def write(
     overwrite: bool = False,
     **options: Any,
 ) -> None:
-    """Build a generation from a data frame in the directory `out`, a path or `file:///PATH`.
+    """Build a generation from a data frame at `out`, a directory or a URL: `s3://BUCKET/PREFIX` or `file:///PATH`.
 
     `options` are those of `torc.plan_build`, above all `reservation` (the file that `kvctl generation reserve` wrote),
     `buckets` (most concurrent tasks) and `memory` (per task). `partitioned` describes the columns.
 
-    A failed job leaves no manifest. With `overwrite`, an existing generation stays until the new one is complete.
+    A failed job leaves no manifest. With `overwrite`, `out` may have generations: this one becomes the newest, and
+    the others stay beside it.
     """
     rows = partitioned(df, key=key, value=value, value_json=value_json, order_by=order_by, **options)
     rows.sparkSession.dataSource.register(TorcDataSource)
-    path = os.path.abspath(_directory(os.fspath(out)))
     if "reservation" in options:
         options["reservation"] = os.path.abspath(options["reservation"])
+    path = torc.plan_build(out, **options).out
     writer = rows.write.format(TorcDataSource.name()).options(**options)
     writer.mode("overwrite" if overwrite else "append").save(path)
 
@@ -103,7 +104,7 @@ def partitioned(
     _check_columns(df.schema, key, value, value_json, order_by)
     if (options.get("duplicates", "error") == "error") == bool(order_by):
         raise ValueError('order_by and duplicates="first" or "last" need each other')
-    plan = torc.plan_build("", **options)
+    plan = torc.plan_build(".", **options)
     if value_json:
         content = sql.to_json(sql.struct(*(df[name] for name in value_json)), {"ignoreNullFields": "false"})
     else:
@@ -147,19 +148,8 @@ def _check_columns(
             raise TypeError(f"the column `{name}` is of type {given[name].simpleString()}: cast it to string")
 
 
-def _directory(url: str) -> str:
-    if url.startswith("file:"):
-        parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-            raise ValueError(f"{url} is not a directory: write file:///PATH, with `?` as %3F and `#` as %23")
-        return unquote(parts.path)
-    if "://" in url:
-        raise ValueError(f"{url} is not a directory: use one that all machines share, as a path or file:///PATH")
-    return url
-
-
 class TorcDataSource(DataSource):
-    """`format("torc")`: writes the rows that `partitioned` returns. `mode("append")` needs an empty directory."""
+    """`format("torc")`: writes the rows that `partitioned` returns. `mode("append")` needs a place without generations."""
 
     @classmethod
     def name(cls) -> str:
@@ -171,9 +161,9 @@ class TorcDataSource(DataSource):
             columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
             raise ValueError(f"unexpected columns {columns}: write the rows that torc.spark.partitioned returns")
         given = {name.lower(): text for name, text in self.options.items()}
-        path = _directory(given.pop("path", ""))
-        if not os.path.isabs(path):
-            raise ValueError("save to an absolute path that all machines share")
+        path = given.pop("path", "")
+        if not os.path.isabs(path) and ":" not in path:
+            raise ValueError("save to a URL, or to an absolute path that all machines share")
         unknown = sorted(given.keys() - _OPTIONS.keys())
         if unknown:
             raise ValueError(f"unknown option: {', '.join(unknown)}; use {', '.join(_OPTIONS)}")
@@ -212,4 +202,4 @@ class _Writer(DataSourceArrowWriter):
         self.plan.commit(receipts, overwrite=self.overwrite)
 
     def abort(self, messages: list[Optional[WriterCommitMessage]]) -> None:
-        """Do nothing: the next commit in this directory removes the tasks' files."""
+        """Do nothing: the next attempt uses the tasks' files, and another job may be about to name them."""

@@ -2,6 +2,8 @@
 //! names one: sent, continued, read; and all damage is detected.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+mod tasks;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -126,7 +128,7 @@ async fn a_store_that_fails_is_slow_and_answers_twice_delays_a_generation() {
     let mut attempts = 0;
     let published = loop {
         attempts += 1;
-        let sent = Published::publish_at(&built, faulty.clone(), &url, |_| ()).await;
+        let sent = Published::publish_at(&built, faulty.clone(), |_| ()).await;
         match sent {
             Ok(published) => break published,
             Err(BuildError::Objects(ObjectError::Object { .. })) if attempts < 1_000 => {}
