@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use torc_index::prefetch;
 use torc_record::{Digest, to_usize};
 use torc_ring::Partition;
-use torc_store::bulk::{SliceFileInfo, SliceFileWriter};
+use torc_store::bulk::{Placed, SliceFileWriter};
 
 use crate::BuildError;
 use crate::manifest::{FileEntry, Gathered, SliceEntry};
@@ -22,7 +22,8 @@ use crate::sums::Sums;
 const BUFFER_LEN: usize = 1 << 20;
 /// Rows whose memory is fetched before they are read, because their order is not that of the memory.
 const AHEAD: usize = 16;
-/// Memory for a row beside its own bytes: its place in the order, and its parsed form.
+/// Memory for a row beside its own bytes: its place in the order, and its parsed form. Decides also which slices
+/// share a file.
 const ROW_BYTES: u64 = (size_of::<(Digest, usize)>() + size_of::<PackedRow<'_>>()) as u64;
 
 /// Paths of a bucket's run and of its files.
@@ -42,17 +43,25 @@ pub(crate) fn gather(
     plan: &Plan,
     bucket: u32,
 ) -> Result<Gathered, BuildError> {
-    let mut gathered = Gathered {
-        files: Vec::new(),
-        left_out: Sums::default(),
+    let mut files = Files {
+        places,
+        plan,
+        open: None,
+        gathered: Gathered {
+            files: Vec::new(),
+            left_out: Sums::default(),
+        },
     };
-    let run = run_path(places.runs, bucket);
-    for (range, bytes) in ranges(&run, plan)? {
-        let rows = load(&run, plan, &range, bytes)?;
-        let file = write(places, plan, (&run, &rows), &mut gathered.left_out)?;
-        gathered.files.extend(file);
+    let mut rows = Vec::new();
+    for number in plan.runs_of(bucket) {
+        let run = run_path(places.runs, number);
+        for (range, len) in ranges(&run, plan)? {
+            load(&run, plan, (&range, len), &mut rows)?;
+            files.push(&run, &rows)?;
+        }
     }
-    Ok(gathered)
+    files.finish()?;
+    Ok(files.gathered)
 }
 
 /// Partitions of a run, and the length of their rows.
@@ -61,8 +70,8 @@ type Range = (RangeInclusive<Partition>, u64);
 /// The partitions of a whole run.
 const ALL: RangeInclusive<Partition> = Partition(0)..=Partition(u32::MAX);
 
-/// Ranges of a run's partitions that fit into one file each, in order. Empty for a bucket without
-/// rows, which has no run; the sums reveal the loss of a run.
+/// Ranges of a run's partitions that fit into memory each, in order. Empty without a run: it has no rows. The
+/// sums reveal the loss of a run.
 fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     let len = match std::fs::metadata(run) {
         Ok(found) => found.len(),
@@ -100,26 +109,26 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     Ok(ranges.into_iter().map(|(range, _)| range).collect())
 }
 
-/// The rows of some partitions of a run, concatenated; `len` bytes. Those of a whole run are not
-/// validated.
+/// Replaces `rows` by those of some partitions of a run, concatenated; `len` bytes. Those of a whole run are
+/// not validated.
 fn load(
     run: &Path,
     plan: &Plan,
-    range: &RangeInclusive<Partition>,
-    len: u64,
-) -> Result<Vec<u8>, BuildError> {
-    let mut rows = Vec::with_capacity(to_usize(len));
+    (range, len): (&RangeInclusive<Partition>, u64),
+    rows: &mut Vec<u8>,
+) -> Result<(), BuildError> {
+    rows.clear();
+    rows.reserve_exact(to_usize(len));
     if *range == ALL {
-        let read = File::open(run).and_then(|file| file.take(len).read_to_end(&mut rows));
+        let read = File::open(run).and_then(|file| file.take(len).read_to_end(rows));
         read.map_err(BuildError::io("read", run))?;
-        return Ok(rows);
+        return Ok(());
     }
     each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
             rows.extend_from_slice(bytes);
         }
-    })?;
-    Ok(rows)
+    })
 }
 
 /// Reads a run row by row.
@@ -163,100 +172,156 @@ fn damaged(run: &Path) -> impl Fn(&'static str) -> BuildError + Copy {
     }
 }
 
-/// Writes the file of some rows of a run; `None` if there are no rows.
-fn write(
-    places: &Places<'_>,
-    plan: &Plan,
-    (run, bytes): (&Path, &[u8]),
-    left_out: &mut Sums,
-) -> Result<Option<FileEntry>, BuildError> {
-    let Places { dir, temporary, .. } = places;
-    let mut sums = Sums::default();
-    let rows = sorted(plan, (run, bytes), &mut sums, left_out)?;
-    let partition = |row: &PackedRow<'_>| plan.target.partition(&row.digest());
-    let tables = rows.chunk_by(|one, other| partition(one) == partition(other));
-    let tables: Vec<Table<'_>> = tables
-        .filter_map(|rows| Some((partition(rows.first()?), rows)))
-        .collect();
-    let (Some((first, _)), Some((last, _))) = (tables.first(), tables.last()) else {
-        return Ok(None);
-    };
-    let (info, slices) = slices(dir, temporary, plan, &tables, &sums)?;
-    let entry = FileEntry {
-        digest: info.digest,
-        len: info.len,
-        directory_at: info.table_at,
-        slices,
-        first_partition: first.0,
-        last_partition: last.0,
-        sums,
-    };
-    let path = dir.join(entry.name());
-    std::fs::rename(temporary, &path).map_err(BuildError::io("name", &path))?;
-    Ok(Some(entry))
+/// The files of a bucket, written one after the other.
+struct Files<'a> {
+    places: &'a Places<'a>,
+    plan: &'a Plan,
+    open: Option<OpenFile>,
+    gathered: Gathered,
 }
 
-/// The rows of a partition, in ring order.
-type Table<'a> = (Partition, &'a [PackedRow<'a>]);
+/// A file that is being written.
+struct OpenFile {
+    writer: SliceFileWriter,
+    slices: Vec<SliceEntry>,
+    sums: Sums,
+    /// What its rows count for the limit of a file.
+    needed: u64,
+}
 
-/// Writes a slice for each partition.
-fn slices(
-    dir: &Path,
-    path: &Path,
-    plan: &Plan,
-    tables: &[Table<'_>],
-    sums: &Sums,
-) -> Result<(SliceFileInfo, Vec<SliceEntry>), BuildError> {
-    let target = &plan.target;
-    let mut writer = SliceFileWriter::create(path, target.partitions, plan.gate_rate)?;
-    let mut slices = Vec::with_capacity(tables.len());
-    for (partition, rows) in tables {
-        let placed = if let Some(layout) = plan.shape.keyless() {
-            let rows = rows.iter().filter_map(|row| match row {
-                PackedRow::Keyless { digest, payload } => Some((*digest, *payload)),
-                PackedRow::Record(_) => None,
+/// A digest, as a number, and the position of its row in a run.
+type Position = (u128, usize);
+
+impl Files<'_> {
+    /// Adds all rows of some partitions, which follow those before.
+    fn push(&mut self, run: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+        let mut rows = positions(self.plan, (run, bytes))?;
+        // Rows of one key stay in the order of their positions.
+        rows.sort_unstable();
+        let target = &self.plan.target;
+        let partition = |(digest, _): &Position| target.partition(&Digest(digest.to_be_bytes()));
+        for rows in rows.chunk_by(|one, other| partition(one) == partition(other)) {
+            if let Some(first) = rows.first() {
+                let at = partition(first);
+                let kept = kept(self.plan, (run, bytes), rows, &mut self.gathered.left_out)?;
+                self.push_slice(at, &kept)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push_slice(&mut self, partition: Partition, kept: &Kept<'_>) -> Result<(), BuildError> {
+        let (plan, most) = (self.plan, self.plan.file_bytes);
+        if kept.needed > most {
+            return Err(BuildError::PartitionTooLarge {
+                partition: partition.0,
+                bytes: kept.needed,
             });
-            let of = (target.namespace, target.ballot);
-            writer.push_keyless(*partition, of, layout, &rows.collect::<Vec<_>>())?
-        } else {
-            let records = rows.iter().filter_map(|row| match row {
-                PackedRow::Record(record) => Some(*record),
-                PackedRow::Keyless { .. } => None,
-            });
-            let records: Vec<_> = records.collect();
-            match plan.shape {
-                Shape::Ids => writer.push_numbered(*partition, &records)?,
-                Shape::Values | Shape::Keyless { .. } => writer.push(*partition, &records)?,
+        }
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|file| file.needed + kept.needed > most)
+        {
+            self.finish()?;
+        }
+        let file = match &mut self.open {
+            Some(file) => file,
+            unopened => {
+                let path = &self.places.temporary;
+                let partitions = plan.target.partitions;
+                unopened.insert(OpenFile {
+                    writer: SliceFileWriter::create(path, partitions, plan.gate_rate)?,
+                    slices: Vec::new(),
+                    sums: Sums::default(),
+                    needed: 0,
+                })
             }
         };
-        slices.push(SliceEntry {
-            partition: *partition,
+        let placed = write(plan, &mut file.writer, partition, &kept.rows)?;
+        file.slices.push(SliceEntry {
+            partition,
             // A slice has at most 2^30 keys.
-            records: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+            records: u32::try_from(kept.rows.len()).unwrap_or(u32::MAX),
             at: placed.at,
             len: placed.len,
             digest: placed.digest,
         });
+        file.sums.merge(&kept.sums);
+        file.needed += kept.needed;
+        Ok(())
     }
-    let info = writer.finish()?;
-    let summary = info.summary;
-    if (summary.records, summary.payload_bytes, summary.fingerprint)
-        != (sums.records, sums.payload_bytes, sums.fingerprint)
-    {
-        return Err(BuildError::SumsDiffer {
-            dir: dir.to_owned(),
-            what: "of a file of slices",
-        });
+
+    /// Completes the file that is being written, if any, and names it.
+    fn finish(&mut self) -> Result<(), BuildError> {
+        let Some(OpenFile {
+            writer,
+            slices,
+            sums,
+            ..
+        }) = self.open.take()
+        else {
+            return Ok(());
+        };
+        let (Some(first), Some(last)) = (slices.first(), slices.last()) else {
+            return Ok(());
+        };
+        let info = writer.finish()?;
+        let Places { dir, temporary, .. } = self.places;
+        let summary = info.summary;
+        if (summary.records, summary.payload_bytes, summary.fingerprint)
+            != (sums.records, sums.payload_bytes, sums.fingerprint)
+        {
+            return Err(BuildError::SumsDiffer {
+                dir: (*dir).to_owned(),
+                what: "of a file of slices",
+            });
+        }
+        let entry = FileEntry {
+            digest: info.digest,
+            len: info.len,
+            directory_at: info.table_at,
+            first_partition: first.partition.0,
+            last_partition: last.partition.0,
+            slices,
+            sums,
+        };
+        let path = dir.join(entry.name());
+        std::fs::rename(temporary, &path).map_err(BuildError::io("name", &path))?;
+        self.gathered.files.push(entry);
+        Ok(())
     }
-    Ok((info, slices))
 }
 
-/// The digests and positions of all rows, which are validated and added up.
-fn positions(
+/// Writes the slice of a partition.
+fn write(
     plan: &Plan,
-    (run, bytes): (&Path, &[u8]),
-    sums: &mut Sums,
-) -> Result<Vec<(Digest, usize)>, BuildError> {
+    writer: &mut SliceFileWriter,
+    partition: Partition,
+    rows: &[PackedRow<'_>],
+) -> Result<Placed, BuildError> {
+    let target = &plan.target;
+    if let Some(layout) = plan.shape.keyless() {
+        let rows = rows.iter().filter_map(|row| match row {
+            PackedRow::Keyless { digest, payload } => Some((*digest, *payload)),
+            PackedRow::Record(_) => None,
+        });
+        let of = (target.namespace, target.ballot);
+        return Ok(writer.push_keyless(partition, of, layout, &rows.collect::<Vec<_>>())?);
+    }
+    let records = rows.iter().filter_map(|row| match row {
+        PackedRow::Record(record) => Some(*record),
+        PackedRow::Keyless { .. } => None,
+    });
+    let records: Vec<_> = records.collect();
+    Ok(match plan.shape {
+        Shape::Ids => writer.push_numbered(partition, &records)?,
+        Shape::Values | Shape::Keyless { .. } => writer.push(partition, &records)?,
+    })
+}
+
+/// The digests and positions of all rows.
+fn positions(plan: &Plan, (run, bytes): (&Path, &[u8])) -> Result<Vec<Position>, BuildError> {
     let damaged = damaged(run);
     // Counted first: a growing list takes up to three times its length.
     let (mut count, mut at) = (0, 0);
@@ -268,31 +333,47 @@ fn positions(
     let mut at = 0;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let row = plan.shape.row(rest).map_err(damaged)?;
-        sums.merge(&row.sums());
-        rows.push((row.digest(), at));
+        rows.push((u128::from_be_bytes(row.digest().0), at));
         at += row.len();
     }
     Ok(rows)
 }
 
-/// The rows to keep, in ring order; adds up the sums of all rows and of those left out.
-fn sorted<'a>(
+/// The rows of a partition to keep, in ring order.
+struct Kept<'a> {
+    rows: Vec<PackedRow<'a>>,
+    sums: Sums,
+    /// What all rows of the partition count for the limit of a file.
+    needed: u64,
+}
+
+/// The rows of a partition to keep. Adds up the sums of those left out.
+fn kept<'a>(
     plan: &Plan,
     (run, bytes): (&Path, &'a [u8]),
-    sums: &mut Sums,
+    rows: &[Position],
     left_out: &mut Sums,
-) -> Result<Vec<PackedRow<'a>>, BuildError> {
-    let mut rows = positions(plan, (run, bytes), sums)?;
-    // Rows of one key stay in the order of their positions.
-    rows.sort_unstable();
-    let mut kept: Vec<PackedRow<'a>> = Vec::with_capacity(rows.len());
-    for (number, (digest, at)) in rows.iter().copied().enumerate() {
+) -> Result<Kept<'a>, BuildError> {
+    let mut kept = Kept {
+        rows: Vec::with_capacity(rows.len()),
+        sums: Sums::default(),
+        needed: 0,
+    };
+    for (number, (_, at)) in rows.iter().enumerate() {
         if let Some((_, later)) = rows.get(number + AHEAD) {
-            prefetch(bytes, *later);
+            for line in [0, 64, 128] {
+                prefetch(bytes, later + line);
+            }
         }
-        let row = plan.shape.row(&bytes[at..]).map_err(damaged(run))?;
-        let Some(before) = kept.last_mut().filter(|it| it.digest() == digest) else {
-            kept.push(row);
+        let row = plan.shape.row(&bytes[*at..]).map_err(damaged(run))?;
+        kept.needed += row.len() as u64 + ROW_BYTES;
+        let Some(before) = kept
+            .rows
+            .last_mut()
+            .filter(|it| it.digest() == row.digest())
+        else {
+            kept.sums.merge(&row.sums());
+            kept.rows.push(row);
             continue;
         };
         if before.key() != row.key() {
@@ -306,8 +387,9 @@ fn sorted<'a>(
             Duplicates::First => row,
             Duplicates::Last => std::mem::replace(before, row),
         };
+        kept.sums.merge(&row.sums());
         let gone = goes.sums();
-        sums.take_away(&gone);
+        kept.sums.take_away(&gone);
         left_out.merge(&gone);
     }
     Ok(kept)
@@ -352,7 +434,8 @@ mod tests {
         assert!(ranges.len() > 3, "16 bytes a row are the least of it");
         let mut read = 0;
         for (range, len) in ranges {
-            let rows = load(&run, &plan, &range, len).unwrap();
+            let mut rows = Vec::new();
+            load(&run, &plan, (&range, len), &mut rows).unwrap();
             assert_eq!(rows.len() as u64, len);
             assert_eq!(rows.capacity(), rows.len(), "reserved exactly");
             assert!(len + len / 16 * ROW_BYTES <= plan.file_bytes);

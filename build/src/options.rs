@@ -7,6 +7,8 @@ use crate::target::Target;
 
 /// Buckets if the amount of data is unknown.
 const BUCKETS_UNKNOWN: u32 = 64;
+/// Bytes of rows that a run is meant to have.
+const RUN_BYTES: u64 = 4 << 20;
 
 /// How to build.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,7 +104,12 @@ impl BuildOptions {
                 .max(least);
             u32::try_from(buckets).map_or(MOST_RUNS, |buckets| buckets.min(MOST_RUNS))
         });
-        self.plan_of(target, buckets)
+        // So short that a worker sorts one in its cache, and far below its memory: rows may be longer than expected.
+        let run_bytes = RUN_BYTES.min(self.file_bytes() / 16);
+        let runs = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
+            u32::try_from(bytes / run_bytes + 1).unwrap_or(MOST_RUNS)
+        });
+        self.plan_of(target, buckets).with_runs(runs)
     }
 
     pub(crate) fn plan_of(&self, target: Target, buckets: u32) -> Plan {

@@ -1,5 +1,6 @@
 //! The decisions at the start of a build, which never change.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct Plan {
     pub(crate) gate_rate: f64,
     /// A power of two, at most the number of partitions.
     pub(crate) buckets: u32,
+    /// Runs of all buckets: a power of two, at most the number of partitions. 0: one for each bucket.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) runs: u32,
     /// Limit of a file of slices, bytes.
     pub(crate) file_bytes: u64,
 }
@@ -61,6 +65,9 @@ impl Plan {
         if !buckets.is_power_of_two() || buckets > most || self.file_bytes == 0 {
             return Err("the plan has an impossible number of buckets, or no memory");
         }
+        if !self.runs().is_power_of_two() || self.runs() > most {
+            return Err("the plan has an impossible number of runs");
+        }
         Ok(())
     }
 
@@ -81,18 +88,42 @@ impl Plan {
             duplicates,
             gate_rate,
             buckets: buckets.clamp(1, most).next_power_of_two().min(most),
+            runs: 0,
             file_bytes,
         }
     }
 
+    /// The same with about this many runs, at least one for each bucket.
+    pub(crate) fn with_runs(self, runs: u32) -> Self {
+        let most = self.target.partitions.count();
+        let runs = runs.clamp(1, MOST_RUNS).next_power_of_two().min(most);
+        Self { runs, ..self }
+    }
+
+    /// Number of runs.
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.max(self.buckets)
+    }
+
+    /// The run of a digest: a part of its bucket.
+    pub(crate) fn run(&self, digest: &Digest) -> u32 {
+        range_of(digest, self.runs())
+    }
+
+    /// The runs of a bucket, in the order of their partitions.
+    pub(crate) fn runs_of(&self, bucket: u32) -> Range<u32> {
+        let each = self.runs() / self.buckets;
+        bucket * each..(bucket + 1) * each
+    }
+
+    /// The bucket that a run is a part of.
+    pub(crate) fn bucket_of_run(&self, run: u32) -> u32 {
+        run / (self.runs() / self.buckets)
+    }
+
     /// The bucket of a digest: like a partition, a range of tokens.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "it is less than the number of buckets"
-    )]
     pub(crate) fn bucket(&self, digest: &Digest) -> u32 {
-        let bits = self.buckets.trailing_zeros();
-        digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as u32
+        range_of(digest, self.buckets)
     }
 
     /// Refuses a directory with other files, because a build removes its temporary files at the
@@ -157,6 +188,24 @@ impl Plan {
         let differs = parts.into_iter().find(|(is_same, _)| !is_same);
         differs.map(|(_, what)| what)
     }
+}
+
+/// Which of `ranges` ranges of tokens a digest is in; they are a power of two.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is less than the number of ranges"
+)]
+fn range_of(digest: &Digest, ranges: u32) -> u32 {
+    let bits = ranges.trailing_zeros();
+    digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as u32
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Writes a file atomically. If the action "make durable" failed, it was written and may be lost

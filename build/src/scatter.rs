@@ -13,13 +13,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use torc_record::Digest;
 
 use crate::BuildError;
 use crate::plan::{MOST_RUNS, Plan, sync_dir};
+use crate::rows::PackedRows;
 use crate::sums::Sums;
 
-/// Bounds of a bucket's buffer in memory, bytes.
-const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
+/// Bounds of a run's buffer in memory, bytes.
+const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
 #[derive(Debug)]
 struct Run {
@@ -29,19 +31,26 @@ struct Run {
     len: u64,
 }
 
-/// The runs of a build. A run is opened with its first row.
+/// The first pass of a build.
 #[derive(Debug)]
 pub(crate) struct Scatter {
-    dir: PathBuf,
-    runs: Vec<Option<Run>>,
-    open: u32,
-    most_buffered: usize,
+    runs: Runs,
     /// The current row.
-    packed: Vec<u8>,
+    packed: PackedRows,
     pub(crate) rows: u64,
     pub(crate) sums: Sums,
     /// Whether a write failed, so that a run or the journal may end with part of it.
     is_stopped: bool,
+}
+
+/// The runs of a build. A run is opened with its first row.
+#[derive(Debug)]
+struct Runs {
+    dir: PathBuf,
+    plan: Plan,
+    all: Vec<Option<Run>>,
+    open: u32,
+    most_buffered: usize,
 }
 
 impl Scatter {
@@ -53,20 +62,23 @@ impl Scatter {
         memory: u64,
     ) -> Result<Self, BuildError> {
         std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
-        let kept = |bucket: u32| {
-            let path = run_path(dir, bucket);
-            let len = lens.get(bucket as usize).copied().unwrap_or(0);
+        let kept = |run: u32| {
+            let path = run_path(dir, run);
+            let len = lens.get(run as usize).copied().unwrap_or(0);
             let is_there = len > 0 || path.exists();
             is_there.then(|| Run::open(path, len)).transpose()
         };
-        let runs: Vec<_> = (0..plan.buckets).map(kept).collect::<Result<_, _>>()?;
-        let share = memory / 2 / u64::from(plan.buckets.min(MOST_RUNS));
+        let runs: Vec<_> = (0..plan.runs()).map(kept).collect::<Result<_, _>>()?;
+        let share = memory / 4 / u64::from(plan.runs().min(MOST_RUNS));
         Ok(Self {
-            dir: dir.to_owned(),
-            open: runs.iter().flatten().count() as u32,
-            runs,
-            most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
-            packed: Vec::new(),
+            runs: Runs {
+                dir: dir.to_owned(),
+                plan: plan.clone(),
+                open: runs.iter().flatten().count() as u32,
+                all: runs,
+                most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
+            },
+            packed: PackedRows::new(plan.shape, plan.target),
             rows,
             sums,
             is_stopped: false,
@@ -90,7 +102,6 @@ impl Scatter {
     /// Takes a row. `placed`: the bucket to which it must belong, if known.
     pub(crate) fn push(
         &mut self,
-        plan: &Plan,
         (key, value): (Bytes, Bytes),
         placed: Option<u32>,
     ) -> Result<(), BuildError> {
@@ -98,37 +109,44 @@ impl Scatter {
         let row = self.rows + 1;
         let bad = |what: String| BuildError::BadRow { row, what };
         self.packed.clear();
-        let packed = plan.shape.pack(&plan.target, key, value, &mut self.packed);
-        packed.map_err(bad)?;
-        let packed = plan.shape.row(&self.packed);
-        let packed = packed.map_err(|what| bad(what.to_owned()))?;
-        let bucket = plan.bucket(&packed.digest());
+        self.packed.push(key, value).map_err(bad)?;
+        let first = self.packed.iter().next();
+        let first = first.unwrap_or(Err("there is no row"));
+        let (packed, bytes) = first.map_err(|what| bad(what.to_owned()))?;
+        let bucket = self.runs.plan.bucket(&packed.digest());
         if placed.is_some_and(|placed| placed != bucket) {
             return Err(BuildError::OtherBucket { row, bucket });
         }
-        // There are as many runs as buckets.
-        let Some(run) = self.runs.get_mut(bucket as usize) else {
-            return Err(bad("it belongs to no bucket".to_owned()));
-        };
-        let run = match run {
-            Some(run) => run,
-            None if self.open == MOST_RUNS => {
-                return Err(BuildError::NotPartitioned { most: MOST_RUNS });
-            }
-            None => {
-                let opened = Run::open(run_path(&self.dir, bucket), 0)?;
-                self.open += 1;
-                run.insert(opened)
-            }
-        };
-        self.sums.merge(&packed.sums());
+        let sums = packed.sums();
+        let taken = self.runs.take(&packed.digest(), bytes);
+        self.noting(taken)?;
         self.rows = row;
-        run.buffer.extend_from_slice(&self.packed);
-        if run.buffer.len() < self.most_buffered {
-            return Ok(());
+        self.sums.merge(&sums);
+        Ok(())
+    }
+
+    /// Takes rows.
+    pub(crate) fn push_rows(&mut self, rows: &PackedRows) -> Result<(), BuildError> {
+        self.check()?;
+        let row = self.rows + 1;
+        let bad = |what: &str| BuildError::BadRow {
+            row,
+            what: what.to_owned(),
+        };
+        let plan = &self.runs.plan;
+        if (rows.shape, rows.target) != (plan.shape, plan.target) {
+            return Err(bad("it is packed for another build"));
         }
-        let written = run.write_out();
-        self.noting(written)
+        let mut sums = Sums::default();
+        let taken = rows.iter().try_for_each(|row| {
+            let (row, bytes) = row.map_err(bad)?;
+            sums.merge(&row.sums());
+            self.runs.take(&row.digest(), bytes)
+        });
+        self.noting(taken)?;
+        self.rows += rows.len();
+        self.sums.merge(&sums);
+        Ok(())
     }
 
     /// Makes all rows so far durable. Returns the lengths of the runs.
@@ -139,14 +157,15 @@ impl Scatter {
     }
 
     fn sync_runs(&mut self) -> Result<Vec<u64>, BuildError> {
-        for run in self.runs.iter_mut().flatten() {
+        for run in self.runs.all.iter_mut().flatten() {
             run.write_out()?;
             let synced = run.file.sync_data();
             synced.map_err(BuildError::io("sync", &run.path))?;
         }
-        sync_dir(&self.dir).map_err(BuildError::io("sync", &self.dir))?;
+        let dir = &self.runs.dir;
+        sync_dir(dir).map_err(BuildError::io("sync", dir))?;
         let len = |run: &Option<Run>| run.as_ref().map_or(0, |run| run.len);
-        Ok(self.runs.iter().map(len).collect())
+        Ok(self.runs.all.iter().map(len).collect())
     }
 
     /// Writes all rows so far to the runs. Returns the buckets with rows.
@@ -154,13 +173,44 @@ impl Scatter {
     pub(crate) fn write_out(mut self) -> Result<Vec<u32>, BuildError> {
         self.check()?;
         let mut buckets = Vec::new();
-        for (bucket, run) in (0..).zip(&mut self.runs) {
+        let plan = &self.runs.plan;
+        for (run, number) in self.runs.all.iter_mut().zip(0..) {
             if let Some(run) = run {
                 run.write_out()?;
-                buckets.push(bucket);
+                buckets.push(plan.bucket_of_run(number));
             }
         }
+        buckets.dedup();
         Ok(buckets)
+    }
+}
+
+impl Runs {
+    /// Adds a row to its run.
+    fn take(&mut self, digest: &Digest, row: &[u8]) -> Result<(), BuildError> {
+        let number = self.plan.run(digest);
+        let (most, dir) = (self.most_buffered, &self.dir);
+        // There are as many runs as the plan says.
+        let run = match self.all.get_mut(number as usize) {
+            Some(Some(run)) => run,
+            Some(_) if self.open == MOST_RUNS => {
+                return Err(BuildError::NotPartitioned { most: MOST_RUNS });
+            }
+            Some(unopened) => {
+                let opened = Run::open(run_path(dir, number), 0)?;
+                self.open += 1;
+                unopened.insert(opened)
+            }
+            None => return Err(BuildError::Stopped),
+        };
+        if run.buffer.len() + row.len() > most {
+            run.write_out()?;
+        }
+        // At once: a growing list takes up to three times its length.
+        run.buffer
+            .reserve_exact(most.max(row.len()) - run.buffer.len());
+        run.buffer.extend_from_slice(row);
+        Ok(())
     }
 }
 
@@ -214,10 +264,10 @@ mod tests {
         let mut scatter = Scatter::open(dir.path(), &plan, nothing, 64 << 20).unwrap();
         let push = |scatter: &mut Scatter| {
             let row = ("key".into(), "value".into());
-            scatter.push(&plan, row, None)
+            scatter.push(row, None)
         };
         push(&mut scatter).unwrap();
-        let run = scatter.runs[0].as_mut().unwrap();
+        let run = scatter.runs.all[0].as_mut().unwrap();
         run.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let full = scatter.sync().unwrap_err();
         assert!(matches!(full, BuildError::Io { .. }), "{full}");

@@ -86,7 +86,7 @@ impl Task {
         value: Bytes,
         placed: Option<u32>,
     ) -> Result<(), BuildError> {
-        self.scatter.push(&self.plan, (key, value), placed)
+        self.scatter.push((key, value), placed)
     }
 
     /// Builds and sends the files of all rows. Blocks its thread while it builds.

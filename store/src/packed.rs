@@ -70,41 +70,20 @@ impl fmt::Debug for Packed {
 impl Packed {
     /// Packs a record after checking its length.
     pub(crate) fn of(record: &Record) -> Result<Self, RecordError> {
-        record.check()?;
-        let key = record.key.as_bytes();
-        let (kind, value, expires_at_ms) = match &record.state {
-            State::Value {
-                value,
-                expires_at_ms: None,
-            } => (VALUE, &value[..], None),
-            State::Value {
-                value,
-                expires_at_ms: Some(at),
-            } => (EXPIRING_VALUE, &value[..], Some(*at)),
-            State::Tombstone => (TOMBSTONE, &[][..], None),
-        };
-        let origin = record.origin.filter(|origin| *origin != record.ballot);
-        let kind = kind | origin.map_or(0, |_| WITH_ORIGIN);
-        let len = HEAD_LEN + extra_len(kind) + key.len() + value.len();
+        let unpacked = Unpacked::of(record)?;
         // An iterator of known length is collected with one allocation and no second copy.
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let mut out = Writer(Arc::make_mut(&mut bytes));
-        out.put(&(u32::from(kind) | (value.len() as u32) << 8).to_le_bytes());
-        out.put(&record.namespace.0.to_le_bytes());
-        out.put(&record.ballot.epoch.0.to_le_bytes());
-        out.put(&record.ballot.time.0.to_le_bytes());
-        out.put(&record.ballot.slot.0.to_le_bytes());
-        out.put(&(key.len() as u16).to_le_bytes());
-        out.put(&record.digest.0);
-        if let Some(at) = expires_at_ms {
-            out.put(&at.to_le_bytes());
-        }
-        if let Some(origin) = origin {
-            out.put(&ballot_bytes(origin));
-        }
-        out.put(key);
-        out.put(value);
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, unpacked.len()).collect();
+        unpacked.write(Arc::make_mut(&mut bytes));
         Ok(Self(bytes))
+    }
+
+    /// Appends the packed form of a record after checking its length. After an error, nothing was appended.
+    pub(crate) fn append(record: &Record, to: &mut Vec<u8>) -> Result<(), RecordError> {
+        let unpacked = Unpacked::of(record)?;
+        let start = to.len();
+        to.resize(start + unpacked.len(), 0);
+        unpacked.write(&mut to[start..]);
+        Ok(())
     }
 
     /// Prefetches its first bytes, which are all of a short record.
@@ -402,6 +381,65 @@ fn key_len(head: &[u8]) -> usize {
 
 fn value_len(head: &[u8]) -> usize {
     (u32_at(head, 0) >> 8) as usize
+}
+
+/// The parts of a record that are packed, of checked length.
+struct Unpacked<'a> {
+    record: &'a Record,
+    kind: u8,
+    value: &'a [u8],
+    expires_at_ms: Option<u64>,
+    origin: Option<Ballot>,
+}
+
+impl<'a> Unpacked<'a> {
+    fn of(record: &'a Record) -> Result<Self, RecordError> {
+        record.check()?;
+        let (kind, value, expires_at_ms) = match &record.state {
+            State::Value {
+                value,
+                expires_at_ms: None,
+            } => (VALUE, &value[..], None),
+            State::Value {
+                value,
+                expires_at_ms: Some(at),
+            } => (EXPIRING_VALUE, &value[..], Some(*at)),
+            State::Tombstone => (TOMBSTONE, &[][..], None),
+        };
+        let origin = record.origin.filter(|origin| *origin != record.ballot);
+        Ok(Self {
+            record,
+            kind: kind | origin.map_or(0, |_| WITH_ORIGIN),
+            value,
+            expires_at_ms,
+            origin,
+        })
+    }
+
+    fn len(&self) -> usize {
+        HEAD_LEN + extra_len(self.kind) + self.record.key.as_bytes().len() + self.value.len()
+    }
+
+    /// Writes [`Self::len`] bytes.
+    fn write(&self, to: &mut [u8]) {
+        let (record, key) = (self.record, self.record.key.as_bytes());
+        let mut out = Writer(to);
+        out.put(&(u32::from(self.kind) | (self.value.len() as u32) << 8).to_le_bytes());
+        out.put(&record.namespace.0.to_le_bytes());
+        out.put(&record.ballot.epoch.0.to_le_bytes());
+        out.put(&record.ballot.time.0.to_le_bytes());
+        out.put(&record.ballot.slot.0.to_le_bytes());
+        out.put(&(key.len() as u16).to_le_bytes());
+        out.put(&record.digest.0);
+        if let Some(at) = self.expires_at_ms {
+            out.put(&at.to_le_bytes());
+        }
+        if let Some(origin) = self.origin {
+            out.put(&ballot_bytes(origin));
+        }
+        out.put(key);
+        out.put(self.value);
+    }
 }
 
 struct Writer<'a>(&'a mut [u8]);

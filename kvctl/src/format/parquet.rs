@@ -1,9 +1,11 @@
-//! Rows of Parquet files: columns by name, a row group at a time.
+//! Rows of Parquet files: columns by name, a batch of rows at a time.
 //!
 //! Text and binary columns stay unchanged; numbers, booleans and timestamps become text. Another
 //! type of column is an error of the row, and so is a null key or value.
 //!
 //! The library panics on some damaged files; we turn the panic into an error of the file.
+
+mod columns;
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +14,19 @@ use bytes::Bytes;
 use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader as _, SerializedFileReader};
-use parquet::record::reader::RowIter;
-use parquet::record::{Field, Row as ParquetRow};
-use parquet::schema::types::Type;
+use parquet::record::Field;
+use parquet::schema::types::{SchemaDescriptor, Type};
 use serde_json::Value;
 
-use super::columnar::{bad, calmly, chosen, invalid, number, short_number};
+use self::columns::{Cell, Column, column, ended};
+use super::columnar::{bad, calmly, chosen, invalid, number, row, short_number};
 use super::json::object;
 use super::{Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
+
+/// Rows whose columns are read at a time.
+const READ_ROWS: usize = 1 << 10;
+/// Rows share memory until they have this many bytes.
+const SHARED_BYTES: usize = 64 << 10;
 
 /// Reads the rows of a file. Returns also how many it says it has.
 ///
@@ -30,60 +37,183 @@ pub(crate) fn rows(
     naming: &Naming,
 ) -> Result<(Rows, u64), ReadError> {
     let (chosen, refused) = chosen(naming);
-    let (mut rows, count) = calmly(|| open(file, &chosen, refused))??;
-    let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
-        Ok(row) => row.map(|row| row.map_err(failed)),
-        // The rest of the file is not trusted.
-        Err(panicked) => Some(Err(panicked)),
+    let reader = calmly(|| Reader::open(file, chosen, refused))??;
+    let metadata = reader.file.metadata().file_metadata();
+    let count = u64::try_from(metadata.num_rows()).unwrap_or(0);
+    let rows = Batches(Some(reader)).flat_map(|batch| {
+        let (rows, error) = match batch {
+            Ok(rows) => (rows, None),
+            Err(error) => (Vec::new(), Some(Err(error))),
+        };
+        rows.into_iter().map(Ok).chain(error)
     });
-    let rows = (1..).zip(rows).map(move |(line, row)| {
-        let row = row?;
-        let row = row_of(&row, &chosen).map_err(|problem| bad(line, problem))?;
+    let rows = (1..).zip(rows).map(|(line, row)| {
+        let row = row?.map_err(|problem| bad(line, problem))?;
         Ok(Numbered { line, row })
     });
     Ok((Box::new(rows), count))
 }
 
-fn open(
-    file: impl ChunkReader + 'static,
-    chosen: &Chosen,
-    refused: &[&'static str],
-) -> Result<(RowIter<'static>, u64), ReadError> {
-    let reader = SerializedFileReader::new(file).map_err(failed)?;
-    let metadata = reader.metadata().file_metadata();
-    let mut fields = metadata.schema().get_fields().iter();
-    if let Some(name) = fields.find_map(|field| refused.iter().find(|it| **it == field.name())) {
-        return Err(bad(1, Problem::UnreadColumn(name)));
+/// Some rows that follow each other.
+type Batch = Vec<Result<Row, Problem>>;
+
+/// The batches of a file. An error is the last: the rest of the file is not trusted.
+struct Batches<R: ChunkReader>(Option<Reader<R>>);
+
+impl<R: ChunkReader + 'static> Iterator for Batches<R> {
+    type Item = Result<Batch, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let reader = self.0.as_mut()?;
+        let batch = calmly(|| reader.batch().map_err(failed));
+        let batch = batch.and_then(|it| it).transpose();
+        if !matches!(batch, Some(Ok(_))) {
+            self.0 = None;
+        }
+        batch
     }
-    let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
-    let count = u64::try_from(metadata.num_rows()).unwrap_or(0);
-    let rows = RowIter::from_file_into(Box::new(reader));
-    let rows = rows.project(Some(columns)).map_err(failed)?;
-    Ok((rows, count))
 }
 
-/// The chosen columns of a schema.
-fn projection(schema: &Type, chosen: &Chosen) -> Result<Type, Problem> {
-    let names = chosen.names();
-    for name in &names {
-        let mut found = schema.get_fields().iter().filter(|it| it.name() == **name);
+struct Reader<R: ChunkReader> {
+    file: SerializedFileReader<R>,
+    chosen: Arc<Chosen>,
+    /// The places of the chosen columns, the key first.
+    places: Vec<usize>,
+    /// These columns of the current row group.
+    columns: Vec<Box<dyn Column>>,
+    next_group: usize,
+    /// Rows of the group that were not read.
+    unread: usize,
+    /// Rows that were read and not taken.
+    untaken: usize,
+}
+
+impl<R: ChunkReader + 'static> Reader<R> {
+    fn open(file: R, chosen: Arc<Chosen>, refused: &[&'static str]) -> Result<Self, ReadError> {
+        let file = SerializedFileReader::new(file).map_err(failed)?;
+        let schema = file.metadata().file_metadata().schema_descr();
+        let mut fields = schema.root_schema().get_fields().iter();
+        if let Some(name) = fields.find_map(|field| refused.iter().find(|it| **it == field.name()))
+        {
+            return Err(bad(1, Problem::UnreadColumn(name)));
+        }
+        let places = places(schema, &chosen).map_err(|problem| bad(1, problem))?;
+        Ok(Self {
+            file,
+            chosen,
+            places,
+            columns: Vec::new(),
+            next_group: 0,
+            unread: 0,
+            untaken: 0,
+        })
+    }
+
+    /// The next rows, at least one; `None` at the end.
+    fn batch(&mut self) -> Result<Option<Batch>, ParquetError> {
+        while self.untaken == 0 {
+            if self.unread == 0 && !self.begin_group()? {
+                return Ok(None);
+            }
+            let rows = self.unread.min(READ_ROWS);
+            for column in &mut self.columns {
+                column.read(rows)?;
+            }
+            self.unread -= rows;
+            self.untaken = rows;
+        }
+        let (mut bytes, mut rows) = (Vec::with_capacity(SHARED_BYTES), Vec::new());
+        while self.untaken > 0 && bytes.len() < SHARED_BYTES {
+            let start = bytes.len();
+            rows.push(match self.put(&mut bytes) {
+                Ok(middle) => Ok((start, middle, bytes.len())),
+                Err(Refused::Row(problem)) => Err(problem),
+                Err(Refused::File(error)) => return Err(error),
+            });
+            self.columns.iter_mut().for_each(|column| column.advance());
+            self.untaken -= 1;
+        }
+        let bytes = Bytes::from(bytes);
+        let cut = |(start, middle, end)| row(bytes.slice(start..middle), bytes.slice(middle..end));
+        let rows = rows.into_iter().map(|row| row.and_then(cut));
+        Ok(Some(rows.collect()))
+    }
+
+    /// Begins the next row group, if there is one.
+    fn begin_group(&mut self) -> Result<bool, ParquetError> {
+        if self.next_group == self.file.num_row_groups() {
+            return Ok(false);
+        }
+        let group = self.file.get_row_group(self.next_group)?;
+        self.next_group += 1;
+        let columns = self.places.iter();
+        let columns = columns.map(|place| column(group.as_ref(), *place));
+        self.columns = columns.collect::<Result<_, _>>()?;
+        self.unread = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        Ok(true)
+    }
+
+    /// Appends the current row: key and value. Returns where the value begins.
+    fn put(&self, to: &mut Vec<u8>) -> Result<usize, Refused> {
+        let (key, values) = self.columns.split_first().ok_or_else(ended)?;
+        text(&self.chosen.key, key.cell()?, to)?;
+        let middle = to.len();
+        match &self.chosen.value {
+            ChosenValue::Empty => {}
+            ChosenValue::Column(name) => {
+                let value = values.first().ok_or_else(ended)?;
+                text(name, value.cell()?, to)?;
+            }
+            ChosenValue::Json(names) => {
+                let fields = names
+                    .iter()
+                    .zip(values)
+                    .map(|(name, value)| Ok((name.as_str(), json(name, value.cell()?)?)));
+                to.extend_from_slice(&object(&fields.collect::<Result<Vec<_>, Refused>>()?)?);
+            }
+        }
+        Ok(middle)
+    }
+}
+
+/// Why there is no row.
+enum Refused {
+    Row(Problem),
+    File(ParquetError),
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self::Row(problem)
+    }
+}
+
+impl From<ParquetError> for Refused {
+    fn from(error: ParquetError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// The places of the chosen columns, the key first.
+fn places(schema: &SchemaDescriptor, chosen: &Chosen) -> Result<Vec<usize>, Problem> {
+    let place = |name: &String| {
+        let fields = schema.root_schema().get_fields().iter();
+        let mut found = fields.filter(|it| it.name() == name);
         let field = match (found.next(), found.next()) {
             (Some(field), None) => field,
-            (Some(_), Some(_)) => return Err(Problem::ColumnTwice((*name).clone())),
-            (None, _) => return Err(Problem::NoColumn((*name).clone())),
+            (Some(_), Some(_)) => return Err(Problem::ColumnTwice(name.clone())),
+            (None, _) => return Err(Problem::NoColumn(name.clone())),
         };
         if let Some(found) = unread(field) {
-            let (column, found) = ((*name).clone(), found.to_owned());
+            let (column, found) = (name.clone(), found.to_owned());
             return Err(Problem::ColumnType { column, found });
         }
-    }
-    let fields = schema.get_fields().iter();
-    let fields = fields.filter(|field| names.iter().any(|name| *name == field.name()));
-    let fields = fields.map(Arc::clone).collect();
-    let columns = Type::group_type_builder(schema.name()).with_fields(fields);
-    columns
-        .build()
-        .map_err(|error| Problem::OutOfBounds(error.to_string()))
+        // Columns within groups have places, too.
+        let mut columns = schema.columns().iter();
+        let place = columns.position(|it| it.path().parts() == std::slice::from_ref(name));
+        place.ok_or_else(|| Problem::NoColumn(name.clone()))
+    };
+    chosen.names().into_iter().map(place).collect()
 }
 
 /// The name of a type that [`json`] does not read.
@@ -102,57 +232,43 @@ fn unread(field: &Type) -> Option<&'static str> {
     }
 }
 
-fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
-    let field = |name: &String| {
-        let mut columns = row.get_column_iter();
-        let found = columns.find(|(column, _)| *column == name);
-        let (_, field) = found.ok_or_else(|| Problem::NoColumn(name.clone()))?;
-        Ok(field)
-    };
-    let key = text(&chosen.key, field(&chosen.key)?)?;
-    let value = match &chosen.value {
-        ChosenValue::Empty => Bytes::new(),
-        ChosenValue::Column(name) => text(name, field(name)?)?,
-        ChosenValue::Json(names) => {
-            let fields = names
-                .iter()
-                .map(|name| Ok((name.as_str(), json(name, field(name)?)?)));
-            object(&fields.collect::<Result<Vec<_>, Problem>>()?)?
+/// Appends a value as the bytes of a key or value.
+fn text(column: &str, cell: Cell<'_>, to: &mut Vec<u8>) -> Result<(), Problem> {
+    match cell {
+        Cell::Bytes(bytes) => to.extend_from_slice(bytes),
+        Cell::Null => return Err(Problem::NullColumn(column.to_owned())),
+        cell @ Cell::Field(_) => {
+            to.extend_from_slice(json(column, cell)?.to_string().as_bytes());
         }
-    };
-    super::columnar::row(key, value)
-}
-
-/// A field as the bytes of a key or value.
-fn text(column: &str, field: &Field) -> Result<Bytes, Problem> {
-    match field {
-        Field::Str(text) => Ok(Bytes::copy_from_slice(text.as_bytes())),
-        Field::Bytes(bytes) => Ok(Bytes::copy_from_slice(bytes.data())),
-        Field::Null => Err(Problem::NullColumn(column.to_owned())),
-        other => Ok(json(column, other)?.to_string().into()),
     }
+    Ok(())
 }
 
-/// A field as JSON.
-fn json(column: &str, field: &Field) -> Result<Value, Problem> {
+/// A value as JSON.
+fn json(column: &str, cell: Cell<'_>) -> Result<Value, Problem> {
+    let field = match cell {
+        Cell::Null => return Ok(Value::Null),
+        Cell::Bytes(bytes) => {
+            let text = std::str::from_utf8(bytes).map_err(|_| Problem::NotUtf8)?;
+            return Ok(Value::from(text));
+        }
+        Cell::Field(field) => field,
+    };
     Ok(match field {
-        Field::Null => Value::Null,
-        Field::Bool(value) => Value::from(*value),
-        Field::Byte(value) => Value::from(*value),
-        Field::Short(value) => Value::from(*value),
-        Field::Int(value) | Field::Date(value) | Field::TimeMillis(value) => Value::from(*value),
+        Field::Bool(value) => Value::from(value),
+        Field::Byte(value) => Value::from(value),
+        Field::Short(value) => Value::from(value),
+        Field::Int(value) | Field::Date(value) | Field::TimeMillis(value) => Value::from(value),
         Field::Long(value)
         | Field::TimeMicros(value)
         | Field::TimestampMillis(value)
-        | Field::TimestampMicros(value) => Value::from(*value),
-        Field::UByte(value) => Value::from(*value),
-        Field::UShort(value) => Value::from(*value),
-        Field::UInt(value) => Value::from(*value),
-        Field::ULong(value) => Value::from(*value),
-        Field::Float(value) => short_number(column, *value)?,
-        Field::Double(value) => number(column, *value)?,
-        Field::Str(text) => Value::from(text.as_str()),
-        Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
+        | Field::TimestampMicros(value) => Value::from(value),
+        Field::UByte(value) => Value::from(value),
+        Field::UShort(value) => Value::from(value),
+        Field::UInt(value) => Value::from(value),
+        Field::ULong(value) => Value::from(value),
+        Field::Float(value) => short_number(column, value)?,
+        Field::Double(value) => number(column, value)?,
         _ => {
             let (column, found) = (column.to_owned(), "a nested one".to_owned());
             return Err(Problem::ColumnType { column, found });
@@ -258,6 +374,32 @@ pub(crate) mod tests {
         let objects = read(file(&[("a", Some(7)), ("b", None)]), both).unwrap();
         assert_eq!(objects[0].1, "{\"size\":7,\"url\":\"a\"}");
         assert_eq!(objects[1].1, "{\"size\":null,\"url\":\"b\"}");
+    }
+
+    #[test]
+    fn rows_after_a_null_keep_their_own_values() {
+        let keys: Vec<String> = (0..2 * READ_ROWS).map(|row| format!("u{row}")).collect();
+        let size = |row: i64| (row % 3 > 0).then_some(row);
+        let rows = (0..).zip(&keys);
+        let given: Vec<_> = rows.map(|(row, key)| (key.as_str(), size(row))).collect();
+        let naming = Naming::Chosen(Arc::new(Chosen {
+            key: "url".to_owned(),
+            value: column("size"),
+        }));
+        let (rows, _) = super::rows(file(&given), &naming).unwrap();
+        let mut seen = 0;
+        for (line, (row, (key, size))) in (1..).zip(rows.zip(&given)) {
+            seen += 1;
+            match (row, size) {
+                (Ok(Numbered { line: at, row }), Some(size)) => {
+                    let value = Bytes::from(size.to_string());
+                    assert_eq!((at, &row.key[..], row.value), (line, key.as_bytes(), value));
+                }
+                (Err(ReadError::Bad(bad)), None) => assert_eq!(bad.line, line),
+                (row, size) => panic!("{row:?} of {size:?}"),
+            }
+        }
+        assert_eq!(seen, given.len());
     }
 
     #[test]

@@ -99,8 +99,7 @@ impl<'a> PackedRecord<'a> {
 /// # Errors
 /// The value is too long; nothing was appended.
 pub fn pack(record: &Record, into: &mut Vec<u8>) -> Result<(), RecordError> {
-    into.extend_from_slice(Packed::of(record)?.bytes());
-    Ok(())
+    Packed::append(record, into)
 }
 
 #[cfg(test)]

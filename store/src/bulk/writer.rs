@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "a file has fewer than 2^32 slices, the salt is the low half, and usize has 64 bits"
+    reason = "a file has fewer than 2^32 slices, and usize has 64 bits"
 )]
 
 use std::fs::File;
@@ -178,9 +178,6 @@ impl SliceFileWriter {
                 why: "the records of a slice are not in ring order, or have a digest twice".into(),
             });
         }
-        let fingerprint = records
-            .iter()
-            .fold(0_u128, |sum, record| sum.wrapping_add(record.fingerprint()));
         let input = SliceInput {
             kind,
             partition,
@@ -188,8 +185,7 @@ impl SliceFileWriter {
             records: records.iter().map(|record| record.bytes()).collect(),
             digests,
             layer: 0,
-            // Derived from the content, so that equal records give the same slice everywhere.
-            salt: (fingerprint ^ fingerprint >> 64) as u32,
+            salt: None,
             gate_rate: self.gate_rate,
         };
         let mut gates = std::mem::take(&mut self.gates);

@@ -80,7 +80,7 @@ impl Merged {
             records: records.map(|range| &self.bytes[range]).collect(),
             digests: self.digests.clone(),
             layer,
-            salt: draw_salt(),
+            salt: Some(draw_salt()),
             gate_rate,
         };
         input.layers()

@@ -265,7 +265,7 @@ fn layers<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> V
         partitions: shared.options.partitions,
         digests: packed.clone().map(Packed::digest).collect(),
         layer: 0,
-        salt: draw_salt(),
+        salt: Some(draw_salt()),
         gate_rate: shared.options.gate_rate.min(FRESH_GATE_RATE),
         records: packed.map(Packed::bytes).collect(),
     };

@@ -40,7 +40,7 @@ fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
         records: vec![packed.bytes()],
         digests: vec![packed.digest()],
         layer: 0,
-        salt: 7,
+        salt: Some(7),
         gate_rate: 0.01,
     };
     let built = input.build(&mut GateRates::default()).unwrap();

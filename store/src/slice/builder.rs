@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "MAX_KEYS bounds the parts of an index, and LAST_LAYER the layer"
+    reason = "MAX_KEYS bounds the parts of an index, LAST_LAYER the layer, and the salt is the low half"
 )]
 
 use std::collections::HashMap;
@@ -26,7 +26,8 @@ pub(crate) struct SliceInput<'a> {
     /// Their digests.
     pub(crate) digests: Vec<Digest>,
     pub(crate) layer: u8,
-    pub(crate) salt: u32,
+    /// None: it is derived from the records, so that equal ones give the same slice everywhere.
+    pub(crate) salt: Option<u32>,
     /// False positive rate of its gate.
     pub(crate) gate_rate: f64,
     /// Records, or numbered.
@@ -86,7 +87,7 @@ impl<'a> SliceInput<'a> {
                     layer: self
                         .layer
                         .saturating_add(depth.min(usize::from(LAST_LAYER)) as u8),
-                    salt: draw_salt(),
+                    salt: Some(draw_salt()),
                     ..self
                 });
             }
@@ -102,7 +103,9 @@ impl<'a> SliceInput<'a> {
     /// [`StoreError::Unflushable`] if there are too many records.
     pub(crate) fn build(self, gates: &mut GateRates) -> Result<BuiltSlice<'a>, StoreError> {
         let keys = self.records.len();
-        let mphf = Mphf::build(&self.digests, u64::from(self.salt)).map_err(unbuildable)?;
+        let sums = Sums::of(&self.records)?;
+        let salt = self.salt.unwrap_or_else(|| sums.salt());
+        let mphf = Mphf::build(&self.digests, u64::from(salt)).map_err(unbuildable)?;
         let gate = gates.build(&self.digests, self.gate_rate)?;
         let mut slots = Vec::with_capacity(keys);
         Mphf::view(&mphf)
@@ -121,13 +124,12 @@ impl<'a> SliceInput<'a> {
                 start
             })
             .collect();
-        let sums = Sums::of(&records)?;
         let offsets = Offsets::build(&starts, end).map_err(unbuildable)?;
         let order = order::pack(&slots);
         let header = SliceHeader {
             partition: self.partition,
             partitions: self.partitions,
-            salt: self.salt,
+            salt,
             gate_len: gate.len() as u32,
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
@@ -191,6 +193,12 @@ impl Sums {
             }
         }
         Ok(sums)
+    }
+
+    /// A salt that depends on the records alone.
+    fn salt(&self) -> u32 {
+        let fingerprint = self.held.fingerprint;
+        (fingerprint ^ fingerprint >> 64) as u32
     }
 }
 

@@ -229,7 +229,7 @@ fn sample_of(kind: Kind, records: &[Packed]) -> Result<Vec<u8>, StoreError> {
         partitions: PARTITIONS,
         digests: records.iter().map(Packed::digest).collect(),
         layer: 0,
-        salt: 0x5EED,
+        salt: Some(0x5EED),
         gate_rate: 0.01,
         records: records.iter().map(Packed::bytes).collect(),
     };

@@ -1,32 +1,26 @@
-//! Reads the rows of all files, on a thread of its own, and passes them to the build.
+//! Reads and packs the rows of all files, on a thread of its own, and passes them to the build.
 
 use std::sync::mpsc::SyncSender;
 
 use bytes::Bytes;
 use indicatif::ProgressBar;
-use torc_build::{Build, BuildError};
+use torc_build::{Build, PackedRows};
 use torc_objects::ObjectError;
 
 use super::progress::Pass;
 use crate::cmd::generation::failure;
 use crate::failure::Failure;
-use crate::format::{BadRow, Naming, Numbered, Problem, ReadError};
+use crate::format::{BadRow, Naming, Numbered, Problem, ReadError, Rows};
 use crate::input::{Input, Source};
 use crate::text;
 
-/// Most rows of a parsed batch, and their most bytes.
-const BATCH_ROWS: usize = 1 << 10;
-const BATCH_BYTES: usize = 1 << 20;
-/// Batches that are parsed ahead.
+/// Most rows of a packed batch, and bytes that end it.
+const BATCH_ROWS: u64 = 1 << 10;
+const BATCH_BYTES: u64 = 1 << 20;
+/// Batches that are packed ahead.
 const BATCHES_AHEAD: usize = 8;
 
-/// Rows of one file, or why there are no more.
-struct Rows {
-    input: Input,
-    rows: Result<Vec<Numbered>, ReadError>,
-}
-
-/// Passes all rows that the build does not have to it. A separate thread parses them.
+/// Passes all rows that the build does not have to it. A separate thread parses and packs them.
 pub(super) fn read(
     build: &mut Build,
     inputs: Vec<(Input, Source)>,
@@ -60,27 +54,18 @@ fn read_all(
 ) -> Result<(), Failure> {
     let mut pass = Pass::begin("reading", len);
     let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
-    let skip = build.rows_taken();
+    let (skip, empty) = (build.rows_taken(), build.rows());
     let bar = pass.bar().clone();
     std::thread::scope(|scope| {
-        let parsing = scope.spawn(move || parse(inputs, naming, skip, &bar, &sender));
-        for Rows { input, rows } in receiver {
-            let rows = rows.map_err(|error| Failure::Input {
-                path: input.shown(),
-                error,
-            })?;
-            for Numbered { line, row } in rows {
-                if row.expires_at_ms.is_some() {
-                    return Err(expires(&input, line));
-                }
-                let value = if keeps_values {
-                    row.value
-                } else {
-                    Bytes::new()
-                };
-                let pushed = build.push(row.key, value);
-                pushed.map_err(|error| refused(error, &input, line))?;
-            }
+        let parsing = Parsing {
+            naming,
+            keeps_values,
+            skip,
+            bar,
+        };
+        let parsing = scope.spawn(move || parsing.send_all(inputs, &empty, &sender));
+        for rows in receiver {
+            build.push_rows(&rows).map_err(failure)?;
             let records = build.rows_taken();
             let read = text::bytes(pass.bar().position());
             let read = len.map_or_else(
@@ -95,48 +80,75 @@ fn read_all(
     })
 }
 
-/// Sends the rows of all files after the first `skip`; stops early if the receiver is gone.
-fn parse(
-    inputs: Vec<(Input, Source)>,
-    naming: &Naming,
-    mut skip: u64,
-    bar: &ProgressBar,
-    to: &SyncSender<Rows>,
-) -> Result<(), Failure> {
-    for (input, format) in inputs {
-        let mut rows = format.rows(&input, naming.clone(), bar)?;
-        loop {
-            let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
-            while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {
-                match rows.next() {
-                    None => break,
-                    Some(Ok(_)) if skip > 0 => skip -= 1,
-                    Some(Ok(row)) => {
-                        bytes += row.row.key.len() + row.row.value.len();
-                        batch.push(row);
-                    }
-                    Some(Err(error)) => bad = Some(error),
+/// What the parsing thread knows.
+struct Parsing<'a> {
+    naming: &'a Naming,
+    keeps_values: bool,
+    /// Rows that the build has.
+    skip: u64,
+    bar: ProgressBar,
+}
+
+impl Parsing<'_> {
+    /// Sends the rows of all files that the build does not have; stops early if the receiver is gone. Those
+    /// before a bad row are sent.
+    fn send_all(
+        mut self,
+        inputs: Vec<(Input, Source)>,
+        empty: &PackedRows,
+        to: &SyncSender<PackedRows>,
+    ) -> Result<(), Failure> {
+        for (input, format) in inputs {
+            let mut rows = format.rows(&input, self.naming.clone(), &self.bar)?;
+            loop {
+                let mut batch = empty.another();
+                let filled = self.fill(&mut batch, &input, &mut rows);
+                let is_end = batch.is_empty();
+                let is_gone = !is_end && to.send(batch).is_err();
+                filled?;
+                if is_gone {
+                    return Ok(());
+                }
+                if is_end {
+                    break;
                 }
             }
-            let is_end = batch.is_empty() && bad.is_none();
-            let send = |rows| {
-                let input = input.clone();
-                to.send(Rows { input, rows }).is_ok()
-            };
-            if is_end {
-                break;
-            }
-            // Sends the rows before the bad one first.
-            if !send(Ok(batch)) {
-                return Ok(());
-            }
-            if let Some(error) = bad {
-                send(Err(error));
-                return Ok(());
-            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds the next rows of a file; none at its end.
+    fn fill(
+        &mut self,
+        batch: &mut PackedRows,
+        input: &Input,
+        rows: &mut Rows,
+    ) -> Result<(), Failure> {
+        while batch.len() < BATCH_ROWS && batch.given_bytes() < BATCH_BYTES {
+            let Some(row) = rows.next() else {
+                return Ok(());
+            };
+            let Numbered { line, row } = row.map_err(|error| Failure::Input {
+                path: input.shown(),
+                error,
+            })?;
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            if row.expires_at_ms.is_some() {
+                return Err(expires(input, line));
+            }
+            let value = if self.keeps_values {
+                row.value
+            } else {
+                Bytes::new()
+            };
+            let pushed = batch.push(row.key, value);
+            pushed.map_err(|what| bad(what, input, line))?;
+        }
+        Ok(())
+    }
 }
 
 fn expires(input: &Input, line: u64) -> Failure {
@@ -144,14 +156,7 @@ fn expires(input: &Input, line: u64) -> Failure {
     bad(what.to_owned(), input, line)
 }
 
-/// Why a row was refused, with its line instead of its number.
-fn refused(error: BuildError, input: &Input, line: u64) -> Failure {
-    let BuildError::BadRow { what, .. } = error else {
-        return failure(error);
-    };
-    bad(what, input, line)
-}
-
+/// A row that was refused, by its line.
 fn bad(what: String, input: &Input, line: u64) -> Failure {
     let row = BadRow {
         line,
