@@ -9,12 +9,12 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use torc_build::Shape;
 use torc_objects::ObjectError;
-use torc_record::{DigestKey, NamespaceId};
+use torc_record::{DigestKey, GenerationDigests, NamespaceId};
 use torc_ring::Partition;
 
 use crate::{BackupError, Location};
 
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const LONGEST_NAME: usize = 64;
 const LONGEST_PLAN: u64 = 16 << 20;
 /// 200 bytes and some 15 for each namespace, for each of 65,536 slices in each of eight layers, several times
@@ -80,6 +80,19 @@ pub struct Generation {
     /// The key of its digests.
     #[serde(with = "hex32")]
     pub digest_key: [u8; 32],
+    /// The id that is hashed with each key: its own, unless it was restored without its keys.
+    pub digest_id: u32,
+}
+
+impl Generation {
+    /// How its digests are computed.
+    #[must_use]
+    pub const fn digests(&self) -> GenerationDigests {
+        GenerationDigests {
+            key: DigestKey(self.digest_key),
+            id: NamespaceId(self.digest_id),
+        }
+    }
 }
 
 /// The slices of a partition in a backup.

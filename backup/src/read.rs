@@ -163,7 +163,7 @@ impl Backup {
         let generation = namespace.generation.as_ref();
         let namespace = NamespaceId(namespace.id);
         let digest = match generation {
-            Some(generation) => Digest::with(&DigestKey(generation.digest_key), namespace, key),
+            Some(generation) => generation.digests().digest(key),
             None => Digest::of(&DigestKey(self.plan.digest_key), namespace, key),
         };
         let at = Locator {
@@ -243,6 +243,12 @@ fn check_counts(found: &BTreeMap<NamespaceId, u64>, named: &PackSlice) -> Result
 }
 
 impl PartitionSlices {
+    /// The slices.
+    #[must_use]
+    pub fn slices(&self) -> &[LooseSlice] {
+        &self.slices
+    }
+
     /// The records in ring order: of each key the newest, tombstones included.
     ///
     /// # Errors

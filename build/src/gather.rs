@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use torc_index::prefetch;
 use torc_record::{Digest, to_usize};
-use torc_ring::Partition;
+use torc_ring::{Partition, Partitions};
 use torc_store::bulk::{Placed, SliceFileWriter};
 
 use crate::BuildError;
@@ -44,13 +44,9 @@ pub(crate) fn gather(
     bucket: u32,
 ) -> Result<Gathered, BuildError> {
     let mut files = Files {
-        places,
         plan,
-        open: None,
-        gathered: Gathered {
-            files: Vec::new(),
-            left_out: Sums::default(),
-        },
+        output: Output::new(places, plan),
+        left_out: Sums::default(),
     };
     let mut rows = Vec::new();
     for number in plan.runs_of(bucket) {
@@ -60,8 +56,10 @@ pub(crate) fn gather(
             files.push(&run, &rows)?;
         }
     }
-    files.finish()?;
-    Ok(files.gathered)
+    Ok(Gathered {
+        files: files.output.finish()?,
+        left_out: files.left_out,
+    })
 }
 
 /// Partitions of a run, and the length of their rows.
@@ -172,21 +170,11 @@ fn damaged(run: &Path) -> impl Fn(&'static str) -> BuildError + Copy {
     }
 }
 
-/// The files of a bucket, written one after the other.
+/// The rows of a bucket on their way to files.
 struct Files<'a> {
-    places: &'a Places<'a>,
     plan: &'a Plan,
-    open: Option<OpenFile>,
-    gathered: Gathered,
-}
-
-/// A file that is being written.
-struct OpenFile {
-    writer: SliceFileWriter,
-    slices: Vec<SliceEntry>,
-    sums: Sums,
-    /// What its rows count for the limit of a file.
-    needed: u64,
+    output: Output,
+    left_out: Sums,
 }
 
 /// A digest, as a number, and the position of its row in a run.
@@ -203,7 +191,7 @@ impl Files<'_> {
         for rows in rows.chunk_by(|one, other| partition(one) == partition(other)) {
             if let Some(first) = rows.first() {
                 let at = partition(first);
-                let kept = kept(self.plan, (run, bytes), rows, &mut self.gathered.left_out)?;
+                let kept = kept(self.plan, (run, bytes), rows, &mut self.left_out)?;
                 self.push_slice(at, &kept)?;
             }
         }
@@ -211,49 +199,101 @@ impl Files<'_> {
     }
 
     fn push_slice(&mut self, partition: Partition, kept: &Kept<'_>) -> Result<(), BuildError> {
-        let (plan, most) = (self.plan, self.plan.file_bytes);
-        if kept.needed > most {
+        if kept.needed > self.plan.file_bytes {
             return Err(BuildError::PartitionTooLarge {
                 partition: partition.0,
                 bytes: kept.needed,
             });
         }
+        let plan = self.plan;
+        self.output.push(kept.needed, kept.sums, |writer| {
+            let placed = write(plan, writer, partition, &kept.rows)?;
+            Ok((partition, placed))
+        })
+    }
+}
+
+/// Files of slices, written one after the other.
+#[derive(Debug)]
+pub(crate) struct Output {
+    dir: PathBuf,
+    temporary: PathBuf,
+    partitions: Partitions,
+    gate_rate: f64,
+    file_bytes: u64,
+    open: Option<OpenFile>,
+    files: Vec<FileEntry>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct OpenFile {
+    writer: SliceFileWriter,
+    slices: Vec<SliceEntry>,
+    sums: Sums,
+    /// What its slices count for the limit of a file.
+    needed: u64,
+}
+
+impl Output {
+    pub(crate) fn new(places: &Places<'_>, plan: &Plan) -> Self {
+        Self {
+            dir: places.dir.to_owned(),
+            temporary: places.temporary.clone(),
+            partitions: plan.target.partitions,
+            gate_rate: plan.gate_rate,
+            file_bytes: plan.file_bytes,
+            open: None,
+            files: Vec::new(),
+        }
+    }
+
+    /// Adds a slice with these sums, which `write` writes. `needed` counts for the limit of a file.
+    pub(crate) fn push(
+        &mut self,
+        needed: u64,
+        sums: Sums,
+        write: impl FnOnce(&mut SliceFileWriter) -> Result<(Partition, Placed), BuildError>,
+    ) -> Result<(), BuildError> {
+        let most = self.file_bytes;
         if self
             .open
             .as_ref()
-            .is_some_and(|file| file.needed + kept.needed > most)
+            .is_some_and(|it| it.needed + needed > most)
         {
-            self.finish()?;
+            self.close()?;
         }
         let file = match &mut self.open {
             Some(file) => file,
-            unopened => {
-                let path = &self.places.temporary;
-                let partitions = plan.target.partitions;
-                unopened.insert(OpenFile {
-                    writer: SliceFileWriter::create(path, partitions, plan.gate_rate)?,
-                    slices: Vec::new(),
-                    sums: Sums::default(),
-                    needed: 0,
-                })
-            }
+            unopened => unopened.insert(OpenFile {
+                writer: SliceFileWriter::create(&self.temporary, self.partitions, self.gate_rate)?,
+                slices: Vec::new(),
+                sums: Sums::default(),
+                needed: 0,
+            }),
         };
-        let placed = write(plan, &mut file.writer, partition, &kept.rows)?;
+        let (partition, placed) = write(&mut file.writer)?;
         file.slices.push(SliceEntry {
             partition,
             // A slice has at most 2^30 keys.
-            records: u32::try_from(kept.rows.len()).unwrap_or(u32::MAX),
+            records: u32::try_from(sums.records).unwrap_or(u32::MAX),
             at: placed.at,
             len: placed.len,
             digest: placed.digest,
         });
-        file.sums.merge(&kept.sums);
-        file.needed += kept.needed;
+        file.sums.merge(&sums);
+        file.needed += needed;
         Ok(())
     }
 
+    /// Completes the last file, and returns all.
+    pub(crate) fn finish(mut self) -> Result<Vec<FileEntry>, BuildError> {
+        self.close()?;
+        Ok(self.files)
+    }
+
     /// Completes the file that is being written, if any, and names it.
-    fn finish(&mut self) -> Result<(), BuildError> {
+    fn close(&mut self) -> Result<(), BuildError> {
         let Some(OpenFile {
             writer,
             slices,
@@ -267,13 +307,12 @@ impl Files<'_> {
             return Ok(());
         };
         let info = writer.finish()?;
-        let Places { dir, temporary, .. } = self.places;
         let summary = info.summary;
         if (summary.records, summary.payload_bytes, summary.fingerprint)
             != (sums.records, sums.payload_bytes, sums.fingerprint)
         {
             return Err(BuildError::SumsDiffer {
-                dir: (*dir).to_owned(),
+                dir: self.dir.clone(),
                 what: "of a file of slices",
             });
         }
@@ -286,9 +325,9 @@ impl Files<'_> {
             slices,
             sums,
         };
-        let path = dir.join(entry.name());
-        std::fs::rename(temporary, &path).map_err(BuildError::io("name", &path))?;
-        self.gathered.files.push(entry);
+        let path = self.dir.join(entry.name());
+        std::fs::rename(&self.temporary, &path).map_err(BuildError::io("name", &path))?;
+        self.files.push(entry);
         Ok(())
     }
 }

@@ -45,6 +45,7 @@
 //! ```
 
 mod build;
+mod copied;
 mod error;
 mod gather;
 mod generation;
@@ -63,6 +64,7 @@ mod target;
 mod task;
 
 pub use build::{Build, Progress, lock};
+pub use copied::Copied;
 pub use error::BuildError;
 pub use generation::{Answer, Depth, Generation};
 pub use manifest::{FileEntry, Manifest, SliceEntry};

@@ -61,7 +61,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn digest(&self, key: &[u8]) -> Digest {
-        Digest::of(&self.view.table.digest_key, self.namespace, key)
+        self.view.table.digest(self.namespace, key)
     }
 
     fn id_of(&self, key: &[u8]) -> KeyId {
@@ -287,7 +287,7 @@ impl Client {
             let namespace = view.table.namespace_id(self.namespace.as_ref());
             let namespace = namespace.filter(|now| *now != at.namespace);
             namespace.map_or(at, |namespace| KeyId {
-                digest: Digest::of(&view.table.digest_key, namespace, key),
+                digest: view.table.digest(namespace, key),
                 namespace,
             })
         };

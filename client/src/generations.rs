@@ -6,6 +6,7 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{self, ChangeGenerationResponse};
 use torc_proto::version_from_wire;
+use torc_record::GenerationDigests;
 
 use crate::peer::attempt::request;
 use crate::retry::Nature;
@@ -23,10 +24,35 @@ impl Client {
         &self,
         namespace: impl Into<String>,
     ) -> Result<Reservation, Error> {
-        let namespace = namespace.into();
-        let merge = false;
-        let change = Change::Reserve(v1::ReserveGeneration { namespace, merge });
-        let answer = self.change_generation(change).await?;
+        self.reserve(v1::ReserveGeneration {
+            namespace: namespace.into(),
+            ..v1::ReserveGeneration::default()
+        })
+        .await
+    }
+
+    /// As [`reserve_generation`](Self::reserve_generation), to restore a generation without its keys: the digests
+    /// of keys, and so the content, are those of another generation, of any cluster.
+    ///
+    /// # Errors
+    /// As [`reserve_generation`](Self::reserve_generation);
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if another generation of the namespace has these digests.
+    pub async fn reserve_restored(
+        &self,
+        namespace: impl Into<String>,
+        digests: GenerationDigests,
+    ) -> Result<Reservation, Error> {
+        self.reserve(v1::ReserveGeneration {
+            namespace: namespace.into(),
+            digest_key: digests.key.0.to_vec().into(),
+            digest_id: digests.id.0,
+            ..v1::ReserveGeneration::default()
+        })
+        .await
+    }
+
+    async fn reserve(&self, asked: v1::ReserveGeneration) -> Result<Reservation, Error> {
+        let answer = self.change_generation(Change::Reserve(asked)).await?;
         Reservation::from_wire(answer).map_err(|error| Error::malformed(error, true))
     }
 
@@ -43,8 +69,11 @@ impl Client {
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is not linearizable, or while
     /// partitions move; and as [`Client::status`].
     pub async fn reserve_merge(&self, namespace: impl Into<String>) -> Result<Generation, Error> {
-        let (namespace, merge) = (namespace.into(), true);
-        let change = Change::Reserve(v1::ReserveGeneration { namespace, merge });
+        let change = Change::Reserve(v1::ReserveGeneration {
+            namespace: namespace.into(),
+            merge: true,
+            ..v1::ReserveGeneration::default()
+        });
         // Each one holds up collection until it is dropped.
         let answer = self.send_change(change, Nature::Write).await?;
         Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))

@@ -37,7 +37,8 @@ pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use namespaces::{find_namespace, namespace_of};
 pub use scan::ScanPosition;
 pub use topology::{
-    member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,
+    digests_from_wire, member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire,
+    topology_to_wire,
 };
 pub use trace::{TRACEPARENT, TraceContext};
 pub use transition::{

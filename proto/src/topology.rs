@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
+use torc_record::{DigestKey, Epoch, GenerationDigests, NamespaceId, NodeSlot};
 use torc_ring::topology::{
     ClusterId, Incarnation, Layers, Levels, Member, MemberState, Namespace, NamespaceMode,
     NewMember, PartitionState, Release, RoutingTable, Stage,
@@ -48,7 +48,14 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
         namespaces: table
             .namespaces
             .iter()
-            .map(|(name, namespace)| namespace_to_wire(name, *namespace))
+            .map(|(name, namespace)| {
+                let digests = table.restored.get(&namespace.id);
+                v1::Namespace {
+                    digest_key: digests.map_or_else(Bytes::new, |it| it.key.0.to_vec().into()),
+                    digest_id: digests.map_or(0, |it| it.id.0),
+                    ..namespace_to_wire(name, *namespace)
+                }
+            })
             .collect(),
         authorities: table.authorities.clone(),
     }
@@ -62,6 +69,8 @@ pub fn namespace_to_wire(name: &str, namespace: Namespace) -> v1::Namespace {
         name: name.to_owned(),
         mode: v1::NamespaceMode::from(namespace.mode).into(),
         replicas: namespace.replicas.into(),
+        digest_key: Bytes::new(),
+        digest_id: 0,
     }
 }
 
@@ -112,6 +121,11 @@ pub fn merge_topology(
     let cluster = ClusterId(fixed(&wire.cluster_id, "cluster_id")?);
     let known = known.filter(|table| table.cluster == cluster && table.partitions == partitions);
     let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
+    let restored = wire.namespaces.iter().filter_map(|it| {
+        let digests = digests_from_wire(&it.digest_key, it.digest_id).transpose()?;
+        Some(digests.map(|digests| (NamespaceId(it.id), digests)))
+    });
+    let restored = restored.collect::<Result<_, _>>()?;
     let namespaces = wire
         .namespaces
         .into_iter()
@@ -137,8 +151,22 @@ pub fn merge_topology(
         states: merge_states(known, (partitions, layers), &wire.changed)?,
         namespaces,
         generations: BTreeMap::new(),
+        restored,
         authorities: wire.authorities,
     })
+}
+
+/// How the digests of a generation are computed; `None` if no key is named.
+///
+/// # Errors
+/// [`WireError`]: the key has not 32 bytes.
+pub fn digests_from_wire(key: &[u8], id: u32) -> Result<Option<GenerationDigests>, WireError> {
+    if key.is_empty() {
+        return Ok(None);
+    }
+    let key = DigestKey(fixed(key, "digest_key")?);
+    let id = NamespaceId(id);
+    Ok(Some(GenerationDigests { key, id }))
 }
 
 fn namespace_from_wire(wire: v1::Namespace, cluster: u8) -> Result<(String, Namespace), WireError> {

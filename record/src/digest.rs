@@ -39,6 +39,31 @@ impl std::fmt::Debug for DigestKey {
     }
 }
 
+/// How the digests of a generation are computed. A generation without keys that was restored from a backup has
+/// those of the generation in the backup: they can be computed only from the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationDigests {
+    /// The digest key.
+    pub key: DigestKey,
+    /// The id that is hashed with each key.
+    pub id: NamespaceId,
+}
+
+impl GenerationDigests {
+    /// Those of a generation that was not restored.
+    #[must_use]
+    pub fn derived(cluster: &DigestKey, id: NamespaceId) -> Self {
+        let key = cluster.of_generation(id);
+        Self { key, id }
+    }
+
+    /// The digest of a key.
+    #[must_use]
+    pub fn digest(&self, key: &[u8]) -> Digest {
+        Digest::with(&self.key, self.id, key)
+    }
+}
+
 /// 128 bits of keyed BLAKE3 of (namespace id, key).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; DIGEST_LEN]);

@@ -28,7 +28,7 @@ mod width;
 pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
 pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
 pub use condition::Condition;
-pub use digest::{DIGEST_LEN, Digest, DigestKey};
+pub use digest::{DIGEST_LEN, Digest, DigestKey, GenerationDigests};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use locator::{KeyId, Locator};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};

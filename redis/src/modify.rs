@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use torc_proto::v1::condition::Kind;
 use torc_proto::v1::{DeleteRequest, GetResponse, PutRequest};
 use torc_proto::{Fault, Reason};
-use torc_record::{Digest, MAX_VALUE_LEN};
+use torc_record::MAX_VALUE_LEN;
 use torc_resp::{KeyOp, KeyState, Reply};
 use torc_ring::topology::{Namespace, NamespaceMode, ReadGenerations};
 
@@ -293,7 +293,7 @@ fn is_merging(server: &Server, place: &Place) -> bool {
     if namespace.mode != NamespaceMode::Linearizable {
         return false;
     }
-    let digest = Digest::of(&table.digest_key, namespace.id, &place.key);
+    let digest = table.digest(namespace.id, &place.key);
     let state = table.state(table.partition_of(namespace.id, &digest));
     state.is_some_and(|state| state.config.merging)
 }

@@ -130,7 +130,7 @@ async fn read(
 fn token_of(server: &Server, database: u32, key: &Bytes) -> Result<Token, Fault> {
     let table = server.node.routing()?;
     let namespace = torc_proto::find_namespace(&table, &server.namespace(database))?;
-    let digest = torc_record::Digest::of(&table.digest_key, namespace, key);
+    let digest = table.digest(namespace, key);
     Ok(Token::of(&digest))
 }
 

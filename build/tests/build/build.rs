@@ -12,10 +12,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use torc_build::{
-    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Shape, Target,
+    Answer, Build, BuildError, BuildOptions, Copied, Depth, Duplicates, Generation, Manifest,
+    Shape, Target,
 };
+use torc_record::{Ballot, Epoch, Layer, Locator, NamespaceId, State};
+use torc_store::bulk::LooseSlice;
 
-use crate::{Rows, rows, target};
+use crate::common::{Rows, rows, target};
 
 fn options() -> BuildOptions {
     BuildOptions {
@@ -304,6 +307,101 @@ fn a_keyless_generation_finds_every_key_and_few_others_and_numbers_each() {
     let none = tempfile::tempdir().unwrap();
     let refused = build(none.path(), &rows, options(33));
     assert!(matches!(refused, Err(BuildError::BadShape { .. })));
+}
+
+/// The slices of a generation, in the order of their partitions.
+fn slices(dir: &Path, manifest: &Manifest) -> Vec<(bytes::Bytes, LooseSlice)> {
+    let files = files(dir);
+    let of = manifest.files.iter().flat_map(|file| {
+        let bytes = bytes::Bytes::from(files[&file.name()].clone());
+        file.slices.iter().map(move |slice| {
+            let (at, len) = (slice.at as usize, slice.len as usize);
+            let bytes = bytes.slice(at..at + len);
+            let loose = LooseSlice::new(bytes.clone(), &slice.digest).unwrap();
+            (bytes, loose)
+        })
+    });
+    of.collect()
+}
+
+#[test]
+fn a_copy_of_a_generation_without_keys_differs_in_its_headers_alone() {
+    let target = |layer, number| Target {
+        namespace: NamespaceId::generation(Layer::new(layer).unwrap(), number),
+        ballot: Ballot {
+            epoch: Epoch(u64::from(number)),
+            ..Ballot::default()
+        },
+        ..target()
+    };
+    let shape = Shape::Keyless {
+        fingerprint_bits: 9,
+        payload_bytes: 4,
+    };
+    let rows: Rows = (0..3_000_u32)
+        .map(|number| (number.to_string().into_bytes(), number.to_le_bytes().into()))
+        .collect();
+    let built = |dir: &Path, shape| {
+        let options = BuildOptions { shape, ..options() };
+        let mut build = Build::create(dir, target(0, 1), options).unwrap();
+        for (key, value) in &rows {
+            let pushed = build.push(key.clone().into(), value.clone().into());
+            pushed.unwrap();
+        }
+        build.finish(|_| ()).unwrap()
+    };
+    let copied = |from: &[(bytes::Bytes, LooseSlice)], to: &Path, target| {
+        let mut copied = Copied::create(to, target, shape).unwrap();
+        for (_, slice) in from {
+            copied.push(slice)?;
+        }
+        copied.finish()
+    };
+    let [first, second, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let manifest = built(first.path(), shape);
+    let old = slices(first.path(), &manifest);
+    // Another layer has other partitions, on the same arcs.
+    let copy = copied(&old, second.path(), target(1, 2)).unwrap();
+    let sums = |it: &Manifest| (it.records, it.payload_bytes, it.fingerprint, it.shape);
+    assert_eq!(sums(&copy), sums(&manifest));
+    Generation::verify(second.path(), Depth::Records).unwrap();
+    let new = slices(second.path(), &copy);
+    assert_eq!(new.len(), old.len());
+    for ((before, _), (after, _)) in old.iter().zip(&new) {
+        let end = before.len() - 32;
+        assert_eq!(before[128..end], after[128..end]);
+    }
+    for (key, value) in &rows {
+        let digest = target(0, 1).digest(key);
+        let Target {
+            namespace,
+            ballot,
+            partitions,
+            ..
+        } = target(1, 2);
+        let at = Locator {
+            digest,
+            namespace,
+            key: &key[..],
+        };
+        let partition = partitions.holding(namespace, torc_ring::Token::of(&digest));
+        let holder = new.iter().find(|(_, it)| it.partition() == partition);
+        let found = holder.unwrap().1.get(at).unwrap().unwrap();
+        assert_eq!((found.namespace, found.ballot), (namespace, ballot));
+        assert!(matches!(found.state, State::Value { value: it, .. } if it == value));
+    }
+    let back = copied(&new, third.path(), target(0, 1)).unwrap();
+    let digests = |it: &Manifest| it.slices().map(|slice| slice.digest).collect::<Vec<_>>();
+    assert_eq!(digests(&back), digests(&manifest));
+
+    let [values, refused] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let manifest = built(values.path(), Shape::Values);
+    let values = slices(values.path(), &manifest);
+    let refused = copied(&values, refused.path(), target(0, 2)).unwrap_err();
+    assert!(
+        refused.to_string().contains("only keyless slices"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! names one: sent, continued, read; and all damage is detected.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod tasks;
 
 use std::collections::BTreeMap;

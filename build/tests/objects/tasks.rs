@@ -11,25 +11,9 @@ use torc_build::{
     Published, Receipt, Target, Task,
 };
 use torc_objects::{Location, ObjectError, url_of};
-use torc_ring::Partitions;
 use torc_testkit::Faulty;
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
-
-fn target() -> Target {
-    Target {
-        partitions: Partitions::new(64).unwrap(),
-        ..Target::offline([9; 32])
-    }
-}
-
-fn rows(count: u32) -> Rows {
-    let row = |number: u32| {
-        let key = format!("https://example.org/{number}");
-        (key.into_bytes(), vec![b'v'; number as usize % 300])
-    };
-    (0..count).map(row).collect()
-}
+use crate::common::{Rows, rows, target};
 
 const BUCKETS: u32 = 8;
 

@@ -282,7 +282,7 @@ impl<K: Kind> Batch<K> {
         for (index, item) in self.items.iter_mut().enumerate() {
             let is_open = is_read || self.outcomes[index].is_none();
             if let Some(item) = item.as_mut().filter(|_| is_open) {
-                item.digest = Digest::of(&view.table.digest_key, now, K::key(&item.what));
+                item.digest = view.table.digest(now, K::key(&item.what));
                 self.outcomes[index] = None;
                 all.push(index);
             }

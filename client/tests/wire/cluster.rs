@@ -227,6 +227,7 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         states,
         namespaces: [("default".to_owned(), namespace(NamespaceId::DEFAULT))].into(),
         generations: [].into(),
+        restored: [].into(),
         authorities: Vec::new(),
     }
 }

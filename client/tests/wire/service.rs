@@ -319,6 +319,7 @@ impl Cluster for Service {
                 name: asked.name.clone(),
                 mode: asked.mode,
                 replicas: 1,
+                ..v1::Namespace::default()
             };
             Ok(v1::CreateNamespaceResponse {
                 namespace: Some(namespace),

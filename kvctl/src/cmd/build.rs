@@ -4,7 +4,7 @@
 mod places;
 mod progress;
 mod rows;
-mod space;
+pub(in crate::cmd) mod space;
 mod summary;
 
 use std::path::{Path, PathBuf};

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde::Serialize;
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 use torc_backup::{Backup, Location, Namespace, Plan, verify_namespaces};
-use torc_build::Shape;
 use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 
@@ -49,9 +49,10 @@ const AHEAD: usize = 64;
 ///
 /// A static namespace gets a new generation, which the restore makes current. With `--overwrite`, the
 /// current one becomes the previous one. kvctl puts the files of the generation below URL/restores,
-/// where the nodes fetch them, and then removes them. Ids of keys (`--shape ids`) change. A namespace
-/// whose generation keeps no keys (`--shape keyless` or `set`) cannot be restored. The last line then begins
-/// with `incomplete:` and names it; the exit code is 0.
+/// where the nodes fetch them, and then removes them. Ids of keys (`--shape ids`) change. A generation
+/// that keeps no keys (`--shape keyless` or `set`) fits only a cluster with as many partitions as that of
+/// the backup. Otherwise it is left out: the last line begins with `incomplete:` and names its namespace;
+/// the exit code is 0.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the backups are: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or
@@ -100,7 +101,9 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
     let backup = Arc::new(backup);
     let client = global.client()?;
-    let (targets, left_out) = targets(&backup.plan, args.only.as_deref(), args.into.as_deref())?;
+    let table = client.topology().await?;
+    let (only, into) = (args.only.as_deref(), args.into.as_deref());
+    let (targets, left_out) = targets(&backup.plan, table.partitions.count(), only, into)?;
     let ids = targets.iter().map(|(it, _)| NamespaceId(it.id)).collect();
     let bar = input::spinner().with_message("verifying what is to be restored");
     let checked = verify_namespaces(&location, &backup, &ids, || bar.tick()).await;
@@ -110,6 +113,8 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     for (namespace, into) in &targets {
         check(&client, namespace, into, args.overwrite).await?;
     }
+    let generations = targets.iter().filter_map(|(it, _)| it.generation.as_ref());
+    let work = statics::work_dir(&args.work, args.memory, generations)?;
     for (namespace, into) in &targets {
         create(&client, namespace, into).await?;
     }
@@ -128,6 +133,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             seconds: 0.0,
         };
         if let Some(generation) = &namespace.generation {
+            let table = client.topology().await?;
+            if statics::is_current(&table, &into, generation) {
+                note(format_args!(
+                    "`{into}` is unchanged: its current generation is the one of the backup"
+                ));
+                continue;
+            }
             let restoring = Restoring {
                 client: &client,
                 location: &location,
@@ -135,7 +147,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
                 backup: &backup,
                 id: NamespaceId(namespace.id),
                 generation,
-                work: &args.work,
+                work: work.as_ref().map_or(&args.work, TempDir::path),
                 memory: args.memory,
             };
             restoring.run(&into).await?;
@@ -155,8 +167,11 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         // Last, so that it is not overlooked.
         out.flush()?;
         note(format_args!(
-            "incomplete: {} not restored, because their generations keep no keys: {}. Build each again",
+            "incomplete: {} not restored, because their generations keep no keys, and this cluster has {} \
+             instead of {}: {}. Build each again",
             text::counted(left_out.len() as u64, "namespace"),
+            text::counted(table.partitions.count().into(), "partition"),
+            backup.plan.partitions,
             left_out.join(", ")
         ));
     }
@@ -166,34 +181,35 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 /// A namespace to restore, and the name that it gets.
 type Target<'a> = (&'a Namespace, String);
 
-/// The namespaces to restore, each with the name that it gets, and the names of those that are left out: a
-/// generation without keys has only their digests, which are others in a new generation.
+/// The namespaces to restore, each with the name that it gets, and the names of those that are left out: the
+/// slices of a generation without keys fit only a cluster with as many partitions.
 fn targets<'a>(
     plan: &'a Plan,
+    partitions: u32,
     only: Option<&str>,
     into: Option<&str>,
 ) -> Result<(Vec<Target<'a>>, Vec<String>), Failure> {
     let wanted = plan.namespaces.iter();
     let wanted = wanted.filter(|it| only.is_none_or(|only| only == it.name));
-    let (keyless, wanted): (Vec<_>, Vec<_>) = wanted.partition(|it| is_keyless(it));
+    let fits = |it: &&Namespace| {
+        let generation = it.generation.as_ref();
+        plan.partitions == partitions || !generation.is_some_and(statics::is_keyless)
+    };
+    let (wanted, keyless): (Vec<_>, Vec<_>) = wanted.partition(fits);
     let left_out: Vec<String> = keyless.iter().map(|it| format!("`{}`", it.name)).collect();
     if only.is_some()
         && let Some(name) = left_out.first()
     {
         return Err(Failure::Usage(format!(
-            "{name} cannot be restored, because its generation keeps no keys, and nothing was changed: build it \
-             again. `kvctl backup get` reads it"
+            "{name} cannot be restored, because its generation keeps no keys, and this cluster has {partitions} \
+             partitions instead of {}. Nothing was changed: build it again. `kvctl backup get` reads it",
+            plan.partitions
         )));
     }
     let named = wanted
         .into_iter()
         .map(|it| (it, into.unwrap_or(&it.name).to_owned()));
     Ok((named.collect(), left_out))
-}
-
-fn is_keyless(namespace: &Namespace) -> bool {
-    let shape = namespace.generation.as_ref().map(|it| it.shape);
-    matches!(shape, Some(Shape::Keyless { .. }))
 }
 
 fn is_static(namespace: &Namespace) -> bool {
@@ -391,9 +407,10 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
 mod tests {
     use super::*;
     use torc_backup::Generation;
+    use torc_build::Shape;
 
     #[test]
-    fn a_restore_leaves_out_what_keeps_no_keys() {
+    fn a_restore_leaves_out_what_keeps_no_keys_if_partitions_differ() {
         let namespace = |name: &str, shape: Option<Shape>| Namespace {
             name: name.to_owned(),
             id: 1,
@@ -404,6 +421,7 @@ mod tests {
                 records: 0,
                 payload_bytes: 0,
                 digest_key: [0; 32],
+                digest_id: 1,
             }),
         };
         let seen = Shape::Keyless {
@@ -417,19 +435,21 @@ mod tests {
         ];
         let cluster = ("cluster".to_owned(), torc_record::DigestKey([7; 32]));
         let plan = Plan::new("a".to_owned(), cluster, (1, []), namespaces, (0, None));
-        let (all, left_out) = targets(&plan, None, None).unwrap();
+        let (all, left_out) = targets(&plan, 1, None, None).unwrap();
+        assert_eq!((all.len(), left_out.len()), (3, 0));
+        let (all, left_out) = targets(&plan, 2, None, None).unwrap();
         let all: Vec<_> = all.iter().map(|(_, into)| into.as_str()).collect();
         assert_eq!(
             (&all[..], &left_out[..]),
             (&["default", "words"][..], &["`seen`".to_owned()][..])
         );
-        let (one, left_out) = targets(&plan, Some("words"), Some("copy")).unwrap();
+        let (one, left_out) = targets(&plan, 2, Some("words"), Some("copy")).unwrap();
         assert_eq!(
             (one[0].0.name.as_str(), one[0].1.as_str()),
             ("words", "copy")
         );
         assert!(left_out.is_empty());
-        let refused = targets(&plan, Some("seen"), Some("copy")).unwrap_err();
+        let refused = targets(&plan, 2, Some("seen"), Some("copy")).unwrap_err();
         assert!(refused.to_string().contains("build it again"), "{refused}");
     }
 

@@ -70,6 +70,7 @@ fn table() -> RoutingTable {
         ring,
         namespaces: BTreeMap::new(),
         generations: BTreeMap::new(),
+        restored: BTreeMap::new(),
         authorities: Vec::new(),
     }
 }

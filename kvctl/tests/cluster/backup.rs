@@ -13,7 +13,9 @@ use futures::StreamExt as _;
 use torc_client::{Client, Epoch, ScanOptions};
 use torc_record::Digest;
 
-use crate::processes::{Cluster, kvctl_path, until};
+use torc_testkit::Process;
+
+use crate::processes::{Cluster, Signal, kvctl_path, until};
 
 const KEYS: u64 = 3_000;
 
@@ -306,13 +308,19 @@ async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
     let other = Cluster::start_with(1, &["--partitions=16"]).await;
     let work = other.dir.path().join("work");
     std::fs::create_dir(&work).unwrap();
+    let nowhere = other.dir.path().join("nowhere");
+    let refused = other.kvctl(&["restore", &url, "--work", nowhere.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("nothing was changed"), "{told}");
+    let table = other.client().await.topology().await.unwrap();
+    assert!(!table.namespaces.contains_key("pages"));
     let restore = ["restore", &url, "--work", work.to_str().unwrap()];
     let restored = other.kvctl(&restore);
     ok(&restored);
     let told = String::from_utf8_lossy(&restored.stderr);
     let last = told.lines().last().unwrap();
-    let expected = "incomplete: 2 namespaces not restored, because their generations keep no keys: `links`, \
-                    `seen`. Build each again";
+    let expected = "incomplete: 2 namespaces not restored, because their generations keep no keys, and this \
+                    cluster has 16 partitions instead of 64: `links`, `seen`. Build each again";
     assert_eq!(last, expected);
     let there = other.client().await;
     answer(&there, "pages", "words").await;
@@ -330,6 +338,7 @@ async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
     // Nothing stays behind.
     let left = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
     assert_eq!(left(&work), 0);
+    assert!(!backups.join("restores").exists());
     let pruned = ["--output", "json", "backup", "prune", &url, "--keep", "9"];
     assert_eq!(json(&ok(&other.kvctl(&pruned)))["restores"], 0);
     std::fs::create_dir_all(backups.join("restores/x-1")).unwrap();
@@ -360,6 +369,212 @@ async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
         ok(&cluster.kvctl(&[&only[..], &place].concat()));
     }
     answer(&client, "pages-copy", "words-copy").await;
+}
+
+/// What gets of some keys find, most of them absent.
+async fn found(client: &Client) -> BTreeMap<String, bytes::Bytes> {
+    let keys: Vec<_> = (0..FEW).map(key).collect();
+    let absent = (0..FEW).map(|number| format!("absent-{number}"));
+    let keys: Vec<_> = keys.into_iter().chain(absent).collect();
+    let values = client.batch_get(keys.clone()).await.unwrap();
+    let pairs = keys.into_iter().zip(values);
+    let found = pairs.filter_map(|(key, value)| Some((key, value.unwrap()?.value)));
+    let found: BTreeMap<_, _> = found.collect();
+    for number in 0..FEW {
+        let single = client.get(key(number)).await.unwrap();
+        assert_eq!(single.map(|it| it.value).as_ref(), found.get(&key(number)));
+    }
+    found
+}
+
+/// Beside a newer generation, a restored one would be mistaken for the one that it is a copy of.
+async fn beside_a_newer_one(
+    cluster: &Cluster,
+    again: &[&str],
+    build: &[&str],
+    rough: &BTreeMap<String, bytes::Bytes>,
+) {
+    let client = cluster.client().await;
+    let table = client.topology().await.unwrap();
+    let number = table.namespace_id("rough").unwrap().number().to_string();
+    let newer = cluster.dir.path().join("newer");
+    let newer = ["--out", newer.to_str().unwrap(), "--promote"];
+    ok(&cluster.kvctl(&[build, &newer].concat()));
+    let refused = cluster.kvctl(again);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    let advice = format!("kvctl generation drop {number}");
+    assert!(
+        !refused.status.success() && told.contains(&advice),
+        "{told}"
+    );
+    let client = client.namespace("rough");
+    assert_ne!(&found(&client).await, rough);
+    ok(&cluster.kvctl(&["generation", "drop", &number]));
+    ok(&cluster.kvctl(again));
+    assert_eq!(&found(&client).await, rough);
+    ok(&cluster.kvctl(&["generation", "rollback", "rough"]));
+    assert_ne!(&found(&client).await, rough);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn generations_without_keys_come_back_in_a_cluster_with_as_many_partitions() {
+    const NAMES: [&str; 3] = ["links", "seen", "rough"];
+    let cluster = Cluster::start_with(3, &["--partitions=64"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    build_all(&cluster);
+    // One in sixteen absent keys looks present.
+    let rows = cluster.dir.path().join("rows.ndjson");
+    let built = cluster.dir.path().join("rough");
+    let (rows, built) = (rows.to_str().unwrap(), built.to_str().unwrap());
+    let shape = [
+        "--shape",
+        "keyless",
+        "--payload-bytes",
+        "4",
+        "--fingerprint-bits",
+        "4",
+    ];
+    let build = [
+        "build",
+        "--from",
+        rows,
+        "--into",
+        "rough",
+        "--out",
+        built,
+        "--promote",
+    ];
+    ok(&cluster.kvctl(&["namespace", "create", "rough", "--mode", "static"]));
+    ok(&cluster.kvctl(&[&build[..], &shape].concat()));
+    ok(&cluster.kvctl(&["backup", "create", &url]));
+    let client = cluster.client().await;
+    let mut wanted = BTreeMap::new();
+    for name in NAMES {
+        let found = found(&client.namespace(name)).await;
+        assert!(found.len() as u64 >= FEW, "{name}");
+        wanted.insert(name, found);
+    }
+    let rough = &wanted["rough"];
+    assert!(rough.len() as u64 > FEW + 3, "some only look present");
+
+    // Other nodes, another digest key, other numbers of generations, another layer.
+    let mut other = Cluster::start_with(1, &["--partitions=64", "--replicas=1"]).await;
+    ok(&other.kvctl(&["namespace", "create", "first", "--mode", "static"]));
+    let file = other.dir.path().join("reservation");
+    ok(&other.kvctl(&[
+        "generation",
+        "reserve",
+        "first",
+        "--to",
+        file.to_str().unwrap(),
+    ]));
+    let node = other.spare_with("second", &["--partitions=64"]).await;
+    let address = other.nodes[node].grpc.to_string();
+    ok(&other.kvctl(&["join-node", &address]));
+    ok(&other.kvctl(&[
+        "namespace",
+        "create",
+        "rough",
+        "--mode",
+        "static",
+        "--replicas",
+        "2",
+    ]));
+    let work = ["--work", other.dir.path().to_str().unwrap()];
+    let restored = other.kvctl(&[&["restore", &url], &work[..]].concat());
+    ok(&restored);
+    let told = String::from_utf8_lossy(&restored.stderr);
+    assert!(!told.contains("incomplete"), "{told}");
+    let there = other.client().await;
+    answer(&there, "pages", "words").await;
+    for name in NAMES {
+        assert_eq!(found(&there.namespace(name)).await, wanted[name], "{name}");
+    }
+    let explained = ok(&other.kvctl(&["--namespace", "rough", "explain", "key-7"]));
+    assert!(explained.contains("probably a value"), "{explained}");
+
+    // The same again changes nothing.
+    let again = ["restore", &url, "--only", "rough", "--overwrite"];
+    for of in [&cluster, &other] {
+        let before = ok(&of.kvctl(&["generation", "list", "rough"]));
+        let unchanged = of.kvctl(&again);
+        ok(&unchanged);
+        let told = String::from_utf8_lossy(&unchanged.stderr);
+        assert!(told.contains("`rough` is unchanged"), "{told}");
+        assert_eq!(ok(&of.kvctl(&["generation", "list", "rough"])), before);
+    }
+
+    // A backup of what was restored is as good.
+    let url = format!("file://{}", other.dir.path().join("backups").display());
+    ok(&other.kvctl(&["backup", "create", &url]));
+    ok(&other.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+    let got = other.kvctl(&["--namespace", "rough", "backup", "get", &url, "key-7"]);
+    assert_eq!(ok(&got), four(7));
+    ok(&cluster.kvctl(&["restore", &url, "--only", "rough", "--into", "copy"]));
+    assert_eq!(&found(&client.namespace("copy")).await, rough);
+
+    beside_a_newer_one(&cluster, &again, &[&build[..5], &shape].concat(), rough).await;
+}
+
+/// It is interrupted, and then killed, while nodes fetch slowly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_of_a_static_namespace_is_interrupted_killed_and_repeated() {
+    const LARGE: u64 = 1_000;
+    let flags = ["--partitions=64", "--transfer-mib-per-s=1"];
+    let cluster = Cluster::start_with(3, &flags).await;
+    let dir = cluster.dir.path();
+    let backups = dir.join("backups");
+    let url = format!("file://{}", backups.display());
+    let value = |number: u64| four(number).repeat(1_024);
+    let mut rows = String::new();
+    for number in 0..LARGE {
+        let (key, value) = (key(number), value(number));
+        writeln!(rows, r#"{{"key":"{key}","value":"{value}"}}"#).unwrap();
+    }
+    let (from, out) = (dir.join("rows.ndjson"), dir.join("built"));
+    std::fs::write(&from, rows).unwrap();
+    let (from, out) = (from.to_str().unwrap(), out.to_str().unwrap());
+    ok(&cluster.kvctl(&["namespace", "create", "pages", "--mode", "static"]));
+    let build = ["build", "--from", from, "--into", "pages", "--out", out];
+    ok(&cluster.kvctl(&[&build[..], &["--promote"]].concat()));
+    ok(&cluster.kvctl(&["backup", "create", &url]));
+    let work = ["--work", dir.to_str().unwrap()];
+    let only = ["restore", &url, "--only", "pages", "--into", "copy"];
+    let restore = [&only[..], &["--overwrite"], &work].concat();
+    let states = || {
+        let listed = ok(&cluster.kvctl(&["--output", "json", "generation", "list"]));
+        let listed = listed.lines().map(json);
+        let copies = listed.filter(|it| it["namespace"] == "copy");
+        copies.map(|it| it["state"].clone()).collect::<Vec<_>>()
+    };
+    let begin = async || {
+        let mut command = Command::new(kvctl_path());
+        command.args(&restore).stdout(Stdio::null());
+        command.stderr(Stdio::null());
+        command.env("TORC_ENDPOINTS", cluster.endpoints().join(","));
+        let restoring = Process::start(&mut command).unwrap();
+        until("nodes fetch it", async || states() == ["attached"]).await;
+        restoring
+    };
+    let mut restoring = begin().await;
+    restoring.signal(Signal::INT).unwrap();
+    assert_eq!(restoring.wait().unwrap().code(), Some(130));
+    assert!(states().is_empty(), "it has dropped what it reserved");
+    assert!(!backups.join("restores").exists());
+
+    drop(begin().await);
+    let left = ok(&cluster.kvctl(&["--output", "json", "generation", "list", "copy"]));
+    let number = json(&left)["number"].to_string();
+    ok(&cluster.kvctl(&restore));
+    assert_eq!(states(), ["attached", "current"]);
+    ok(&cluster.kvctl(&["generation", "drop", &number]));
+    let prune = ["--output", "json", "backup", "prune", &url, "--keep", "9"];
+    let pruned = json(&ok(&cluster.kvctl(&prune)));
+    assert!(pruned["restores"].as_u64() > Some(0), "{pruned}");
+    let found = contents(&cluster.client().await.namespace("copy")).await;
+    let wanted = (0..LARGE).map(|number| (key(number), value(number)));
+    assert!(found == wanted.collect());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -315,6 +315,10 @@ async fn a_backup_is_sent_and_restored() {
     for stored in client.batch_put(pairs).await.unwrap() {
         stored.unwrap();
     }
+    let built = fixture.repeated(&args(&fixture.build(1)));
+    let built: serde_json::Value = serde_json::from_str(&built).unwrap();
+    fixture.repeated(&["generation", "attach", built["url"].as_str().unwrap()]);
+    fixture.ok(&["generation", "promote", "1"]);
     let url = format!("{}-backups", fixture.url);
     fixture.repeated(&["backup", "create", &url]);
     fixture.repeated(&["backup", "verify", &url, "--depth", "restore"]);
@@ -327,6 +331,20 @@ async fn a_backup_is_sent_and_restored() {
     for (number, value) in values.into_iter().enumerate() {
         assert_eq!(value.unwrap().unwrap().value, number.to_string());
     }
+    let (work, copy) = (fixture.path("restoring"), "pages-copy");
+    std::fs::create_dir(&work).unwrap();
+    let restore = ["restore", &url, "--only", NAME, "--into", copy];
+    let place = ["--overwrite", "--work", &work];
+    fixture.repeated(&[&restore[..], &place].concat());
+    let copy = client.namespace(copy);
+    for number in (0..KEYS).step_by(7) {
+        let found = copy.get(key(number)).await.unwrap().unwrap();
+        assert_eq!(found.value, value(1, number), "{number}");
+    }
+    let location = Location::open(&url).unwrap();
+    let left = location.names().await.unwrap();
+    let left: Vec<_> = left.iter().filter(|it| it.contains("restores/")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 async fn replace(fixture: &Fixture, object: &str, bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! Commands to the topology, and reports of nodes.
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, NamespaceId};
+use torc_record::{DigestKey, Epoch, GenerationDigests, NamespaceId};
 
 use super::namespace::check_name_len;
 use super::{
@@ -110,6 +110,10 @@ pub enum Command {
         merge: bool,
         /// Unix milliseconds.
         at_ms: u64,
+        /// Of a generation that is restored without its keys: how its digests were computed. Refused if
+        /// another generation of the namespace has the same digests.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digests: Option<GenerationDigests>,
     },
     /// Attaches a built or a rolled-back generation: members fetch it. Repeating it is
     /// harmless.

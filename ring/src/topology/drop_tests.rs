@@ -182,6 +182,7 @@ fn a_static_namespace_goes_with_its_generations() {
         namespace,
         merge: false,
         at_ms: 5,
+        digests: None,
     };
     topology.apply(reserve).unwrap();
     let id = topology.namespace("pages").unwrap().id;

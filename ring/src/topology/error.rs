@@ -219,6 +219,15 @@ pub enum TopologyError {
     /// The cluster has the maximum number of generations.
     #[error("the cluster has {MAX_GENERATIONS} generations: drop some first")]
     TooManyGenerations,
+    /// Members tell two generations of a namespace apart by the digests of its keys.
+    #[error(
+        "generation {number} has the same digests, so its content cannot be restored beside it into the same \
+         namespace: drop it first (`kvctl generation drop {number}`), or restore into another namespace"
+    )]
+    SameDigests {
+        /// The generation.
+        number: u32,
+    },
     /// The generation is current, or is the previous one and can become current again.
     #[error("generation {number} is in use: see `kvctl generation list`")]
     GenerationInUse {

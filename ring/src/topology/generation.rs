@@ -7,7 +7,8 @@
 //!                           └──── rolled back <── roll back        current again <┘
 //! ```
 //!
-//! * Reserving gives an id, under which records are stored, and with it a digest key and a ballot.
+//! * Reserving gives an id, under which records are stored, and with it a digest key and a ballot. A generation
+//!   that is restored without its keys keeps the digest key that it had.
 //! * Attaching fixes its content: from then on, members fetch the slices of their partitions. A
 //!   member that has all of them is *ready*. A newcomer of a move reports a partition as copied only
 //!   when it has the partition's slices of every attached generation ([`Topology::generations`]), so
@@ -27,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
+use torc_record::{Ballot, Epoch, GenerationDigests, HybridTime, Layer, NamespaceId, NodeSlot};
 
 use super::{
     MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name,
@@ -294,6 +295,9 @@ pub struct Generation {
     /// The epoch in which members last got partitions without slices: reports by an earlier topology
     /// do not count.
     pub ready_since: Epoch,
+    /// How its digests are computed, if this does not follow from the cluster's digest key and its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digests: Option<GenerationDigests>,
 }
 
 impl Generation {
@@ -391,6 +395,23 @@ impl Topology {
         held.map(|it| (it.id, Arc::new(it.clone()))).collect()
     }
 
+    /// How digests are computed in the current generations that do not derive this from the cluster's digest key.
+    pub(super) fn restored_digests(&self) -> BTreeMap<NamespaceId, GenerationDigests> {
+        let current = self
+            .generations()
+            .filter(|it| it.state == GenerationState::Current);
+        current
+            .filter_map(|it| Some((it.id, it.digests?)))
+            .collect()
+    }
+
+    /// How the digests of a generation are computed.
+    #[must_use]
+    pub fn digests_of(&self, generation: &Generation) -> GenerationDigests {
+        let derived = || GenerationDigests::derived(&self.stored.digest_key, generation.id);
+        generation.digests.unwrap_or_else(derived)
+    }
+
     /// A namespace for routing: a static one has the id of its current generation.
     pub(super) fn as_routed(&self, name: &str, namespace: Namespace) -> Namespace {
         let current = self.current_generation(name);
@@ -404,41 +425,66 @@ impl Topology {
     pub(super) fn reserve_generation(
         &mut self,
         namespace: String,
-        merge: bool,
+        digests: Option<GenerationDigests>,
         at_ms: u64,
     ) -> Result<Outcome, TopologyError> {
-        let into = if merge {
-            self.known_namespace(&namespace)?
-        } else {
-            self.static_namespace(&namespace)?
-        };
-        if self.stored.generations.len() >= MAX_GENERATIONS {
-            return Err(TopologyError::TooManyGenerations);
+        let layer = self.static_namespace(&namespace)?.id.layer();
+        self.check_generations()?;
+        if let Some(digests) = digests {
+            let mut others = self.generations().filter(|it| it.namespace == namespace);
+            if let Some(other) = others.find(|it| self.digests_of(it) == digests) {
+                let number = other.id.number();
+                return Err(TopologyError::SameDigests { number });
+            }
         }
-        let (ballot, state) = if merge {
-            let ballot = self.reserve_ballot(&namespace, into)?;
-            (ballot, GenerationState::Merging)
-        } else {
-            let time = HybridTime::from_unix_ms(at_ms);
-            let (epoch, slot) = (self.advance_epoch(), NodeSlot(0));
-            (Ballot { epoch, time, slot }, GenerationState::Reserved)
+        let time = HybridTime::from_unix_ms(at_ms);
+        let (epoch, slot) = (self.advance_epoch(), NodeSlot(0));
+        let reserved = Generation {
+            digests,
+            ..self.next_generation(namespace, layer, Ballot { epoch, time, slot })
         };
-        self.stored.next_generation += 1;
-        let (number, layer) = (self.stored.next_generation, into.id.layer());
-        let generation = Generation {
-            id: NamespaceId::generation(layer, number),
+        Ok(self.reserved(reserved))
+    }
+
+    pub(super) fn reserve_merge(&mut self, namespace: String) -> Result<Outcome, TopologyError> {
+        let into = self.known_namespace(&namespace)?;
+        self.check_generations()?;
+        let (ballot, layer) = (self.reserve_ballot(&namespace, into)?, into.id.layer());
+        let reserved = Generation {
+            state: GenerationState::Merging,
+            ..self.next_generation(namespace, layer, ballot)
+        };
+        let outcome = self.reserved(reserved);
+        self.renew(layer, ballot.epoch);
+        Ok(outcome)
+    }
+
+    fn check_generations(&self) -> Result<(), TopologyError> {
+        if self.stored.generations.len() < MAX_GENERATIONS {
+            return Ok(());
+        }
+        Err(TopologyError::TooManyGenerations)
+    }
+
+    /// A reserved generation with the next number.
+    fn next_generation(&self, namespace: String, layer: Layer, ballot: Ballot) -> Generation {
+        Generation {
+            id: NamespaceId::generation(layer, self.stored.next_generation + 1),
             namespace,
             ballot,
-            state,
+            state: GenerationState::Reserved,
             content: None,
             ready: BTreeSet::new(),
             ready_since: Epoch::default(),
-        };
-        self.stored.generations.insert(number, generation);
-        if merge {
-            self.renew(layer, ballot.epoch);
+            digests: None,
         }
-        Ok(Outcome::Reserved { number })
+    }
+
+    fn reserved(&mut self, generation: Generation) -> Outcome {
+        let number = generation.id.number();
+        self.stored.next_generation = number;
+        self.stored.generations.insert(number, generation);
+        Outcome::Reserved { number }
     }
 
     pub(super) fn attach_generation(

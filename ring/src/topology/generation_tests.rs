@@ -1,9 +1,9 @@
 //! Generations: which commands may follow which, which members are waited for, and which generation
 //! is routed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use torc_record::{Epoch, NamespaceId};
+use torc_record::{Digest, DigestKey, Epoch, GenerationDigests, Layer, NamespaceId};
 
 use super::replica_tests::{begin, enrol, founded, proposal, run_to_end, write_off};
 use super::*;
@@ -90,6 +90,7 @@ fn reserve(topology: &mut Topology) -> u32 {
         namespace: NAME.into(),
         merge: false,
         at_ms: 5,
+        digests: None,
     };
     match topology.apply(command) {
         Ok(Outcome::Reserved { number }) => number,
@@ -264,6 +265,7 @@ fn what_the_log_has_twice_is_applied_once() {
         namespace: namespace(),
         merge: false,
         at_ms: 5,
+        digests: None,
     };
     let Outcome::Reserved { number } = twice(&mut topology, reserve, 2) else {
         panic!("not reserved");
@@ -365,6 +367,7 @@ fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
         namespace: "default".into(),
         merge: false,
         at_ms: 0,
+        digests: None,
     };
     let name = "default".to_owned();
     assert_eq!(
@@ -390,6 +393,7 @@ fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
         namespace: NAME.into(),
         merge: false,
         at_ms: 0,
+        digests: None,
     };
     let refused = topology.apply(command);
     assert_eq!(refused, Err(TopologyError::TooManyGenerations));
@@ -448,4 +452,54 @@ fn a_switch_does_not_wait_for_a_member_that_was_removed() {
     topology.apply(Command::Begin(leave)).unwrap();
     run_to_end(&mut topology, &[]);
     assert!(topology.stored.switches.is_empty());
+}
+
+/// A generation that is restored without its keys has the digests that it had.
+#[test]
+fn restored_digests_are_routed_while_the_generation_is_current() {
+    let mut topology = static_cluster();
+    let key = DigestKey([9; 32]);
+    let digests = |number| GenerationDigests {
+        key,
+        id: NamespaceId::generation(Layer::BASE, number),
+    };
+    let reserve_with = |topology: &mut Topology, digests| {
+        topology.apply(Command::ReserveGeneration {
+            namespace: NAME.into(),
+            merge: false,
+            at_ms: 5,
+            digests: Some(digests),
+        })
+    };
+    let outcome = reserve_with(&mut topology, digests(77));
+    let Ok(Outcome::Reserved { number }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    attach(&mut topology, number).unwrap();
+    hold(&mut topology, number);
+    assert!(topology.routing().restored.is_empty());
+    promote(&mut topology, number).unwrap();
+    let (id, table) = (routed(&topology), topology.routing());
+    assert_eq!(table.restored, BTreeMap::from([(id, digests(77))]));
+    let wanted = Digest::with(&key, digests(77).id, b"a");
+    assert_eq!(table.digest(id, b"a"), wanted);
+    let others = NamespaceId::DEFAULT;
+    let plain = Digest::of(&table.digest_key, others, b"a");
+    assert_eq!(table.digest(others, b"a"), plain);
+    let bytes = serde_json::to_vec(&topology).unwrap();
+    let read: Topology = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(read, topology);
+
+    // By equal digests, members could not tell them apart.
+    let refused = reserve_with(&mut topology, digests(77));
+    assert_eq!(refused, Err(TopologyError::SameDigests { number }));
+    all_hear(&mut topology);
+    let newer = promoted(&mut topology);
+    assert!(topology.routing().restored.is_empty());
+    let derived = topology.routing().digests_of(routed(&topology));
+    let refused = reserve_with(&mut topology, derived);
+    assert_eq!(refused, Err(TopologyError::SameDigests { number: newer }));
+    topology.apply(Command::DropGeneration { number }).unwrap();
+    reserve_with(&mut topology, digests(77)).unwrap();
+    reserve_with(&mut topology, digests(78)).unwrap();
 }

@@ -22,6 +22,7 @@ fn reserve(topology: &mut Topology, namespace: &str) -> Result<u32, TopologyErro
         namespace,
         merge: true,
         at_ms: 5,
+        digests: None,
     };
     match topology.apply(command)? {
         Outcome::Reserved { number } => Ok(number),

@@ -245,6 +245,7 @@ impl Topology {
             states: self.states(),
             namespaces: self.routed_namespaces(),
             generations: self.held_generations(),
+            restored: self.restored_digests(),
             authorities: self
                 .authorities()
                 .map_or_else(Vec::new, |it| it.trusted.clone()),
@@ -408,9 +409,16 @@ impl Topology {
             } => Ok(self.swept(node, namespace, epoch)),
             Command::ReserveGeneration {
                 namespace,
-                merge,
+                merge: true,
+                at_ms: _,
+                digests: _,
+            } => self.reserve_merge(namespace),
+            Command::ReserveGeneration {
+                namespace,
+                merge: false,
                 at_ms,
-            } => self.reserve_generation(namespace, merge, at_ms),
+                digests,
+            } => self.reserve_generation(namespace, digests, at_ms),
             Command::AttachGeneration { number, content } => {
                 self.attach_generation(number, content)
             }

@@ -125,6 +125,7 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
                 namespace: nth(&names, which).clone(),
                 merge: true,
                 at_ms: 6,
+                digests: None,
             })
         }
         Step::EndMerge(which) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use torc_record::{Digest, DigestKey, Epoch, Layer, NamespaceId};
+use torc_record::{Digest, DigestKey, Epoch, GenerationDigests, Layer, NamespaceId};
 
 use super::{ClusterId, Generation, Layers, Member, Namespace, is_dropped_name};
 use crate::replicas::Config;
@@ -72,12 +72,31 @@ pub struct RoutingTable {
     pub namespaces: BTreeMap<String, Namespace>,
     /// The generations that members hold or fetch, by their ids. Empty for clients.
     pub generations: BTreeMap<NamespaceId, Arc<Generation>>,
+    /// How digests are computed in the current generations that do not derive this from `digest_key`.
+    pub restored: BTreeMap<NamespaceId, GenerationDigests>,
     /// The authorities that members trust, in PEM, once the cluster has started to rotate its own;
     /// empty before.
     pub authorities: Vec<String>,
 }
 
 impl RoutingTable {
+    /// The digest of a key in a namespace or current generation.
+    #[must_use]
+    pub fn digest(&self, namespace: NamespaceId, key: &[u8]) -> Digest {
+        match self.restored.get(&namespace) {
+            Some(digests) => digests.digest(key),
+            None => Digest::of(&self.digest_key, namespace, key),
+        }
+    }
+
+    /// How the digests of a current generation are computed.
+    #[must_use]
+    pub fn digests_of(&self, generation: NamespaceId) -> GenerationDigests {
+        let derived = || GenerationDigests::derived(&self.digest_key, generation);
+        let restored = self.restored.get(&generation);
+        restored.copied().unwrap_or_else(derived)
+    }
+
     /// The partition of a namespace's key with this digest.
     #[must_use]
     pub fn partition_of(&self, namespace: NamespaceId, digest: &Digest) -> Partition {

@@ -35,7 +35,7 @@ pub(crate) async fn explain(
     let table = this.member.routing()?;
     let namespace = find_namespace(&table, &request.namespace)?;
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
-    let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
+    let digest = table.digest(namespace, key.as_bytes());
     let at = Locator {
         digest,
         namespace,

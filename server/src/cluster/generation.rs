@@ -10,7 +10,8 @@ use torc_proto::v1::{
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
 use torc_proto::{
-    Fault, WireError, find_namespace, generation_shape_from_wire, generation_to_wire,
+    Fault, WireError, digests_from_wire, find_namespace, generation_shape_from_wire,
+    generation_to_wire,
 };
 use torc_ring::NodeId;
 use torc_ring::topology::{Arcs, Command, Generation, GenerationContent, Outcome, Topology};
@@ -91,13 +92,22 @@ fn before(deadline: Instant, time: Duration) -> Instant {
 
 async fn reserve(
     this: &ClusterNode,
-    v1::ReserveGeneration { namespace, merge }: v1::ReserveGeneration,
+    asked: v1::ReserveGeneration,
     deadline: Instant,
 ) -> Result<ChangeGenerationResponse, Fault> {
+    let digests = digests_from_wire(&asked.digest_key, asked.digest_id)?;
+    let v1::ReserveGeneration {
+        namespace, merge, ..
+    } = asked;
+    if merge && digests.is_some() {
+        let field = "digest_key";
+        return Err(WireError::Field { field }.into());
+    }
     let command = Command::ReserveGeneration {
         namespace: namespace.clone(),
         merge,
         at_ms: unix_ms(),
+        digests,
     };
     let command = command.once(rand::random());
     let outcome = this.group.propose(command, deadline).await?;
@@ -123,7 +133,7 @@ async fn reserve(
     let reserved = reserved_in(&topology);
     let reserved =
         reserved.ok_or_else(|| Fault::unknown("another request has dropped the new generation"))?;
-    let digest_key = topology.routing().digest_key.of_generation(reserved.id);
+    let digest_key = topology.digests_of(&reserved).key;
     Ok(ChangeGenerationResponse {
         generation: Some(generation_to_wire(&topology, &reserved)),
         digest_key: if merge {

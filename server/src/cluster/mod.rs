@@ -117,6 +117,9 @@ impl Cluster for ClusterService {
         let caller = caller_of(request.extensions());
         if !caller.is_anyone() && !caller.may_learn_digests() {
             topology.digest_key.clear();
+            for namespace in &mut topology.namespaces {
+                namespace.digest_key.clear();
+            }
         }
         // Their ids stay, because partitions depend on them.
         for namespace in &mut topology.namespaces {

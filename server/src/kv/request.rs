@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
 use torc_proto::{Fault, Reason, WireError, digest_from_wire, find_namespace, namespace_of};
-use torc_record::{Condition, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_record::{Condition, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_replication::{Locator, Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
@@ -63,7 +63,7 @@ impl Target {
         } = namespace_of(table, name)?;
         let rules = rules_of(mode, quorum)?;
         let given = digest_from_wire(digest)?;
-        let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
+        let digest = table.digest(namespace, key.as_bytes());
         if given.is_some_and(|given| given != digest) {
             return Err(if rules == Rules::Static {
                 other_generation(table, name)

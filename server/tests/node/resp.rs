@@ -478,6 +478,7 @@ async fn a_delete_that_finds_no_value_is_kept_while_a_merge_is_open() {
     let change = change_generation_request::Change::Reserve(ReserveGeneration {
         namespace: "default".into(),
         merge: true,
+        ..ReserveGeneration::default()
     });
     let request = ChangeGenerationRequest {
         change: Some(change),

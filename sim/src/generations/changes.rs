@@ -24,6 +24,7 @@ impl World {
                 namespace: NAME.to_owned(),
                 merge: false,
                 at_ms: 1,
+                digests: None,
             };
             let Some(Outcome::Reserved { number }) = self.commit(reserve) else {
                 return;

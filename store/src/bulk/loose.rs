@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use bytes::Bytes;
-use torc_record::{Digest, Locator, NamespaceId, Record};
+use torc_record::{Ballot, Digest, Locator, NamespaceId, Record};
 use torc_ring::{Partition, Partitions};
 
+use crate::PartitionSummary;
 use crate::packed::Packed;
 use crate::slice::{
-    Damage, Found, OrderedRecords, Reading, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader,
-    SliceView,
+    BuiltSlice, Damage, Found, OrderedRecords, Reading, SLICE_DIGEST_LEN, SLICE_HEADER_LEN,
+    SliceHeader, SliceView,
 };
 
 /// A slice in memory. Its index is checked, and its digest is the requested one.
@@ -54,6 +55,18 @@ impl LooseSlice {
         self.header.partitions
     }
 
+    /// Its length, bytes.
+    #[must_use]
+    pub fn byte_len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// What it holds, by its header.
+    #[must_use]
+    pub fn summary(&self) -> PartitionSummary {
+        self.header.held()
+    }
+
     /// The record of a key, tombstone or not, if this slice has it.
     ///
     /// # Errors
@@ -86,6 +99,17 @@ impl LooseSlice {
     /// What is damaged.
     pub fn namespaces(&self) -> Result<BTreeMap<NamespaceId, u64>, &'static str> {
         self.view()?.namespaces()
+    }
+
+    /// As a keyless slice of a generation that has the digests of this one; `None` if this one is not keyless, or not
+    /// of a generation.
+    pub(super) fn moved(
+        &self,
+        namespace: NamespaceId,
+        ballot: Ballot,
+    ) -> Option<BuiltSlice<'static>> {
+        self.header.generation()?;
+        self.header.moved(&self.bytes, namespace, ballot)
     }
 
     fn view(&self) -> Result<SliceView<'_>, Damage> {

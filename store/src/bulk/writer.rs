@@ -13,7 +13,7 @@ use torc_index::prefetch;
 use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
-use super::PackedRecord;
+use super::{LooseSlice, PackedRecord};
 use crate::format::{FileKind, Header};
 use crate::ingest::SealedSlice;
 use crate::segment::{Row, align, encode_table};
@@ -155,6 +155,25 @@ impl SliceFileWriter {
         };
         let built = input.build()?;
         self.write(partition, &built)
+    }
+
+    /// Adds a keyless slice of a generation as one of another generation that has the same digests. Copies it, and
+    /// changes its namespace and version.
+    ///
+    /// # Errors
+    /// [`StoreError::Unflushable`]: it is not keyless, or not of a generation. [`StoreError::OutOfSpace`],
+    /// [`StoreError::Io`].
+    pub fn push_moved(
+        &mut self,
+        slice: &LooseSlice,
+        (namespace, ballot): (NamespaceId, Ballot),
+    ) -> Result<(Partition, Placed), StoreError> {
+        let moved = slice.moved(namespace, ballot);
+        let moved = moved.ok_or_else(|| StoreError::Unflushable {
+            why: "only keyless slices of generations can move to another generation".into(),
+        })?;
+        let partition = moved.header.partition;
+        Ok((partition, self.write(partition, &moved)?))
     }
 
     fn push_as(

@@ -22,11 +22,11 @@
 )]
 
 use torc_index::{KeylessSet, Mphf};
-use torc_record::{Ballot, Digest, NamespaceId};
+use torc_record::{Ballot, Digest, Layer, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::builder::{BuiltSlice, unbuildable};
-use super::header::{Contents, Kind, SizeClass, SliceHeader};
+use super::header::{Contents, Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::payloads::{BLOCK_SLOTS, KeylessLayout};
 use super::record_crc;
 use crate::format::ballot_bytes;
@@ -100,11 +100,42 @@ impl KeylessInput<'_> {
             layer: 0,
             order_crc: 0,
         };
-        let mut index = header
-            .encode(SizeClass::of(width), &[&mphf, &fingerprints])
-            .to_vec();
-        index.extend_from_slice(&mphf);
-        index.extend_from_slice(&fingerprints);
-        Ok(BuiltSlice::of_payloads(header, index, payloads))
+        Ok(built(header, &[&mphf, &fingerprints], payloads))
     }
+}
+
+impl SliceHeader {
+    /// The keyless slice with this header as one of another generation with the same digests; `bytes` are all of
+    /// it. `None` if it is not keyless, or its length is another.
+    pub(crate) fn moved(
+        self,
+        bytes: &[u8],
+        namespace: NamespaceId,
+        ballot: Ballot,
+    ) -> Option<BuiltSlice<'static>> {
+        self.keyless()?;
+        let arc = self.partitions.in_layer(Layer::BASE, self.partition);
+        let header = Self {
+            partition: self.partitions.in_layer(namespace.layer(), arc),
+            highest_time: ballot.time,
+            highest: ballot_bytes(ballot),
+            collectable: namespace.0,
+            ..self
+        };
+        let (index, rest) = bytes.split_at_checked(self.index_len())?;
+        let (payloads, _) = rest.split_last_chunk::<SLICE_DIGEST_LEN>()?;
+        let parts = index.get(SLICE_HEADER_LEN..)?;
+        Some(built(header, &[parts], payloads.to_vec()))
+    }
+}
+
+/// A slice of these parts of an index.
+fn built(header: SliceHeader, parts: &[&[u8]], payloads: Vec<u8>) -> BuiltSlice<'static> {
+    let width = header.keyless().map_or(0, |layout| layout.payload_bytes);
+    let longest = SizeClass::of(usize::from(width));
+    let mut index = header.encode(longest, parts).to_vec();
+    for part in parts {
+        index.extend_from_slice(part);
+    }
+    BuiltSlice::of_payloads(header, index, payloads)
 }

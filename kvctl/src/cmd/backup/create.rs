@@ -167,11 +167,13 @@ async fn generations(
             },
             GenerationShape::Ids => Shape::Ids,
         };
+        let digests = table.digests_of(it.id);
         let generation = Generation {
             shape,
             records: it.records,
             payload_bytes: it.payload_bytes,
-            digest_key: table.digest_key.of_generation(it.id).0,
+            digest_key: digests.key.0,
+            digest_id: digests.id.0,
         };
         Some((it.id, generation))
     });

@@ -75,7 +75,7 @@ impl Sample {
 }
 
 /// Refuses a build that needs more than is free, with what it has written before.
-pub(super) fn check(work: &Path, needed: u64) -> Result<(), Failure> {
+pub(in crate::cmd) fn check(work: &Path, needed: u64) -> Result<(), Failure> {
     if work.join(MANIFEST_FILE).exists() {
         return Ok(());
     }
