@@ -28,7 +28,8 @@ pub struct BuildOptions {
     pub memory: u64,
     /// Threads that gather, at least 1.
     pub workers: usize,
-    /// Total size of the rows, bytes, if known: affects only the speed.
+    /// Total size of the rows, bytes, if known: affects only the speed. [`row_bytes`](Self::row_bytes) is that
+    /// of a row.
     pub expected_bytes: Option<u64>,
     /// Bytes of rows after which scattered rows are made durable: at most this much is read again
     /// after a kill.
@@ -65,21 +66,29 @@ impl BuildOptions {
     /// out, its slice may lack it. Indexes are left out.
     #[must_use]
     pub fn disk_bytes(&self, key: u64, value: u64) -> u64 {
-        let head = self.shape.head_len() as u64;
-        let (run, slice) = match self.shape {
-            Shape::Values => (head + key + value, head + key + value),
-            Shape::Ids => (head + key, head + key),
+        let run = self.row_bytes(key, value);
+        let slice = match self.shape {
+            Shape::Values | Shape::Ids => run,
             Shape::Keyless {
                 fingerprint_bits,
                 payload_bytes,
-            } => (
-                head,
-                u64::from(payload_bytes) + u64::from(fingerprint_bits) / 8,
-            ),
+            } => u64::from(payload_bytes) + u64::from(fingerprint_bits) / 8,
         };
         match self.duplicates {
             Duplicates::Error => run + slice,
             Duplicates::First | Duplicates::Last => run,
+        }
+    }
+
+    /// Bytes that a row with a key and a value of these lengths takes on its way through a build, as
+    /// [`expected_bytes`](Self::expected_bytes) counts it.
+    #[must_use]
+    pub const fn row_bytes(&self, key: u64, value: u64) -> u64 {
+        let head = self.shape.head_len() as u64;
+        match self.shape {
+            Shape::Values => head + key + value,
+            Shape::Ids => head + key,
+            Shape::Keyless { .. } => head,
         }
     }
 

@@ -117,6 +117,7 @@ impl Plan {
     }
 
     /// The bucket that a run is a part of.
+    #[cfg(any(feature = "objects", test))]
     pub(crate) fn bucket_of_run(&self, run: u32) -> u32 {
         run / (self.runs() / self.buckets)
     }

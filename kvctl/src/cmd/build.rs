@@ -472,7 +472,7 @@ fn build(
 }
 
 fn options(args: &Args, inputs: &Inputs) -> BuildOptions {
-    BuildOptions {
+    let options = BuildOptions {
         source: inputs.describe(args),
         resume: inputs.is_known(),
         shape: shape(args),
@@ -484,9 +484,16 @@ fn options(args: &Args, inputs: &Inputs) -> BuildOptions {
         gate_rate: args.gate_rate.unwrap_or(GATE_RATE),
         memory: args.memory,
         workers: usize::from(args.workers),
-        // Each row takes 44 bytes besides its key and value.
-        expected_bytes: inputs.len().map(|len| len.saturating_mul(3) / 2),
         ..BuildOptions::default()
+    };
+    // Without a sample: each row takes 44 bytes besides its key and value.
+    let expected = |len: u64| {
+        let sampled = inputs.sample.row_bytes(len, &options);
+        sampled.unwrap_or(len.saturating_mul(3) / 2)
+    };
+    BuildOptions {
+        expected_bytes: inputs.len().map(expected),
+        ..options
     }
 }
 

@@ -342,8 +342,7 @@ async fn a_backup_is_sent_and_restored() {
         assert_eq!(found.value, value(1, number), "{number}");
     }
     let location = Location::open(&url).unwrap();
-    let left = location.names().await.unwrap();
-    let left: Vec<_> = left.iter().filter(|it| it.contains("restores/")).collect();
+    let left = location.list("restores").await.unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -1,7 +1,7 @@
 //! Reads the part of a slice after its index, from memory or from the file.
 //!
 //! A get reads one record, with one read. A [`Reader`] reads many records in roughly stored order,
-//! by blocks.
+//! short ones by blocks.
 //!
 //! Bytes that the disk cannot read damage only the records that they belong to.
 
@@ -17,8 +17,11 @@ const READ_ERROR: Damage = "the disk reports an error";
 
 /// Bytes that a reader of many records reads at a time.
 const BLOCK_LEN: u64 = 32 << 10;
-/// Ring order jumps over several hundred slots at a time; this many blocks cover such jumps.
+/// Ring order jumps over several hundred slots at a time; this many blocks cover such jumps if records are short.
 const BLOCKS: usize = 8;
+/// Longer records than this are read one by one, unless the blocks cover the whole slice: of a block, only one of
+/// them would be used before it is replaced.
+const SHORT_RECORD: u64 = BLOCK_LEN * BLOCKS as u64 / 256;
 
 /// The bytes of a slice after its index.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +198,8 @@ impl<'a> Reader<'a> {
         let mut asked = std::mem::take(&mut self.asked);
         asked.clear();
         let mut at = range.start;
-        while at < range.end && len <= BLOCK_LEN {
+        let has_use = len <= SHORT_RECORD || self.rest.len() <= BLOCK_LEN * BLOCKS as u64;
+        while at < range.end && len <= BLOCK_LEN && has_use {
             let block = self.block(at / BLOCK_LEN);
             let from = (at % BLOCK_LEN) as usize;
             let until = block.len().min(from + to_usize(range.end - at));
@@ -205,7 +209,7 @@ impl<'a> Reader<'a> {
             asked.extend_from_slice(piece);
             at += piece.len() as u64;
         }
-        // The range is longer than a block, or its block has unreadable bytes.
+        // The range is not read by blocks, or its block has unreadable bytes.
         let is_whole = asked.len() as u64 == len;
         asked.resize(to_usize(len), 0);
         self.asked = asked;
@@ -254,6 +258,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::fs::Fs;
@@ -288,5 +293,72 @@ mod tests {
         }
         assert_eq!(reader.bytes(len..len + 1), Err(CUT_OFF));
         assert!(reader.blocks.len() <= BLOCKS);
+    }
+
+    /// A file that counts the bytes that are read of it.
+    #[derive(Debug)]
+    struct Counted {
+        len: u64,
+        read: AtomicU64,
+    }
+
+    impl FsFile for Counted {
+        fn read_at(&self, buf: &mut [u8], _: u64) -> std::io::Result<usize> {
+            self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            Ok(buf.len())
+        }
+
+        fn size(&self) -> std::io::Result<u64> {
+            Ok(self.len)
+        }
+
+        fn write_all_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+        }
+
+        fn preallocate(&self, _: u64) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+        }
+
+        fn set_len(&self, _: u64) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+        }
+
+        fn sync_data(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Ring order is that of digests, and slots are those of a hash function.
+    #[test]
+    fn records_in_any_order_are_read_about_once_if_they_are_long_or_the_slice_is_short() {
+        for (records, record_len, most) in [
+            (4_096, 100, None),
+            (2_000, 120, Some(2)),
+            (40, 6_000, Some(2)),
+            (2_000, 1_100, Some(1)),
+            (2_000, 4_096, Some(1)),
+            (300, 30_000, Some(1)),
+        ] {
+            let file = Counted {
+                len: records * record_len,
+                read: AtomicU64::new(0),
+            };
+            let rest = Rest::File {
+                file: &file,
+                at: 0,
+                len: file.len,
+            };
+            let mut reader = Reader::new(rest);
+            let mut slot = 0;
+            for _ in 0..records {
+                slot = (slot + 1_009) % records;
+                let from = slot * record_len;
+                reader.bytes(from..from + record_len).unwrap();
+            }
+            let read = file.read.into_inner();
+            let most = most.map_or(u64::MAX, |most| most * records * record_len);
+            assert!(read <= most, "{records} x {record_len}: {read}");
+        }
     }
 }

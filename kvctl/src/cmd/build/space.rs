@@ -62,15 +62,24 @@ impl Sample {
 
     /// The disk space that the build of files of this length needs at its peak, if the rows tell.
     pub(super) fn disk_bytes(&self, len: u64, options: &BuildOptions) -> Option<u64> {
-        let (keys, values) = (
+        self.total(len, |key, value| options.disk_bytes(key, value))
+    }
+
+    /// The bytes of all rows of files of this length on their way through the build, if the rows tell.
+    pub(super) fn row_bytes(&self, len: u64, options: &BuildOptions) -> Option<u64> {
+        self.total(len, |key, value| options.row_bytes(key, value))
+    }
+
+    /// The sum over all rows of what a row with a key and a value of these lengths takes.
+    fn total(&self, len: u64, of: impl Fn(u64, u64) -> u64) -> Option<u64> {
+        let row = of(
             self.keys.checked_div(self.rows)?,
             self.values.checked_div(self.rows)?,
         );
-        let row = u128::from(options.disk_bytes(keys, values));
         let rows = u128::from(self.rows) * u128::from(len);
         let rows = rows.checked_div(self.bytes.into())?;
-        let needed = u64::try_from(rows.saturating_mul(row)).unwrap_or(u64::MAX);
-        (!self.is_blind).then_some(needed)
+        let total = u64::try_from(rows.saturating_mul(row.into())).unwrap_or(u64::MAX);
+        (!self.is_blind).then_some(total)
     }
 }
 

@@ -172,7 +172,7 @@ pub(crate) async fn attach(
         looks += 1;
         if looks == SAYS_WHY_AFTER {
             note(format_args!(
-                "still waiting for {}: check that they can read {}; their logs say why not",
+                "still waiting for {}. They fetch {} at the rate of --transfer-mib-per-s, or log why they cannot",
                 text::nodes(&attached.not_ready),
                 content.source
             ));
