@@ -1,26 +1,34 @@
 //! Reads partitions of a backup.
 //!
 //! A backup has thousands of slices, most of them short, and an object store takes a while for each
-//! request. So slices that lie side by side in a pack and are wanted one after the other are read
-//! together.
+//! request. So slices of a pack that are close to each other and are wanted one after the other are
+//! read together, and the next pieces are read ahead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt as _};
 use torc_build::Shape;
-use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record, State};
+use torc_objects::ObjectError;
+use torc_record::{Digest, DigestKey, Locator, NamespaceId, Record, State, to_usize};
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::bulk::{LooseSlice, MergedRecords};
 
+use crate::manifest::pack_object;
 use crate::{Backup, BackupError, Line, Location, Namespace, PackSlice};
 
 /// Limit of all slices of a partition, bytes, which are in memory together.
 const LONGEST_PARTITION: u64 = 8 << 30;
 /// Bytes that are read together, unless a slice is longer.
 const PIECE: u64 = 1 << 20;
-/// Slices side by side are at most this far apart, because their starts are aligned.
-pub(crate) const GAP: u64 = 64;
+/// Bytes that are read and not wanted, rather than requesting twice.
+pub(crate) const GAP: u64 = 16 << 10;
+/// Pieces that are read at a time.
+const AHEAD: u64 = 8;
+/// Limit of their bytes, unless one is longer.
+const AHEAD_BYTES: u64 = 8 << 20;
 
 /// The checked slices of a partition.
 #[derive(Debug)]
@@ -31,39 +39,75 @@ pub struct PartitionSlices {
     named: Vec<PackSlice>,
 }
 
+/// Part of a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Piece {
+    pack: [u8; 32],
+    range: Range<u64>,
+}
+
+fn is_too_long(line: &Line) -> bool {
+    let mut lens = line.slices.iter().map(|slice| slice.len);
+    let total = lens.try_fold(0_u64, u64::checked_add);
+    total.is_none_or(|total| total > LONGEST_PARTITION)
+}
+
+/// The pieces that hold these slices, in the order in which their first slices are wanted.
+fn pieces<'a>(slices: impl Iterator<Item = &'a PackSlice>) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut last: HashMap<[u8; 32], usize> = HashMap::new();
+    for slice in slices {
+        let wanted = slice.range();
+        let piece = last.get(&slice.pack).map(|index| &mut pieces[*index].range);
+        if let Some(piece) = piece
+            && (piece.end..=piece.end.saturating_add(GAP)).contains(&wanted.start)
+            && wanted.end - piece.start <= PIECE
+        {
+            piece.end = wanted.end;
+            continue;
+        }
+        last.insert(slice.pack, pieces.len());
+        pieces.push(Piece {
+            pack: slice.pack,
+            range: wanted,
+        });
+    }
+    pieces
+}
+
 /// Reads partitions one after the other.
-#[derive(Debug)]
 pub struct PartitionReader<'a> {
     backup: &'a Backup,
-    location: &'a Location,
     lines: std::vec::IntoIter<Line>,
-    /// Where the pieces of several slices end that begin at these offsets of packs.
-    pieces: HashMap<([u8; 32], u64), u64>,
-    /// Of each pack, the last piece and its offset, while slices in it are still wanted.
-    ahead: HashMap<[u8; 32], (u64, Bytes)>,
+    /// The bytes of the pieces, in order.
+    read: BoxStream<'a, Result<Bytes, ObjectError>>,
+    /// Of each pack, the current piece and its offset, while slices in it are still wanted.
+    current: HashMap<[u8; 32], (u64, Bytes)>,
+}
+
+impl fmt::Debug for PartitionReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionReader").finish_non_exhaustive()
+    }
 }
 
 impl<'a> PartitionReader<'a> {
     fn new(backup: &'a Backup, location: &'a Location, lines: Vec<Line>) -> Self {
-        let mut pieces = HashMap::new();
-        let mut last: HashMap<[u8; 32], Range<u64>> = HashMap::new();
-        for slice in lines.iter().flat_map(|line| &line.slices) {
-            let wanted = slice.range();
-            let piece = last.entry(slice.pack).or_insert_with(|| wanted.clone());
-            let is_next = (piece.end..=piece.end.saturating_add(GAP)).contains(&wanted.start);
-            if is_next && wanted.end - piece.start <= PIECE {
-                piece.end = wanted.end;
-                pieces.insert((slice.pack, piece.start), piece.end);
-            } else {
-                *piece = wanted;
-            }
-        }
+        // A line that is refused ends the reading.
+        let readable = lines.iter().take_while(|line| !is_too_long(line));
+        let pieces = pieces(readable.flat_map(|line| &line.slices));
+        let lens = pieces.iter().map(|it| it.range.end - it.range.start);
+        let longest = lens.max().unwrap_or_default().max(1);
+        let at_a_time = (AHEAD_BYTES / longest).clamp(1, AHEAD);
+        let reading = futures::stream::iter(pieces).map(async |piece| {
+            let object = pack_object(&piece.pack);
+            location.read_range(&object, piece.range).await
+        });
         Self {
             backup,
-            location,
             lines: lines.into_iter(),
-            pieces,
-            ahead: HashMap::new(),
+            read: reading.buffered(to_usize(at_a_time)).boxed(),
+            current: HashMap::new(),
         }
     }
 
@@ -77,9 +121,7 @@ impl<'a> PartitionReader<'a> {
         };
         let (backup, partition) = (self.backup, Partition(line.partition));
         let damaged = |what| Err(BackupError::damaged(&backup.plan.name, what));
-        let mut lens = line.slices.iter().map(|slice| slice.len);
-        let total = lens.try_fold(0_u64, u64::checked_add);
-        if total.is_none_or(|total| total > LONGEST_PARTITION) {
+        if is_too_long(&line) {
             return damaged(format!(
                 "partition {partition} has more than 8 GiB of slices"
             ));
@@ -104,16 +146,13 @@ impl<'a> PartitionReader<'a> {
 
     async fn slice(&mut self, slice: &PackSlice) -> Result<LooseSlice, BackupError> {
         let (object, wanted) = (slice.object(), slice.range());
-        let (at, bytes) = match self.ahead.remove(&slice.pack) {
-            Some((at, bytes)) if at <= wanted.start && wanted.end <= at + bytes.len() as u64 => {
-                (at, bytes)
-            }
-            _ => {
-                let end = self.pieces.get(&(slice.pack, wanted.start));
-                let end = end.map_or(wanted.end, |end| wanted.end.max(*end));
-                let bytes = self.location.read_range(&object, wanted.start..end).await?;
-                (wanted.start, bytes)
-            }
+        let (at, bytes) = match self.current.remove(&slice.pack) {
+            Some(current) => current,
+            // The next piece begins with this slice.
+            None => match self.read.next().await {
+                Some(read) => (wanted.start, read?),
+                None => return Err(BackupError::damaged(&object, "a slice was not read")),
+            },
         };
         #[expect(
             clippy::cast_possible_truncation,
@@ -122,7 +161,7 @@ impl<'a> PartitionReader<'a> {
         let (from, to) = ((wanted.start - at) as usize, (wanted.end - at) as usize);
         let own = bytes.slice(from..to);
         if to < bytes.len() {
-            self.ahead.insert(slice.pack, (at, bytes));
+            self.current.insert(slice.pack, (at, bytes));
         }
         LooseSlice::new(own, &slice.digest)
             .map_err(|what| BackupError::damaged(&object, format!("at {}: {what}", slice.at)))
@@ -274,5 +313,49 @@ impl PartitionSlices {
 
     fn damaged(&self, what: &str) -> BackupError {
         BackupError::damaged(&format!("partition {}", self.partition), what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(pack: u8, at: u64, len: u64) -> PackSlice {
+        PackSlice {
+            pack: [pack; 32],
+            at,
+            len,
+            digest: [0; 32],
+            records: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn slices_that_are_close_are_one_piece_and_pieces_come_as_they_are_wanted() {
+        let slices = [
+            slice(1, 0, 100),
+            slice(2, 50, 10),
+            // Directly behind, and behind slices of another namespace.
+            slice(1, 100, 100),
+            slice(2, 60 + GAP, 10),
+            // Too far, then before it.
+            slice(1, 201 + GAP, 10),
+            slice(2, 0, 10),
+            slice(1, 211 + GAP, PIECE),
+            slice(1, 211 + GAP + PIECE, 1),
+        ];
+        let expected = [
+            (1, 0..200),
+            (2, 50..70 + GAP),
+            (1, 201 + GAP..211 + GAP),
+            (2, 0..10),
+            (1, 211 + GAP..211 + GAP + PIECE),
+            (1, 211 + GAP + PIECE..212 + GAP + PIECE),
+        ];
+        let expected = expected.map(|(pack, range)| Piece {
+            pack: [pack; 32],
+            range,
+        });
+        assert_eq!(pieces(slices.iter()), expected);
     }
 }

@@ -1,6 +1,8 @@
 //! Metrics of registers: `torc_register_*`, and for `eventual` namespaces `torc_eventual_*`
 //! and `torc_hints_*`.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -74,6 +76,8 @@ pub struct RegisterMetrics {
     unavailable: Counter,
     reconciled: Counter,
     pub(super) reconciles_dropped: Counter,
+    /// Seconds of reading to compare replicas.
+    pub(super) compared_s: Counter<f64, AtomicU64>,
     pub(super) fetched: Counter,
     pub(super) fetches_dropped: Counter,
     pub(super) foreign_digests: Counter,
@@ -101,6 +105,12 @@ impl RegisterMetrics {
         };
         let (reads, writes) = (paths("read"), paths("write"));
         let (eventual, hints) = (eventual(registry), hints(registry));
+        let compared_s = Counter::<f64, AtomicU64>::default();
+        registry.register(
+            "register_compared_seconds",
+            "Seconds of reading to compare replicas",
+            compared_s.clone(),
+        );
         let declined = Family::<WhyLabels, Counter>::default();
         registry.register(
             "register_declined",
@@ -132,6 +142,7 @@ impl RegisterMetrics {
                 "register_reconciles_dropped",
                 "Keys to reconcile that a full queue dropped; a later comparison finds them again",
             ),
+            compared_s,
             fetched: counter(
                 "register_fetched",
                 "Messages that had to wait for a disk read",

@@ -37,9 +37,13 @@ const BEAT: Duration = Duration::from_millis(2);
 const PULL_AGAIN: Duration = Duration::from_millis(100);
 /// Interval between checks of which nodes can be reached.
 const WATCH: Duration = Duration::from_millis(20);
-/// Pause between the comparisons of two partitions: with 4,096 partitions, each is compared every
-/// 40 s.
-const COMPARE: Duration = Duration::from_millis(10);
+/// Partitions that are compared together, so that an idle node wakes up less often.
+const COMPARED_TOGETHER: usize = 16;
+/// Least pause between comparisons: with 4,096 partitions that are equal, each is compared every 40 s.
+const COMPARE: Duration = Duration::from_millis(160);
+/// The pause is at least this many times what the last comparisons took to read here. Replicas differ
+/// while writes are under way, and comparing those that differ reads every record.
+const COMPARE_PAUSE: u32 = 10;
 /// A collection ignores younger records, whose writes may still be under way.
 const COLLECT_OLDER_THAN: Duration = Duration::from_secs(10);
 /// Every how many comparisons of a partition a collection begins.
@@ -120,7 +124,12 @@ pub(super) async fn read(registers: Arc<Registers>) {
         let (partition, reading) = registers.readings.pop().await;
         let registers = Arc::clone(&registers);
         tokio::task::spawn_blocking(move || {
+            let (began, is_of_comparison) = (Instant::now(), reading.is_of_comparison());
             let readout = reading.run(&Disk::new(&registers.store, &registers.keys, partition));
+            if is_of_comparison {
+                let took = began.elapsed().as_secs_f64();
+                registers.metrics.compared_s.inc_by(took);
+            }
             registers.tell(partition, Input::Read(readout));
             drop(place);
         });
@@ -196,16 +205,21 @@ async fn reconcile(registers: Arc<Registers>, mut unreconciled: mpsc::Receiver<R
 
 /// Compares each partition with one other replica, a different one on each pass.
 async fn compare(registers: Arc<Registers>) {
+    let mut compared_s = 0.0;
     for pass in 0_u64.. {
         let partitions = registers.known_partitions();
         if partitions.is_empty() {
             tokio::time::sleep(COMPARE).await;
         }
-        for partition in partitions {
-            tokio::time::sleep(COMPARE).await;
-            registers.compare(partition, pass);
+        for together in partitions.chunks(COMPARED_TOGETHER) {
+            let before_s = std::mem::replace(&mut compared_s, registers.metrics.compared_s.get());
+            let took = Duration::from_secs_f64((compared_s - before_s).max(0.0));
+            tokio::time::sleep(COMPARE.max(took * COMPARE_PAUSE)).await;
+            registers.compare(together, pass);
             if pass % COLLECT_EVERY == 1 {
-                registers.collect(partition).await;
+                for partition in together {
+                    registers.collect(*partition).await;
+                }
             }
         }
     }
@@ -270,22 +284,26 @@ impl Registers {
         }
     }
 
-    fn compare(&self, partition: Partition, pass: u64) {
-        let mut turn = self.turn(partition);
-        let slot = turn.slot(partition);
-        let mut effects = Vec::new();
-        if let Some(config) = slot.replica.config().cloned()
-            && config.stage == Stage::Stable
-            && config.index(self.me.node).is_some()
-        {
-            let others = config.nodes(config.old);
-            let others: Vec<_> = others.filter(|node| *node != self.me.node).collect();
-            if let Some(peer) = others.get(to_usize(pass) % others.len().max(1)) {
-                slot.replica.compare_with(*peer, &mut effects);
+    fn compare(&self, partitions: &[Partition], pass: u64) {
+        let mut outbox = Outbox::of_thread();
+        for partition in partitions {
+            let mut turn = Turn::with(self, self.shard_of(*partition), outbox);
+            let slot = turn.slot(*partition);
+            let mut effects = Vec::new();
+            if let Some(config) = slot.replica.config().cloned()
+                && config.stage == Stage::Stable
+                && config.index(self.me.node).is_some()
+            {
+                let others = config.nodes(config.old);
+                let others: Vec<_> = others.filter(|node| *node != self.me.node).collect();
+                if let Some(peer) = others.get(to_usize(pass) % others.len().max(1)) {
+                    slot.replica.compare_with(*peer, &mut effects);
+                }
             }
+            turn.perform(*partition, effects);
+            outbox = turn.close();
         }
-        turn.perform(partition, effects);
-        turn.end();
+        outbox.send(&self.links);
     }
 
     /// Begins a collection if this node is the first replica and there may be something to collect:
@@ -370,6 +388,37 @@ mod tests {
     use torc_replication::Config;
     use torc_ring::NodeId;
     use torc_store::testing::{Call, CrashFs};
+
+    #[tokio::test]
+    async fn a_comparison_waits_longer_after_those_that_read_for_long() {
+        for took_s in [0.0, 1_000.0] {
+            let mut rig = Rig::start(|_| {});
+            let founded = Config::founded(HERE, Epoch(2), &[ME, NodeId(2)]);
+            rig.adopt(&Arc::new(founded)).await;
+            // Nobody has an address, so what is sent is dropped.
+            let sent = |rig: &Rig| {
+                let metrics = rig.metrics();
+                let mut lines = metrics.lines();
+                let line = lines
+                    .find_map(|it| it.strip_prefix("link_dropped_total{reason=\"no_address\"} "));
+                line.unwrap().to_owned()
+            };
+            let before = sent(&rig);
+            rig.registers.metrics.compared_s.inc_by(took_s);
+            let comparing = tokio::spawn(compare(Arc::clone(&rig.registers)));
+            if took_s == 0.0 {
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while sent(&rig) == before {
+                    assert!(Instant::now() < deadline, "it compares nothing");
+                    rig.during(tokio::time::sleep(BEAT)).await;
+                }
+            } else {
+                rig.during(tokio::time::sleep(3 * COMPARE)).await;
+                assert_eq!(sent(&rig), before);
+            }
+            comparing.abort();
+        }
+    }
 
     #[tokio::test]
     async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {

@@ -22,7 +22,9 @@ pub const LEAF_ENTRIES: u64 = 16;
 pub const MAX_RANGES: usize = 256;
 /// Most entries per list.
 pub const MAX_LISTED: usize = 4_096;
-/// Entries to read at a time.
+/// Entries to read first: ranges that are listed have few.
+const FIRST_PAGE: usize = 32;
+/// Entries to read at a time later.
 const PAGE: usize = 1024;
 
 /// The versions held in a range.
@@ -37,7 +39,7 @@ pub struct Listing {
 fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> {
     let mut after = before(range.first);
     let mut page: std::vec::IntoIter<Entry> = Vec::new().into_iter();
-    let mut ended = false;
+    let (mut limit, mut ended) = (FIRST_PAGE, false);
     std::iter::from_fn(move || {
         loop {
             if let Some(entry) = page.next() {
@@ -47,7 +49,8 @@ fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> 
             if ended {
                 return None;
             }
-            let scanned = disk.scan(after, PAGE);
+            let scanned = disk.scan(after, limit);
+            limit = PAGE;
             ended = scanned.done || scanned.entries.is_empty();
             page = scanned.entries.into_iter();
         }

@@ -1,7 +1,9 @@
 use super::*;
-use crate::{Lookup, Scanned};
+use crate::reading::{Reading, What};
+use crate::{Lookup, Mutations, Scanned};
 use proptest::prelude::*;
-use torc_record::{Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
+use torc_record::{Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, PageSum, Record, State};
+use torc_ring::NodeId;
 
 /// Spreads small numbers over the circle, one to one.
 const fn mix(number: u64) -> u64 {
@@ -42,6 +44,11 @@ impl Storage for Disk {
     fn range_sum(&self, range: Range) -> Option<RangeSum> {
         self.tree.as_ref()?.sum(range)
     }
+
+    fn kept_sum(&self) -> Option<PageSum> {
+        let whole = self.range_sum(Range::ALL)?;
+        Some(PageSum::of(whole.count, whole.sum))
+    }
 }
 
 fn record(token: u64, time: u64) -> Record {
@@ -58,6 +65,17 @@ fn record(token: u64, time: u64) -> Record {
         },
         origin: None,
         state: State::Tombstone,
+    }
+}
+
+fn reading(what: What) -> Reading {
+    Reading {
+        epoch: Epoch(1),
+        collected: Ballot::default(),
+        page_records: 8,
+        mutations: Mutations::default(),
+        peer: NodeId(2),
+        what,
     }
 }
 
@@ -229,6 +247,13 @@ proptest! {
         for range in [Range::ALL].into_iter().chain(Range::ALL.split()) {
             prop_assert!(kept.range_sum(range).is_some());
             prop_assert_eq!(sum_of(range, &kept), sum_of(range, &read));
+            let (same, more) = (sum_of(range, &kept), RangeSum { range, count: 99, sum: 1 });
+            for what in [What::All, What::Ranges(vec![same]), What::Ranges(vec![more])] {
+                let is_equal = what == What::All || what == What::Ranges(vec![same]);
+                let at_once = reading(what.clone()).at_once(&kept);
+                prop_assert_eq!(at_once.is_some(), is_equal && range == Range::ALL || what == What::All);
+                prop_assert!(at_once.is_none_or(|readout| readout == reading(what).run(&read)));
+            }
         }
     }
 }

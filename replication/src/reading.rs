@@ -94,31 +94,49 @@ impl Reading {
         matches!(self.what, What::Page { tag, .. } if tag != Tag::default())
     }
 
-    /// The result without reading, if possible: a whole partition equals the requester's, by the
-    /// sum that the disk keeps up to date.
+    /// Whether two replicas are being compared.
+    #[must_use]
+    pub const fn is_of_comparison(&self) -> bool {
+        matches!(self.what, What::All | What::Ranges(_) | What::Listing(_))
+    }
+
+    /// The result without reading, if possible: by the sum of the whole partition, which the disk keeps
+    /// up to date.
     #[must_use]
     pub fn at_once(&self, disk: &impl Storage) -> Option<Readout> {
-        let What::Page {
-            tag,
-            after: None,
-            since: None,
-            known: Some(known @ KnownPage { next: None, .. }),
-        } = self.what
-        else {
-            return None;
+        let kept = || disk.kept_sum().filter(|_| !disk.is_partial());
+        let whole = || {
+            kept().map(|kept| RangeSum {
+                range: compare::Range::ALL,
+                count: kept.count,
+                sum: kept.sum,
+            })
         };
-        let is_same = self.fits(known, disk.kept_sum()?) && !disk.is_partial();
-        is_same.then_some(Readout {
-            epoch: self.epoch,
-            peer: self.peer,
-            found: Found::Page {
+        let found = match &self.what {
+            What::Page {
                 tag,
                 after: None,
                 since: None,
-                known: Some(known),
+                known: Some(known @ KnownPage { next: None, .. }),
+            } if self.fits(*known, kept()?) => Found::Page {
+                tag: *tag,
+                after: None,
+                since: None,
+                known: Some(*known),
                 collected: self.collected,
                 held: HeldPage::Same,
             },
+            What::All => Found::Answers(vec![Message::Compare {
+                collected: self.collected,
+                sums: vec![whole()?],
+            }]),
+            What::Ranges(theirs) if theirs[..] == [whole()?] => Found::Answers(Vec::new()),
+            _ => return None,
+        };
+        Some(Readout {
+            epoch: self.epoch,
+            peer: self.peer,
+            found,
         })
     }
 

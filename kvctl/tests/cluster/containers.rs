@@ -144,9 +144,10 @@ fn founders_form_a_cluster_by_themselves_and_the_fourth_waits(cluster: &Cluster)
 
 fn the_fourth_joins_and_takes_its_share(cluster: &Cluster) {
     // From outside, where the name does not resolve: only the nodes must know it.
-    cluster
-        .kvctl("torc-1", &["join-node", "torc-4:7400", "--parallel", "256"])
-        .succeeds();
+    // On a busy machine the nodes may need longer than usual to agree on it.
+    let join = ["--timeout", "2m", "join-node", "torc-4:7400"];
+    let arguments = [&join[..], &["--parallel", "256"]].concat();
+    cluster.kvctl("torc-1", &arguments).succeeds();
     cluster.becomes_healthy("torc-4");
     // The node that leads the change knows first that it is done.
     eventually("torc-4 knows that it has joined", || {

@@ -28,13 +28,14 @@ async fn hot_keys_are_shown_with_their_shares_and_missing_nodes_are_named() {
     let seen = RefCell::new(serde_json::Value::Null);
     let counted = async || {
         // On a busy machine a short window ends before all are counted.
-        let hot = json(&cluster, &["--window", "24h"]);
+        let hot = json(&cluster, &["--window", "24h", "--top", "2"]);
         let counted = repeats(&hot["accesses"], 67);
         seen.replace(hot);
         counted
     };
     until_or("all accesses are counted", counted, || format!("{seen:?}")).await;
-    let hot = json(&cluster, &["--window", "24h", "--top", "2"]);
+    // A later answer may be without a node that was slow.
+    let hot = seen.into_inner();
     assert_eq!(hot["keys"].as_array().unwrap().len(), 2);
     assert_eq!(hot["keys"][0]["key"], "busy");
     let busy = &hot["keys"][0]["estimate"];

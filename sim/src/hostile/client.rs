@@ -64,9 +64,11 @@ impl HostileClient {
         self.work.note_go(kind, (begun, Instant::now()));
     }
 
-    /// Repeats the request if the node had no place: other clients take all places at times.
+    /// Repeats the request if the node had no place: other clients take all places at times. Such a node
+    /// closes new connections; only a request whose connection it closes twice has been answered so.
     async fn insist(&mut self, kind: &Kind, shot: &mut Shot) -> Done {
         let mut tries = if self.work.is_repeating() { 1 } else { TRIES };
+        let mut was_closed = false;
         loop {
             let mut requests = Requests::new(kind, shot.again());
             let to = requests.call_to();
@@ -83,7 +85,9 @@ impl HostileClient {
                 }
             };
             tries -= 1;
-            if tries == 0 || kind.expects(&done.outcome) || !done.outcome.is_passing() {
+            let is_passing = done.outcome.is_passing()
+                || done.outcome == Outcome::Closed && !std::mem::replace(&mut was_closed, true);
+            if tries == 0 || kind.expects(&done.outcome) || !is_passing {
                 return done;
             }
             sleep(TRY_AGAIN).await;
