@@ -331,10 +331,6 @@ async fn a_backup_is_sent_and_restored() {
     for (number, value) in values.into_iter().enumerate() {
         assert_eq!(value.unwrap().unwrap().value, number.to_string());
     }
-    if fixture.proxy.is_some() {
-        // A request for each partition, to a slow store, takes minutes.
-        return;
-    }
     let (work, copy) = (fixture.path("restoring"), "pages-copy");
     std::fs::create_dir(&work).unwrap();
     let restore = ["restore", &url, "--only", NAME, "--into", copy];
