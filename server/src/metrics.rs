@@ -401,6 +401,11 @@ const COUNTERS: &[Readout] = &[
         r.store.sliced.record_reads
     }),
     (
+        "store_cold_reads",
+        "Gets whose record was not in the page cache, on threads that do not wait for the disk",
+        |r| r.store.sliced.cold_reads,
+    ),
+    (
         "store_memtable_refusals",
         "Writes refused for lack of memory",
         |r| r.store.memtable_refusals,

@@ -160,6 +160,8 @@ pub struct SliceStats {
     pub gate_false_positives: u64,
     /// Sealed records read by gets.
     pub record_reads: u64,
+    /// Gets whose record was not in the page cache, on threads that do not wait for the disk.
+    pub cold_reads: u64,
 }
 
 /// Durations counted in buckets.

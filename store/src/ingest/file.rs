@@ -112,6 +112,11 @@ impl IngestFile {
         written.map_err(StoreError::io("write", &self.path))
     }
 
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        let synced = self.file.sync_data();
+        synced.map_err(StoreError::stopped("sync", &self.path))
+    }
+
     pub(super) fn file(&self) -> &dyn FsFile {
         &*self.file
     }

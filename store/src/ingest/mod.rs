@@ -10,6 +10,7 @@
 
 mod buffers;
 mod file;
+mod pace;
 mod queue;
 mod sealed;
 mod thread;
@@ -149,7 +150,7 @@ impl Ingest {
         let content = content.map(|(content, _)| content).unwrap_or_default();
         self.hasher.update(content);
         self.end_slice(region)?;
-        self.file.write(whole.bytes(), region.at)?;
+        self.put(whole.bytes(), region.at)?;
         self.kept_bytes += region.info.len;
         self.kept.insert(self.current - 1, whole);
         Ok(())
@@ -161,12 +162,24 @@ impl Ingest {
         let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
         let content = now.len().min(to_usize(content_left));
         self.hasher.update(&now[..content]);
-        self.file.write(now, region.at + self.received)?;
+        self.put(now, region.at + self.received)?;
         self.received += now.len() as u64;
         if self.received == region.info.len {
             self.end_slice(region)?;
         }
         Ok(())
+    }
+
+    /// Writes at the pace of all ingests.
+    fn put(&self, bytes: &[u8], at: u64) -> Result<(), StoreError> {
+        self.file.write(bytes, at)?;
+        let shared = &self.shared;
+        shared.ingests.pace.wrote(
+            bytes.len() as u64,
+            || shared.table.cold_reads(),
+            || self.file.sync(),
+            std::thread::sleep,
+        )
     }
 
     /// Checks the complete slice against the announced one, then moves on to the next.

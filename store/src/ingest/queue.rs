@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::buffers::Buffers;
 use super::file::{IngestFile, Ready, Region, SliceInfo};
+use super::pace::Pace;
 use crate::StoreError;
 
 /// Longest sleep without a wake-up.
@@ -19,6 +20,7 @@ pub(crate) struct Ingests {
     state: Mutex<State>,
     changed: Condvar,
     pub(super) buffers: Buffers,
+    pub(super) pace: Pace,
 }
 
 #[derive(Debug, Default)]

@@ -27,6 +27,12 @@ impl PartitionTable {
         held.map(|(_, packed)| packed.ballot()).max(sealed)
     }
 
+    /// Gets whose record was not in the page cache.
+    pub(crate) fn cold_reads(&self) -> u64 {
+        let [.., cold_reads] = self.read_counts();
+        cold_reads
+    }
+
     /// Sums over all slices. Takes every partition's lock once.
     pub(crate) fn slice_stats(&self) -> SliceStats {
         let [
@@ -35,6 +41,7 @@ impl PartitionTable {
             gate_negatives,
             gate_false_positives,
             record_reads,
+            cold_reads,
         ] = self.read_counts();
         let mut stats = SliceStats {
             gets,
@@ -42,6 +49,7 @@ impl PartitionTable {
             gate_negatives,
             gate_false_positives,
             record_reads,
+            cold_reads,
             ..SliceStats::default()
         };
         let mut segments = BTreeMap::new();

@@ -33,15 +33,17 @@ pub(crate) struct ReadCounts {
     gate_negatives: AtomicU64,
     gate_false_positives: AtomicU64,
     record_reads: AtomicU64,
+    cold_reads: AtomicU64,
 }
 
-pub(super) const COUNTS: usize = 5;
+pub(super) const COUNTS: usize = 6;
 
 impl ReadCounts {
-    /// Does not count a get that the caller will repeat.
-    fn forget_if(&self, is_waiting: bool) {
+    /// Counts a get that the caller will repeat only as one whose record is not in the page cache.
+    fn postpone_if(&self, is_waiting: bool) {
         if is_waiting {
             self.gets.fetch_sub(1, Ordering::Relaxed);
+            count(&self.cold_reads);
         }
     }
 }
@@ -58,6 +60,7 @@ pub(super) fn total<'a>(counts: impl Iterator<Item = &'a ReadCounts>) -> [u64; C
             &one.gate_negatives,
             &one.gate_false_positives,
             &one.record_reads,
+            &one.cold_reads,
         ];
         for (sum, more) in sum.iter_mut().zip(one) {
             *sum += more.load(Ordering::Relaxed);
@@ -274,7 +277,7 @@ impl PartitionTable {
         let mut answer = Answer::above(upper, watermark);
         answer.of_generation(|| self.partition(position), position);
         answer.ask_all(&slices, position, how, Some(counts));
-        counts.forget_if(answer.is_waiting);
+        counts.postpone_if(answer.is_waiting);
         answer
     }
 
@@ -308,7 +311,7 @@ impl PartitionTable {
                 (Err(damage), _) => Found::Damaged(damage),
             };
             answer.judge(slice, found, &pending.position, Some(counts));
-            counts.forget_if(answer.is_waiting);
+            counts.postpone_if(answer.is_waiting);
         }
         answers
     }
