@@ -1,5 +1,6 @@
 //! A build, from its first row to its manifest.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use crate::manifest::{Gathered, Manifest};
 use crate::options::BuildOptions;
 use crate::plan::{Plan, sync_dir};
 use crate::rows::PackedRows;
-use crate::scatter::Scatter;
+use crate::scatter::{Scatter, are_whole, run_path};
 use crate::sums::Sums;
 use crate::target::Target;
 use crate::{BuildError, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, RUNS_DIR};
@@ -66,6 +67,24 @@ fn discard(dir: &Path) -> Result<(), BuildError> {
     remove_runs(dir)
 }
 
+/// Whether all rows that are still needed are there. A crash of the machine may lose some, a kill does not.
+fn has_runs(dir: &Path, plan: &Plan, steps: &[Step]) -> bool {
+    let mut left: BTreeSet<u32> = (0..plan.buckets).collect();
+    let mut lens = &[][..];
+    for step in steps {
+        match step {
+            Step::Scattered { runs, .. } => lens = runs,
+            Step::AllScattered => {}
+            Step::Gathered { bucket, .. } => {
+                left.remove(bucket);
+            }
+        }
+    }
+    are_whole(&dir.join(RUNS_DIR), plan, lens, |bucket| {
+        left.contains(&bucket)
+    })
+}
+
 /// The progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -90,7 +109,7 @@ pub struct Build {
     scatter: Option<Scatter>,
     total: Sums,
     rows: u64,
-    unsynced_bytes: u64,
+    unnoted_bytes: u64,
     gathered: Vec<(u32, Gathered)>,
     _lock: Box<dyn FsLock>,
 }
@@ -132,7 +151,11 @@ impl Build {
         if !options.resume {
             discard(dir)?;
         }
-        let (journal, steps) = Journal::open(dir)?;
+        let (mut journal, mut steps) = Journal::open(dir)?;
+        if !has_runs(dir, &plan, &steps) {
+            discard(dir)?;
+            (journal, steps) = Journal::open(dir)?;
+        }
         let (mut scattered, mut is_scattered) = ((0, Sums::default(), Vec::new()), false);
         let mut gathered = Vec::new();
         for step in steps {
@@ -166,7 +189,7 @@ impl Build {
             scatter,
             total,
             rows,
-            unsynced_bytes: 0,
+            unnoted_bytes: 0,
             gathered,
             _lock: lock,
         })
@@ -241,20 +264,21 @@ impl Build {
     }
 
     fn took(&mut self, bytes: u64) -> Result<(), BuildError> {
-        self.unsynced_bytes += bytes;
-        if self.unsynced_bytes >= self.options.checkpoint_bytes {
+        self.unnoted_bytes += bytes;
+        if self.unnoted_bytes >= self.options.checkpoint_bytes {
             self.checkpoint()?;
         }
         Ok(())
     }
 
-    /// Makes all rows so far durable.
+    /// Notes the progress, so that a build that is killed goes on from here. After a crash of the machine it may
+    /// start over.
     ///
     /// # Errors
     /// [`BuildError::Io`], after which it takes nothing more; [`BuildError::Stopped`].
     pub fn checkpoint(&mut self) -> Result<(), BuildError> {
         if let Some(scatter) = &mut self.scatter {
-            let runs = scatter.sync()?;
+            let runs = scatter.write_all()?;
             self.total = scatter.sums;
             let added = self.journal.add(&Step::Scattered {
                 rows: scatter.rows,
@@ -263,7 +287,7 @@ impl Build {
             });
             scatter.noting(added)?;
         }
-        self.unsynced_bytes = 0;
+        self.unnoted_bytes = 0;
         Ok(())
     }
 
@@ -297,9 +321,9 @@ impl Build {
         let queue = Mutex::new(left.into_iter());
         let is_over = AtomicBool::new(false);
         let (dir, plan) = (self.dir.as_path(), &self.plan);
-        let runs = dir.join(RUNS_DIR);
+        let runs = &dir.join(RUNS_DIR);
         let places = |bucket: u32| Places {
-            runs: &runs,
+            runs,
             dir,
             temporary: runs.join(format!("{bucket:05}.part")),
         };
@@ -331,6 +355,10 @@ impl Build {
                         files: one.files.clone(),
                         left_out: one.left_out,
                     })?;
+                    // They only cost space from now on.
+                    for run in plan.runs_of(bucket) {
+                        let _ = std::fs::remove_file(run_path(runs, run));
+                    }
                     Ok(one)
                 });
                 match kept {

@@ -1,7 +1,8 @@
-//! The progress of a build: a line of JSON for each step, written once the step is durable.
+//! The progress of a build: a line of JSON for each step, written once a kill cannot undo the step.
 //!
 //! A kill may leave the last line incomplete; it is then cut off. An incomplete line in the middle
-//! is damage.
+//! is damage. The files of slices that a line names are durable; runs are not, so a crash of the machine may
+//! leave them shorter than their lines say, and the build starts over.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +14,7 @@ use crate::manifest::FileEntry;
 use crate::sums::Sums;
 use crate::{BuildError, JOURNAL_FILE};
 
-/// A durable step.
+/// A step that is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub(crate) enum Step {

@@ -12,7 +12,8 @@
 //!   digest of its bytes.
 //! * The manifest is written last. A directory without one is not a generation.
 //! * `plan.json` holds the decisions of the start; a build that continues after a kill reads
-//!   them. `journal.ndjson` holds the progress: a line per step, written once the step is on disk.
+//!   them. `journal.ndjson` holds the progress: a line per step, written once a kill cannot undo the
+//!   step. A build whose rows a crash of the machine cut off starts over.
 //! * No row can get lost unnoticed: the build sums rows, bytes, fingerprints and checksums while
 //!   it reads, and compares the sums after it has written.
 //! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is

@@ -9,6 +9,8 @@ use crate::target::Target;
 const BUCKETS_UNKNOWN: u32 = 64;
 /// Bytes of rows that a run is meant to have.
 const RUN_BYTES: u64 = 4 << 20;
+/// Least memory for the rows of a run that are not written yet, bytes.
+const LEAST_BUFFER: u64 = 64 << 10;
 
 /// How to build.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +33,7 @@ pub struct BuildOptions {
     /// Total size of the rows, bytes, if known: affects only the speed. [`row_bytes`](Self::row_bytes) is that
     /// of a row.
     pub expected_bytes: Option<u64>,
-    /// Bytes of rows after which scattered rows are made durable: at most this much is read again
-    /// after a kill.
+    /// Bytes of rows after which the progress is noted: at most this much is read again after a kill.
     pub checkpoint_bytes: u64,
 }
 
@@ -61,27 +62,9 @@ impl BuildOptions {
         checked.map_err(|what| BuildError::BadShape { what })
     }
 
-    /// Bytes of disk that a row with a key and a value of these lengths takes at the peak of a build, at
-    /// least. Runs stay until all slices are written, so a row is there twice; but if duplicates are left
-    /// out, its slice may lack it. Indexes are left out.
-    #[must_use]
-    pub fn disk_bytes(&self, key: u64, value: u64) -> u64 {
-        let run = self.row_bytes(key, value);
-        let slice = match self.shape {
-            Shape::Values | Shape::Ids => run,
-            Shape::Keyless {
-                fingerprint_bits,
-                payload_bytes,
-            } => u64::from(payload_bytes) + u64::from(fingerprint_bits) / 8,
-        };
-        match self.duplicates {
-            Duplicates::Error => run + slice,
-            Duplicates::First | Duplicates::Last => run,
-        }
-    }
-
     /// Bytes that a row with a key and a value of these lengths takes on its way through a build, as
-    /// [`expected_bytes`](Self::expected_bytes) counts it.
+    /// [`expected_bytes`](Self::expected_bytes) counts it. It takes about as many bytes of disk: once the slices
+    /// of a bucket are written, its rows are removed.
     #[must_use]
     pub const fn row_bytes(&self, key: u64, value: u64) -> u64 {
         let head = self.shape.head_len() as u64;
@@ -106,17 +89,19 @@ impl BuildOptions {
     }
 
     pub(crate) fn plan(&self, target: Target) -> Plan {
+        let most = self.memory() / 4 / LEAST_BUFFER;
+        let most = u32::try_from(most).map_or(MOST_RUNS, |most| most.min(MOST_RUNS));
         let buckets = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
             let least = self.workers().next_power_of_two();
             let buckets = (bytes / self.file_bytes() + 1)
                 .next_power_of_two()
                 .max(least);
-            u32::try_from(buckets).map_or(MOST_RUNS, |buckets| buckets.min(MOST_RUNS))
+            u32::try_from(buckets).map_or(most, |buckets| buckets.min(most))
         });
         // So short that a worker sorts one in its cache, and far below its memory: rows may be longer than expected.
         let run_bytes = RUN_BYTES.min(self.file_bytes() / 16);
         let runs = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
-            u32::try_from(bytes / run_bytes + 1).unwrap_or(MOST_RUNS)
+            u32::try_from(bytes / run_bytes + 1).map_or(most, |runs| runs.min(most))
         });
         self.plan_of(target, buckets).with_runs(runs)
     }

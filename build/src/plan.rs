@@ -10,8 +10,10 @@ use crate::shape::Shape;
 use crate::target::Target;
 use crate::{BuildError, LOCK_FILE, PLAN_FILE};
 
-/// Most open runs: the usual limit is 1,024 files.
-pub(crate) const MOST_RUNS: u32 = 256;
+/// Most runs of a build.
+pub(crate) const MOST_RUNS: u32 = 2_048;
+/// Most buckets of a task, each of which has a buffer.
+pub(crate) const MOST_IN_TASK: u32 = 256;
 
 /// Which of several rows with the same key to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +102,11 @@ impl Plan {
         Self { runs, ..self }
     }
 
+    /// Whether it was made for tasks, each of which has some of the buckets.
+    pub(crate) const fn is_of_tasks(&self) -> bool {
+        self.runs == 0
+    }
+
     /// Number of runs.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.max(self.buckets)
@@ -117,7 +124,6 @@ impl Plan {
     }
 
     /// The bucket that a run is a part of.
-    #[cfg(any(feature = "objects", test))]
     pub(crate) fn bucket_of_run(&self, run: u32) -> u32 {
         run / (self.runs() / self.buckets)
     }

@@ -5,10 +5,10 @@
 
 #![expect(
     clippy::cast_possible_truncation,
-    reason = "there are at most MOST_RUNS"
+    reason = "a plan has at most 2^32 runs"
 )]
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -16,17 +16,17 @@ use bytes::Bytes;
 use torc_record::Digest;
 
 use crate::BuildError;
-use crate::plan::{MOST_RUNS, Plan, sync_dir};
+use crate::plan::{MOST_IN_TASK, Plan};
 use crate::rows::PackedRows;
 use crate::sums::Sums;
 
 /// Bounds of a run's buffer in memory, bytes.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
+/// Its file is open only while it is written to: there may be more runs than a process may have files open.
 #[derive(Debug)]
 struct Run {
     path: PathBuf,
-    file: File,
     buffer: Vec<u8>,
     len: u64,
 }
@@ -43,18 +43,20 @@ pub(crate) struct Scatter {
     is_stopped: bool,
 }
 
-/// The runs of a build. A run is opened with its first row.
+/// The runs of a build. A run begins with its first row.
 #[derive(Debug)]
 struct Runs {
     dir: PathBuf,
     plan: Plan,
     all: Vec<Option<Run>>,
-    open: u32,
+    begun: u32,
+    /// Limit of runs that begin.
+    most: u32,
     most_buffered: usize,
 }
 
 impl Scatter {
-    /// Opens the runs, truncated to their last durable lengths, if any.
+    /// Goes on with the runs that are there, truncated to these lengths.
     pub(crate) fn open(
         dir: &Path,
         plan: &Plan,
@@ -69,13 +71,19 @@ impl Scatter {
             is_there.then(|| Run::open(path, len)).transpose()
         };
         let runs: Vec<_> = (0..plan.runs()).map(kept).collect::<Result<_, _>>()?;
-        let share = memory / 4 / u64::from(plan.runs().min(MOST_RUNS));
+        let most = if plan.is_of_tasks() {
+            plan.runs().min(MOST_IN_TASK)
+        } else {
+            plan.runs()
+        };
+        let share = memory / 4 / u64::from(most);
         Ok(Self {
             runs: Runs {
                 dir: dir.to_owned(),
                 plan: plan.clone(),
-                open: runs.iter().flatten().count() as u32,
+                begun: runs.iter().flatten().count() as u32,
                 all: runs,
+                most,
                 most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
             },
             packed: PackedRows::new(plan.shape, plan.target),
@@ -149,21 +157,12 @@ impl Scatter {
         Ok(())
     }
 
-    /// Makes all rows so far durable. Returns the lengths of the runs.
-    pub(crate) fn sync(&mut self) -> Result<Vec<u64>, BuildError> {
+    /// Writes all rows so far to the runs. Returns their lengths.
+    pub(crate) fn write_all(&mut self) -> Result<Vec<u64>, BuildError> {
         self.check()?;
-        let synced = self.sync_runs();
-        self.noting(synced)
-    }
-
-    fn sync_runs(&mut self) -> Result<Vec<u64>, BuildError> {
-        for run in self.runs.all.iter_mut().flatten() {
-            run.write_out()?;
-            let synced = run.file.sync_data();
-            synced.map_err(BuildError::io("sync", &run.path))?;
-        }
-        let dir = &self.runs.dir;
-        sync_dir(dir).map_err(BuildError::io("sync", dir))?;
+        let mut runs = self.runs.all.iter_mut().flatten();
+        let written = runs.try_for_each(Run::write_out);
+        self.noting(written)?;
         let len = |run: &Option<Run>| run.as_ref().map_or(0, |run| run.len);
         Ok(self.runs.all.iter().map(len).collect())
     }
@@ -193,13 +192,13 @@ impl Runs {
         // There are as many runs as the plan says.
         let run = match self.all.get_mut(number as usize) {
             Some(Some(run)) => run,
-            Some(_) if self.open == MOST_RUNS => {
-                return Err(BuildError::NotPartitioned { most: MOST_RUNS });
+            Some(_) if self.begun == self.most => {
+                return Err(BuildError::NotPartitioned { most: self.most });
             }
-            Some(unopened) => {
-                let opened = Run::open(run_path(dir, number), 0)?;
-                self.open += 1;
-                unopened.insert(opened)
+            Some(missing) => {
+                let begun = Run::open(run_path(dir, number), 0)?;
+                self.begun += 1;
+                missing.insert(begun)
             }
             None => return Err(BuildError::Stopped),
         };
@@ -215,20 +214,12 @@ impl Runs {
 }
 
 impl Run {
-    /// Opens a run, truncated to `len`; it must be at least that long.
+    /// A run in a file that is truncated to `len`.
     fn open(path: PathBuf, len: u64) -> Result<Self, BuildError> {
         let opened = OpenOptions::new().create(true).append(true).open(&path);
-        let file = opened.and_then(|file| {
-            let found = file.metadata()?.len();
-            if found < len {
-                let what = format!("it has {found} bytes, but {len} were written");
-                return Err(std::io::Error::other(what));
-            }
-            file.set_len(len)?;
-            Ok(file)
-        });
+        let truncated = opened.and_then(|file| file.set_len(len));
+        truncated.map_err(BuildError::io("open", &path))?;
         Ok(Self {
-            file: file.map_err(BuildError::io("open", &path))?,
             path,
             buffer: Vec::new(),
             len,
@@ -236,12 +227,30 @@ impl Run {
     }
 
     fn write_out(&mut self) -> Result<(), BuildError> {
-        let written = self.file.write_all(&self.buffer);
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let opened = OpenOptions::new().append(true).open(&self.path);
+        let written = opened.and_then(|mut file| file.write_all(&self.buffer));
         written.map_err(BuildError::io("write", &self.path))?;
         self.len += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
+}
+
+/// Whether each run has at least its length. After a crash of the machine a run may be shorter, or missing.
+pub(crate) fn are_whole(
+    dir: &Path,
+    plan: &Plan,
+    lens: &[u64],
+    is_needed: impl Fn(u32) -> bool,
+) -> bool {
+    let mut runs = (0..plan.runs()).zip(lens);
+    runs.all(|(run, len)| {
+        let found = || std::fs::metadata(run_path(dir, run)).map_or(0, |found| found.len());
+        *len == 0 || !is_needed(plan.bucket_of_run(run)) || found() >= *len
+    })
 }
 
 /// The path of a bucket's run.
@@ -267,11 +276,10 @@ mod tests {
             scatter.push(row, None)
         };
         push(&mut scatter).unwrap();
-        let run = scatter.runs.all[0].as_mut().unwrap();
-        run.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let full = scatter.sync().unwrap_err();
+        scatter.runs.all[0].as_mut().unwrap().path = "/dev/full".into();
+        let full = scatter.write_all().unwrap_err();
         assert!(matches!(full, BuildError::Io { .. }), "{full}");
-        for again in [push(&mut scatter), scatter.sync().map(drop)] {
+        for again in [push(&mut scatter), scatter.write_all().map(drop)] {
             assert!(matches!(again, Err(BuildError::Stopped)), "{again:?}");
         }
         let last = scatter.write_out();

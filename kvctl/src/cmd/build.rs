@@ -51,7 +51,7 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 ///
 /// Before it begins, it checks the columns of all files and the space on the disk, and writes and
 /// removes a small object, `write-probe`, at the URL of --out.
-/// It estimates the space from the first rows; a build needs each record twice.
+/// It estimates the space from the first rows: that of all rows, once.
 ///
 /// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
 /// 2 or 6): correct the file and build into another directory. A build that fails so drops the
@@ -188,8 +188,8 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
     let options = options(args, &inputs);
     let needed = inputs
         .len()
-        .map(|len| inputs.sample.disk_bytes(len, &options));
-    if let Some(needed) = needed.flatten() {
+        .and_then(|len| inputs.sample.row_bytes(len, &options));
+    if let Some(needed) = needed {
         space::check(&work, needed)?;
     }
     let (target, reserved) = target(args, &work, global).await?;

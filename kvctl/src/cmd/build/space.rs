@@ -60,19 +60,10 @@ impl Sample {
         self.is_blind |= !is_known;
     }
 
-    /// The disk space that the build of files of this length needs at its peak, if the rows tell.
-    pub(super) fn disk_bytes(&self, len: u64, options: &BuildOptions) -> Option<u64> {
-        self.total(len, |key, value| options.disk_bytes(key, value))
-    }
-
-    /// The bytes of all rows of files of this length on their way through the build, if the rows tell.
+    /// The bytes of all rows of files of this length on their way through the build, in memory and on its disk,
+    /// if the rows tell.
     pub(super) fn row_bytes(&self, len: u64, options: &BuildOptions) -> Option<u64> {
-        self.total(len, |key, value| options.row_bytes(key, value))
-    }
-
-    /// The sum over all rows of what a row with a key and a value of these lengths takes.
-    fn total(&self, len: u64, of: impl Fn(u64, u64) -> u64) -> Option<u64> {
-        let row = of(
+        let row = options.row_bytes(
             self.keys.checked_div(self.rows)?,
             self.values.checked_div(self.rows)?,
         );
@@ -143,12 +134,12 @@ mod tests {
         if let Some(first) = rows.next() {
             sample.add(first.unwrap(), rows, &bar);
         }
-        sample.disk_bytes(len, &OPTIONS())
+        sample.row_bytes(len, &OPTIONS())
     }
 
     #[test]
     fn the_first_rows_stand_for_all() {
-        let row = OPTIONS().disk_bytes(8, 2);
+        let row = OPTIONS().row_bytes(8, 2);
         assert_eq!(sampled("key,value\n".to_owned()), None);
         for rows in [1, 100, 200_000] {
             let text = "key,value\n".to_owned() + &"12345678,12\n".repeat(rows);
@@ -171,7 +162,7 @@ mod tests {
             Box::new((2..200_000).map(|line| Ok(row(line)))),
             &bar,
         );
-        assert_eq!(sample.disk_bytes(100, &OPTIONS()), None);
+        assert_eq!(sample.row_bytes(100, &OPTIONS()), None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn disk_bytes(generation: &Generation, memory: u64) -> u64 {
             .saturating_add(generation.payload_bytes);
     }
     let row = generation.payload_bytes.checked_div(records).unwrap_or(0);
-    let row = options(generation, memory).disk_bytes(row, 0);
+    let row = options(generation, memory).row_bytes(row, 0);
     records.saturating_mul(row)
 }
 
