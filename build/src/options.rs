@@ -9,8 +9,6 @@ use crate::target::Target;
 const BUCKETS_UNKNOWN: u32 = 64;
 /// Bytes of rows that a run is meant to have.
 const RUN_BYTES: u64 = 4 << 20;
-/// Least memory for the rows of a run that are not written yet, bytes.
-const LEAST_BUFFER: u64 = 64 << 10;
 
 /// How to build.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,19 +87,17 @@ impl BuildOptions {
     }
 
     pub(crate) fn plan(&self, target: Target) -> Plan {
-        let most = self.memory() / 4 / LEAST_BUFFER;
-        let most = u32::try_from(most).map_or(MOST_RUNS, |most| most.min(MOST_RUNS));
         let buckets = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
             let least = self.workers().next_power_of_two();
             let buckets = (bytes / self.file_bytes() + 1)
                 .next_power_of_two()
                 .max(least);
-            u32::try_from(buckets).map_or(most, |buckets| buckets.min(most))
+            u32::try_from(buckets).map_or(MOST_RUNS, |buckets| buckets.min(MOST_RUNS))
         });
         // So short that a worker sorts one in its cache, and far below its memory: rows may be longer than expected.
         let run_bytes = RUN_BYTES.min(self.file_bytes() / 16);
         let runs = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
-            u32::try_from(bytes / run_bytes + 1).map_or(most, |runs| runs.min(most))
+            u32::try_from(bytes / run_bytes + 1).unwrap_or(MOST_RUNS)
         });
         self.plan_of(target, buckets).with_runs(runs)
     }

@@ -10,10 +10,8 @@ use crate::shape::Shape;
 use crate::target::Target;
 use crate::{BuildError, LOCK_FILE, PLAN_FILE};
 
-/// Most runs of a build.
-pub(crate) const MOST_RUNS: u32 = 2_048;
-/// Most buckets of a task, each of which has a buffer.
-pub(crate) const MOST_IN_TASK: u32 = 256;
+/// Most runs of a build, and most buckets of a task: each has a buffer. More and shorter runs cost more than they save.
+pub(crate) const MOST_RUNS: u32 = 256;
 
 /// Which of several rows with the same key to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use torc_record::Digest;
 
 use crate::BuildError;
-use crate::plan::{MOST_IN_TASK, Plan};
+use crate::plan::{MOST_RUNS, Plan};
 use crate::rows::PackedRows;
 use crate::sums::Sums;
 
@@ -72,7 +72,7 @@ impl Scatter {
         };
         let runs: Vec<_> = (0..plan.runs()).map(kept).collect::<Result<_, _>>()?;
         let most = if plan.is_of_tasks() {
-            plan.runs().min(MOST_IN_TASK)
+            plan.runs().min(MOST_RUNS)
         } else {
             plan.runs()
         };
