@@ -100,11 +100,6 @@ impl Plan {
         Self { runs, ..self }
     }
 
-    /// Whether it was made for tasks, each of which has some of the buckets.
-    pub(crate) const fn is_of_tasks(&self) -> bool {
-        self.runs == 0
-    }
-
     /// Number of runs.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.max(self.buckets)

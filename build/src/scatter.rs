@@ -23,7 +23,7 @@ use crate::sums::Sums;
 /// Bounds of a run's buffer in memory, bytes.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 
-/// Its file is open only while it is written to: there may be more runs than a process may have files open.
+/// Its file is open only while it is written to.
 #[derive(Debug)]
 struct Run {
     path: PathBuf,
@@ -50,8 +50,6 @@ struct Runs {
     plan: Plan,
     all: Vec<Option<Run>>,
     begun: u32,
-    /// Limit of runs that begin.
-    most: u32,
     most_buffered: usize,
 }
 
@@ -71,19 +69,13 @@ impl Scatter {
             is_there.then(|| Run::open(path, len)).transpose()
         };
         let runs: Vec<_> = (0..plan.runs()).map(kept).collect::<Result<_, _>>()?;
-        let most = if plan.is_of_tasks() {
-            plan.runs().min(MOST_RUNS)
-        } else {
-            plan.runs()
-        };
-        let share = memory / 4 / u64::from(most);
+        let share = memory / 4 / u64::from(plan.runs().min(MOST_RUNS));
         Ok(Self {
             runs: Runs {
                 dir: dir.to_owned(),
                 plan: plan.clone(),
                 begun: runs.iter().flatten().count() as u32,
                 all: runs,
-                most,
                 most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
             },
             packed: PackedRows::new(plan.shape, plan.target),
@@ -192,8 +184,8 @@ impl Runs {
         // There are as many runs as the plan says.
         let run = match self.all.get_mut(number as usize) {
             Some(Some(run)) => run,
-            Some(_) if self.begun == self.most => {
-                return Err(BuildError::NotPartitioned { most: self.most });
+            Some(_) if self.begun == MOST_RUNS => {
+                return Err(BuildError::NotPartitioned { most: MOST_RUNS });
             }
             Some(missing) => {
                 let begun = Run::open(run_path(dir, number), 0)?;

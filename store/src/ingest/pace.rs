@@ -13,7 +13,7 @@ use crate::StoreError;
 const PIECE: u64 = 1 << 20;
 /// While gets wait for the disk, the pause after a piece is this many times what the piece took.
 const PAUSE: u32 = 4;
-/// But no longer than this, so that whoever sends the bytes does not give up.
+/// Longest pause: a sender that waits too long gives up.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pace of all ingests together.
