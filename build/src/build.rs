@@ -328,7 +328,8 @@ impl Build {
             temporary: runs.join(format!("{bucket:05}.part")),
         };
         let (journal, gathered) = (&mut self.journal, &mut self.gathered);
-        let (done, results) = std::sync::mpsc::channel();
+        // Of capacity 0: a worker begins with no other bucket before the rows of this one are about to go.
+        let (done, results) = std::sync::mpsc::sync_channel(0);
         std::thread::scope(|scope| {
             for _ in 0..self.options.workers() {
                 let (done, queue, is_over) = (done.clone(), &queue, &is_over);
