@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use torc_access::attempts::Attempts;
@@ -30,7 +29,7 @@ use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{NodeTls, Pool};
 use torc_transfers::throttle::Throttle;
-use torc_transfers::{Transfers, generations, retreat};
+use torc_transfers::{Background, Transfers, generations, retreat};
 
 use crate::adopt::{self, Adoption};
 use crate::bearers::{self, Bearers};
@@ -420,7 +419,7 @@ fn open(
         partitions: settings.store.partitions,
         data_dir: settings.data_dir.clone(),
         throttle: Throttle::new(settings.transfer_bytes_per_s, Instant::now()),
-        ingests: Semaphore::new(settings.worker_threads),
+        background: Background::new(settings.worker_threads).map_err(NodeError::Thread)?,
         metrics: metrics.transfers.clone(),
         cancel: cancel.clone(),
     });

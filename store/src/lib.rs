@@ -116,4 +116,5 @@ pub use stats::{
     StoreHealth, StoreStats,
 };
 pub use store::{CompactionHold, Store};
+pub use threads::lower_priority;
 pub use trace::{SliceTrace, Trace, Verdict};

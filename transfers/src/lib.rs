@@ -13,6 +13,7 @@
 //! Absent on purpose: which partitions move and when a stage may end (`torc-ring`), when a replica asks for slices
 //! (`torc-driver`), who may ask for a transfer, and the settings.
 
+mod background;
 #[cfg(feature = "backup")]
 pub mod backup;
 pub mod copier;
@@ -24,11 +25,11 @@ pub mod retreat;
 pub mod send;
 pub mod throttle;
 
+pub use background::Background;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use torc_group::TopologyGroup;
 use torc_member::LocalMember;
@@ -54,9 +55,9 @@ pub struct Transfers {
     pub data_dir: PathBuf,
     /// The limit on bytes per second.
     pub throttle: Throttle,
-    /// Permits for ingests to be written and verified. More than threads would wait for each other's files, each on a
-    /// thread with its own memory.
-    pub ingests: Semaphore,
+    /// Threads on which ingests are written and verified, and packs of backups filled. With more threads, ingests would
+    /// wait for each other's files, each on a thread with its own memory.
+    pub background: Background,
     /// Counters.
     pub metrics: TransferMetrics,
     /// Cancelled to end all tasks.
@@ -64,16 +65,23 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Runs the file work of an ingest on a thread that may block, once there is a permit.
+    /// Runs the file work of an ingest.
     async fn ingest<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Fault> {
-        let turn = self.ingests.acquire().await;
-        let done = spawn_blocking(work).await;
-        drop(turn);
-        done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice failed"))?
-            .map_err(|error| store_fault(&error))
+        let done = self.in_background("receiving a slice", work).await?;
+        done.map_err(|error| store_fault(&error))
+    }
+
+    /// Runs work that may block and that no client waits for.
+    async fn in_background<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        let done = self.background.run(work).await;
+        done.map_err(|_| failed(what))
     }
 }
 

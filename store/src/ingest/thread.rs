@@ -11,10 +11,12 @@ use crate::publish::Change;
 use crate::segment::Slice;
 use crate::shared::Shared;
 use crate::slice::SliceHeader;
+use crate::threads::lower_priority;
 use crate::{PartitionSummary, Seq, StoreError};
 
 /// Puts ingested slices in force until told to stop.
 pub(crate) fn run(shared: &Arc<Shared>) {
+    lower_priority();
     while let Some(file) = shared.ingests.next(|path| shared.remove_file(path)) {
         let ready = file.take_ready();
         let outcome = ingest(shared, &file, &ready);
@@ -37,6 +39,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             drop(ready.done.send(answer));
         }
         shared.compactions.want();
+        // Every index was in memory twice, once as read.
+        (shared.options.release_memory)();
     }
 }
 

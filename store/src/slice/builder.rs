@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 
 use torc_index::{Gate, Mphf, Offsets};
-use torc_record::{Ballot, Digest, HybridTime, NamespaceId};
+use torc_record::{Ballot, Digest, HybridTime, NamespaceId, to_usize};
 use torc_ring::{Partition, Partitions};
 
-use super::header::{Contents, Kind, SLICE_HEADER_LEN, SizeClass, SliceHeader};
+use super::header::{Alignment, Contents, Kind, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::{RECORD_CRC_LEN, order, record_crc};
 use crate::format::{ballot_bytes, draw_salt};
 use crate::packed::PackedRef;
@@ -115,12 +115,13 @@ impl<'a> SliceInput<'a> {
         for (record, slot) in self.records.iter().zip(&slots) {
             records[*slot as usize] = record;
         }
+        let alignment = Alignment::of(&sums.held).bytes();
         let mut end = 0;
         let starts: Vec<u64> = records
             .iter()
             .map(|record| {
                 let start = end;
-                end += (RECORD_CRC_LEN + record.len()) as u64;
+                end += ((RECORD_CRC_LEN + record.len()) as u64).div_ceil(alignment);
                 start
             })
             .collect();
@@ -133,7 +134,7 @@ impl<'a> SliceInput<'a> {
             gate_len: gate.len() as u32,
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
-            records_len: end,
+            records_len: end * alignment,
             contents: Contents::of(&sums.held, sums.generation, self.kind).map_err(unbuildable)?,
             highest_time: sums.highest_time,
             highest: ballot_bytes(sums.highest),
@@ -227,6 +228,7 @@ impl BuiltSlice<'_> {
         let mut hasher = blake3::Hasher::new();
         let mut piece = Vec::with_capacity(PIECE_LEN * 2);
         piece.extend_from_slice(&self.index);
+        let alignment = self.header.alignment().bytes();
         let (between, records): (&[u8], &[&[u8]]) = match &self.body {
             Body::Records(order, records) => (order, records),
             Body::Payloads(payloads) => (payloads, &[]),
@@ -236,6 +238,9 @@ impl BuiltSlice<'_> {
             let crc = record_crc(self.header.salt, slot, record);
             piece.extend_from_slice(&crc.to_le_bytes());
             piece.extend_from_slice(record);
+            let len = (RECORD_CRC_LEN + record.len()) as u64;
+            let gap = to_usize(len.next_multiple_of(alignment) - len);
+            piece.resize(piece.len() + gap, 0);
             if piece.len() >= PIECE_LEN {
                 hasher.update(&piece);
                 put(&piece)?;

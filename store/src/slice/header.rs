@@ -3,7 +3,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | magic: the [`Kind`] of the slice |
-//! | 4 | 4 | version, 2 |
+//! | 4 | 4 | version, 3 |
 //! | 8 | 8 | length of the slice |
 //! | 16 | 4 | partition |
 //! | 20 | 4 | number of partitions |
@@ -38,13 +38,14 @@ use torc_record::{Ballot, HybridTime, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::payloads::{KeylessLayout, payloads_len};
-use super::{Damage, order};
+use super::{Damage, RECORD_CRC_LEN, order};
 use crate::PartitionSummary;
 use crate::format::{BALLOT_LEN, array, ballot_at, u32_at, u64_at};
+use crate::packed::HEAD_LEN;
 
 pub(crate) const SLICE_HEADER_LEN: usize = 128;
 pub(crate) const SLICE_DIGEST_LEN: usize = 32;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const INDEX_CRC_AT: usize = 100;
 const BALLOT_AT: usize = 104;
 const LAYER_AT: usize = 122;
@@ -271,6 +272,13 @@ impl SliceHeader {
         }
     }
 
+    pub(crate) fn alignment(&self) -> Alignment {
+        match self.kind() {
+            Kind::Keyless(_) => Alignment::NONE,
+            Kind::Records | Kind::Numbered => Alignment::of(&self.held()),
+        }
+    }
+
     /// Header, gate, MPHF and offsets.
     pub(crate) fn index_len(&self) -> usize {
         SLICE_HEADER_LEN
@@ -385,6 +393,9 @@ impl SliceHeader {
             layer: bytes[LAYER_AT],
         };
         let is_possible = header.records_len < 1 << 48
+            && header
+                .records_len
+                .is_multiple_of(header.alignment().bytes())
             && header.order_len() == u32_at(bytes, 44) as usize
             && header.partitions.contains(header.partition)
             && (held.tombstones..=held.records).contains(&u64::from(collectable))
@@ -415,6 +426,30 @@ impl SliceHeader {
         };
         index.len() == self.index_len()
             && crc32c::crc32c_append(header_crc(header), parts) == u32_at(header, INDEX_CRC_AT)
+    }
+}
+
+/// Each record of a slice starts at a multiple of this, so that offsets take fewer bits of memory. The highest power
+/// of two that is at most a sixteenth of the average record with its checksum, whatever expiries and origins it has:
+/// the gaps take about 3 % of the disk, and an offset about seven bits, however long the records are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Alignment {
+    log2: u8,
+}
+
+impl Alignment {
+    const NONE: Self = Self { log2: 0 };
+
+    pub(super) fn of(held: &PartitionSummary) -> Self {
+        let longest = MAX_PAYLOAD_LEN as u64;
+        let payload = held.payload_bytes / held.records.max(1);
+        let average = (RECORD_CRC_LEN + HEAD_LEN) as u64 + payload.min(longest);
+        let log2 = u8::try_from(average.ilog2()).unwrap_or(0).saturating_sub(4);
+        Self { log2 }
+    }
+
+    pub(crate) const fn bytes(self) -> u64 {
+        1 << self.log2
     }
 }
 

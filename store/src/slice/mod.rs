@@ -9,9 +9,9 @@
 //! | header | 128 bytes |
 //! | gate | Bloom gate of the digests (`torc_index::Gate`) |
 //! | MPHF | slot of each digest (`torc_index::Mphf`) |
-//! | offsets | where the record of each slot starts among the records (`torc_index::Offsets`) |
+//! | offsets | where the record of each slot starts among the records, in units of the alignment (`torc_index::Offsets`) |
 //! | order | the slots in ring order, packed to the bits that the highest needs |
-//! | records | in the order of their slots: CRC32C (4 bytes), packed record |
+//! | records | in the order of their slots, each aligned: CRC32C (4 bytes), packed record, zeros |
 //! | digest | 32 bytes of BLAKE3 of everything before |
 //!
 //! A *keyless* slice has no gate and no order, fingerprints of the keys in place of the offsets, and

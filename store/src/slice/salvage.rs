@@ -1,6 +1,6 @@
 //! The records of a slice whose index is damaged.
 //!
-//! The records are stored without gaps in slot order, each with its length and a checksum that
+//! The records are stored in slot order, each aligned, with its length and a checksum that
 //! depends on its slot. So they can be found without the index. If all of them are intact and their
 //! sum equals the header's, nothing was lost.
 
@@ -25,7 +25,8 @@ pub(crate) fn salvage(
         return Err("a keyless slice has no records");
     }
     let mut reader = Reader::new(all);
-    let mut at = header.records_at() as u64;
+    let records_at = header.records_at() as u64;
+    let mut at = records_at;
     let mut held = PartitionSummary::default();
     for slot in 0..header.keys() {
         let head_at = at + RECORD_CRC_LEN as u64;
@@ -34,9 +35,9 @@ pub(crate) fn salvage(
         let record = checked(header.salt, slot, reader.bytes(at..end)?)?;
         held.add_ref(record);
         take(record);
-        at = end;
+        at = records_at + (end - records_at).next_multiple_of(header.alignment().bytes());
     }
-    let is_all = at == header.records_at() as u64 + header.records_len && held == header.held();
+    let is_all = at == records_at + header.records_len && held == header.held();
     is_all
         .then_some(header)
         .ok_or("the records do not match the totals in the slice's header")

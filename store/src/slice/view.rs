@@ -13,7 +13,7 @@ use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
 use torc_record::{Ballot, Digest, Key, Locator, MAX_KEY_LEN, NamespaceId, Record, State};
 use torc_ring::Token;
 
-use super::header::{Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
+use super::header::{Alignment, Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::payloads::KeylessLayout;
 use super::rest::{Reader, Reading, Rest, Unread};
 use super::{Checked, Damage, RECORD_CRC_LEN, order, payloads, record_crc};
@@ -41,6 +41,7 @@ pub(crate) struct Heads {
     low_bits: u8,
     /// Of the records.
     pub(crate) longest: SizeClass,
+    alignment: Alignment,
 }
 
 impl Heads {
@@ -71,6 +72,7 @@ impl Heads {
                 low_bits: 0,
                 // A length of 0 would say that it is unknown.
                 longest: SizeClass::of(usize::from(payload_bytes).max(1)),
+                alignment: header.alignment(),
             });
         }
         let gate = Gate::view(gate).map_err(|_| NO_INDEX)?;
@@ -83,6 +85,7 @@ impl Heads {
             mphf: function.head(),
             low_bits: offsets.low_bits(),
             longest: SizeClass::read(index),
+            alignment: header.alignment(),
         })
     }
 }
@@ -269,17 +272,19 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// The range of a slot's record with its checksum, among the bytes after the index.
+    /// The range of a slot's record with its checksum and the gap behind it, among the bytes after the index.
     pub(crate) fn range(&self, slot: usize) -> Option<Range<u64>> {
         let offsets = self.offsets()?;
-        let start = offsets.get(slot)?;
+        let alignment = self.heads.alignment.bytes();
+        let start = offsets.get(slot)?.checked_mul(alignment)?;
         let end = if slot + 1 < self.keys() {
-            offsets.get(slot + 1)?
+            offsets.get(slot + 1)?.checked_mul(alignment)?
         } else {
             self.header.records_len
         };
         let len = end.checked_sub(start)?;
-        let lens = (RECORD_CRC_LEN + HEAD_LEN) as u64..=(RECORD_CRC_LEN + MAX_PACKED_LEN) as u64;
+        let longest = ((RECORD_CRC_LEN + MAX_PACKED_LEN) as u64).next_multiple_of(alignment);
+        let lens = (RECORD_CRC_LEN + HEAD_LEN) as u64..=longest;
         let records_at = self.header.order_len() as u64;
         lens.contains(&len)
             .then(|| records_at + start..records_at + end)
@@ -548,15 +553,18 @@ impl<'a> SliceView<'a> {
     }
 }
 
-/// The record of a slot from its bytes, which include the checksum.
+/// The record of a slot from its bytes, which include the checksum and perhaps the gap behind it.
 pub(super) fn checked(salt: u32, slot: usize, bytes: &[u8]) -> Result<PackedRef<'_>, Damage> {
     let (crc, bytes) = bytes
         .split_first_chunk::<RECORD_CRC_LEN>()
         .ok_or("a record is cut off")?;
     let record = PackedRef::at_start_of(bytes)?;
-    if record_crc(salt, slot, record.bytes()) == u32::from_le_bytes(*crc) {
-        Ok(record)
-    } else {
+    let gap = bytes.get(record.bytes().len()..).unwrap_or_default();
+    if record_crc(salt, slot, record.bytes()) != u32::from_le_bytes(*crc) {
         Err("a record fails its checksum")
+    } else if gap.iter().any(|byte| *byte != 0) {
+        Err("a gap between records is not zero")
+    } else {
+        Ok(record)
     }
 }

@@ -280,6 +280,7 @@ pub fn sample_log(batches: u64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::packed::tests::unhex;
+    use crate::slice::{Rest, salvage};
     use proptest::prelude::*;
 
     /// A slice of each kind.
@@ -392,6 +393,80 @@ mod tests {
             let _ = read_log(&bytes);
             let _ = read_log(&bytes[64 + 32..]);
         }
+    }
+
+    /// Values of these lengths, in turn.
+    fn slice_with_values(keys: u64, lens: &[usize]) -> Vec<u8> {
+        let values = (0_usize..).map(|at| vec![7; lens[at % lens.len()]]);
+        let with_values = records(keys).into_iter().zip(values).map(|(one, value)| {
+            let state = State::Value {
+                value: value.into(),
+                expires_at_ms: None,
+            };
+            let record = Record {
+                state,
+                ..one.unpack()
+            };
+            Packed::of(&record).unwrap()
+        });
+        sample_of(Kind::Records, &with_values.collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn long_records_take_no_more_memory_than_short_ones_and_little_more_disk() {
+        let keys = 300;
+        for (lens, alignment) in [
+            (&[0][..], 2),
+            (&[32], 4),
+            (&[100], 8),
+            (&[0, 1, 2, 600], 8),
+            (&[4096], 256),
+            (&[100_000, 0], 2048),
+            (&[1 << 20], 1 << 16),
+        ] {
+            let bytes = slice_with_values(keys, lens);
+            let header = SliceHeader::decode(&bytes).unwrap();
+            assert_eq!(header.alignment().bytes(), alignment, "{lens:?}");
+            assert_eq!(read_slice(&bytes), Some(keys), "{lens:?}");
+            // A block of 64 offsets takes four bytes more.
+            let bits = (f64::from(header.offsets_len) - 8.0) * 8.0 / keys as f64;
+            assert!(bits < 8.0, "{lens:?}: {bits} bits");
+            let held = (header.held().payload_bytes + keys * 48) as f64;
+            let stored = header.records_len as f64;
+            assert!(
+                (held..held * 1.065).contains(&stored),
+                "{lens:?}: {held} > {stored}"
+            );
+        }
+    }
+
+    #[test]
+    fn damage_between_records_is_found_and_loses_none() {
+        let good = slice_with_values(20, &[1000, 1, 77]);
+        let header = SliceHeader::decode(&good).unwrap();
+        let view = SliceView::of(&header, &good).unwrap();
+        let keys = |bytes: &[u8]| {
+            let mut keys = Vec::new();
+            let salvaged = salvage(Rest::Memory(bytes), |one| keys.push(one.key().to_vec()));
+            salvaged.map(|_| keys)
+        };
+        let all = keys(&good).unwrap();
+        let mut gaps = 0;
+        for slot in 0..20 {
+            let range = view.range(slot).unwrap();
+            let start = header.index_len() as u64 + range.start;
+            let record = view.record(slot, Reading::Wait).unwrap();
+            for at in start + 4 + record.bytes().len() as u64..start + range.end - range.start {
+                gaps += 1;
+                let mut bad = good.clone();
+                bad[at as usize] = 1;
+                let view = SliceView::of(&header, &bad).unwrap();
+                assert!(view.record(slot, Reading::Wait).is_err(), "byte {at}");
+                assert!(view.verify(|_, _| None).is_err(), "byte {at}");
+                assert_eq!(keys(&bad).as_ref(), Ok(&all), "byte {at}");
+            }
+        }
+        assert!(gaps > 20, "{gaps}");
     }
 
     /// Header, order and records were compared by hand with the tables of the document, and their

@@ -208,8 +208,12 @@ impl Writing {
         let mut ours = Ours::default();
         if self.only.is_none() {
             let store = self.transfers.store.clone();
-            let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
-            match reading.map_err(|_| failed("reading a partition"))? {
+            let read = move || Ours::read(&store, partition);
+            match self
+                .transfers
+                .in_background("reading a partition", read)
+                .await?
+            {
                 Ok(read) => ours = read,
                 // The slices are unusable, so the listing supplies all records.
                 Err(StoreError::Damaged { .. }) => {}
@@ -265,11 +269,11 @@ impl Writing {
         let paid = lens.sum::<usize>() as u64;
         self.pay(paid).await?;
         let before = writer.counts().copied;
-        let pushing = spawn_blocking(move || {
+        let push = move || {
             let pushed = writer.push_records(partition, &records);
             pushed.map(|()| writer)
-        });
-        let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
+        };
+        let pushed = self.transfers.in_background("writing a pack", push).await?;
         let writer = pushed.map_err(|error| fault_of(&error))?;
         // The index of the slice, whose length was not known.
         let written = writer.counts().copied - before;
@@ -318,11 +322,11 @@ impl Writing {
         writer.begin(partition, held.epoch);
         for slice in held.slices {
             self.pay(writer.lacks(&slice)?).await?;
-            let pushing = spawn_blocking(move || {
+            let push = move || {
                 let pushed = writer.push_sealed(partition, &slice);
                 pushed.map(|()| writer)
-            });
-            let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
+            };
+            let pushed = self.transfers.in_background("writing a pack", push).await?;
             writer = self.send_if_full(pushed?).await?;
         }
         Ok(writer)
