@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::buffers::Buffers;
 use super::file::{IngestFile, Ready, Region, SliceInfo};
@@ -27,6 +27,8 @@ pub(crate) struct Ingests {
 struct State {
     /// The segment of new ingests.
     open: Option<Arc<IngestFile>>,
+    /// An ingest has begun since memory was released.
+    holds_memory: bool,
     is_stopping: bool,
 }
 
@@ -41,6 +43,7 @@ impl Ingests {
         if state.is_stopping {
             return Err(StoreError::Closed);
         }
+        state.holds_memory = true;
         let file = if let Some(open) = &state.open {
             Arc::clone(open)
         } else {
@@ -78,8 +81,13 @@ impl Ingests {
     }
 
     /// The next segment with waiting slices and no ingest in progress; `None` to stop. Removes
-    /// segments in which all ingests were abandoned, with `remove`.
-    pub(super) fn next(&self, remove: impl Fn(&Path)) -> Option<Arc<IngestFile>> {
+    /// segments in which all ingests were abandoned, with `remove`. Once no ingest has been in progress for a while,
+    /// frees the buffers and calls `release`.
+    pub(super) fn next(
+        &self,
+        remove: impl Fn(&Path),
+        release: impl Fn(),
+    ) -> Option<Arc<IngestFile>> {
         let mut state = self.state.lock();
         let mut leaving: Option<Arc<IngestFile>> = None;
         loop {
@@ -99,10 +107,12 @@ impl Ingests {
             if let Some(file) = leaving.take_if(|file| !file.progress().1) {
                 return Some(file);
             }
-            if state.open.is_none() && leaving.is_none() {
+            let has_slept = self.changed.wait_for(&mut state, NAP).timed_out();
+            let is_idle = has_slept && state.open.is_none() && leaving.is_none();
+            if is_idle && std::mem::take(&mut state.holds_memory) {
                 self.buffers.clear();
+                MutexGuard::unlocked(&mut state, &release);
             }
-            self.changed.wait_for(&mut state, NAP);
         }
     }
 }

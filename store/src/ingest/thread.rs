@@ -1,6 +1,7 @@
 //! The thread that puts ingested slices in force, several at a time.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use torc_ring::Partition;
@@ -17,7 +18,11 @@ use crate::{PartitionSummary, Seq, StoreError};
 /// Puts ingested slices in force until told to stop.
 pub(crate) fn run(shared: &Arc<Shared>) {
     lower_priority();
-    while let Some(file) = shared.ingests.next(|path| shared.remove_file(path)) {
+    let next = || {
+        let remove = |path: &Path| shared.remove_file(path);
+        shared.ingests.next(remove, shared.options.release_memory)
+    };
+    while let Some(file) = next() {
         let ready = file.take_ready();
         let outcome = ingest(shared, &file, &ready);
         if let Err(error) = &outcome {
@@ -39,8 +44,6 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             drop(ready.done.send(answer));
         }
         shared.compactions.want();
-        // Every index was in memory twice, once as read.
-        (shared.options.release_memory)();
     }
 }
 
