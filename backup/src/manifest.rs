@@ -14,7 +14,7 @@ use torc_ring::Partition;
 
 use crate::{BackupError, Location};
 
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const LONGEST_NAME: usize = 64;
 const LONGEST_PLAN: u64 = 16 << 20;
 /// 200 bytes and some 15 for each namespace, for each of 65,536 slices in each of eight layers, several times

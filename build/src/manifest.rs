@@ -132,7 +132,7 @@ pub(crate) fn newest<'a>(
     }
 }
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Unwanted bytes between two slices that are read to save a request.
 const GAP: u64 = 16 << 10;
 

@@ -46,7 +46,7 @@ pub struct Plan {
     pub(crate) file_bytes: u64,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Checks a false positive rate of gates. Written so that it refuses NaN.
 pub(crate) fn check_rate(rate: f64) -> Result<(), &'static str> {

@@ -21,8 +21,8 @@ pub(crate) struct Threads {
     pub(crate) committer: Worker,
 }
 
-/// With 5, gets waited longer beside an attachment. With 19, threads that serve a full load leave a background thread
-/// almost no time.
+/// With 5, gets waited longer beside an attachment (bench/README.md). With 19, threads that serve a full load leave a
+/// background thread almost no time.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 

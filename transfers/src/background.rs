@@ -53,6 +53,7 @@ impl Drop for Background {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Barrier};
 
     use super::*;
@@ -68,27 +69,23 @@ mod tests {
     async fn work_runs_at_low_priority_on_as_many_threads_as_said_and_others_keep_theirs() {
         let background = Background::new(2).unwrap();
         let before = nice().unwrap();
-        let both = Arc::new(Barrier::new(2));
-        let started = [(); 2].map(|()| {
-            let both = Arc::clone(&both);
+        let (both, running) = (Barrier::new(2), AtomicUsize::new(0));
+        let shared = Arc::new((both, running));
+        let started = [(); 8].map(|()| {
+            let shared = Arc::clone(&shared);
             background.run(move || {
-                // Returns once both threads are here.
+                let (both, running) = &*shared;
+                let together = running.fetch_add(1, Ordering::SeqCst) + 1;
+                // Returns once two threads are here.
                 both.wait();
-                (std::thread::current().id(), nice())
+                running.fetch_sub(1, Ordering::SeqCst);
+                (together, nice())
             })
         });
-        let mut threads = Vec::new();
         for one in started {
-            let (thread, nice) = one.await.unwrap();
+            let (together, nice) = one.await.unwrap();
+            assert!(together <= 2, "{together} threads");
             assert_eq!(nice, Some((before + 10).min(19)));
-            threads.push(thread);
-        }
-        for _ in 0..8 {
-            let thread = background
-                .run(|| std::thread::current().id())
-                .await
-                .unwrap();
-            assert!(threads.contains(&thread), "no third thread");
         }
         assert_eq!(nice(), Some(before));
         // On the thread of a runtime, where waiting for it would panic.
