@@ -272,11 +272,14 @@ impl Plan {
     /// which mix all namespaces.
     #[must_use]
     pub fn only(self) -> Self {
-        Self {
-            base: None,
-            only: true,
-            ..self
-        }
+        Self { only: true, ..self }
+    }
+
+    /// What backups must have in common to replace each other: the cluster, and the namespaces if it has only those.
+    #[must_use]
+    pub fn series(&self) -> (&str, Option<BTreeSet<&str>>) {
+        let names = self.namespaces.iter().map(|it| it.name.as_str());
+        (&self.cluster, self.only.then(|| names.collect()))
     }
 
     /// All partitions to back up.

@@ -1,6 +1,6 @@
 //! Removes old backups and the packs that only they used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::manifest::{manifest_object, pack_object, parts_of};
 use crate::{Backup, BackupError, Listed, Location, Plan};
@@ -21,8 +21,9 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-/// Removes all but the newest `keep` backups, and the packs that these do not use. A pack stays as
-/// long as one of its slices is used. An unfinished backup stops the pruning, because a node may
+/// Removes all but the newest `keep` backups of each [series](Plan::series), and the packs that these do not use: a
+/// backup of single namespaces counts only beside others of the same ones, and a cluster's beside its own. A pack stays
+/// as long as one of its slices is used. An unfinished backup stops the pruning, because a node may
 /// still write to it; `unfinished` also removes such backups. An unreadable backup stops it, too,
 /// because nothing else knows its packs. Also removes what interrupted restores have left behind: no restore
 /// may be running. With `is_plan`, nothing is removed.
@@ -52,8 +53,18 @@ pub async fn prune(
             what: "it is not finished: let it finish, resume it, or prune it with `--unfinished`",
         });
     }
-    let goes = finished.len().saturating_sub(keep);
-    let (old, kept) = finished.split_at(goes);
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    let (mut old, mut kept) = (Vec::new(), Vec::new());
+    for listed in finished.iter().rev() {
+        let count = counts.entry(listed.plan.series()).or_default();
+        *count += 1;
+        if *count > keep {
+            old.push(listed);
+        } else {
+            kept.push(listed);
+        }
+    }
+    old.reverse();
     let mut used = BTreeSet::new();
     for listed in kept {
         let backup = Backup::read(location, &listed.plan.name).await?;
@@ -61,7 +72,7 @@ pub async fn prune(
         used.extend(slices.map(|slice| pack_object(&slice.pack)));
     }
     let mut pruned = Pruned::default();
-    for listed in old.iter().chain(&begun) {
+    for listed in old.into_iter().chain(&begun) {
         let name = &listed.plan.name;
         pruned.backups.push(name.clone());
         if is_plan {

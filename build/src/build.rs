@@ -203,7 +203,7 @@ impl Build {
             return Ok(wanted);
         };
         match plan.difference(&wanted) {
-            None => Ok(plan),
+            None => Ok(plan.with_memory_of(&wanted)),
             Some(what) => Err(BuildError::OtherPlan {
                 dir: dir.to_owned(),
                 what,
@@ -380,6 +380,7 @@ impl Build {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use torc_ring::Partitions;
 
     #[test]
     fn a_build_that_could_not_note_its_progress_stops_and_is_continued_by_another() {
@@ -404,6 +405,30 @@ mod tests {
         assert_eq!(build.rows_taken(), 1);
         build.push("two".into(), "2".into()).unwrap();
         assert_eq!(build.finish(|_| ()).unwrap().records, 2);
+    }
+
+    #[test]
+    fn a_build_that_needs_more_memory_continues_with_more() {
+        let target = Target {
+            partitions: Partitions::new(1).unwrap(),
+            ..Target::offline([7; 32])
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let begin = || Build::create(dir.path(), target, BuildOptions::default()).unwrap();
+        let mut build = begin();
+        for number in 0..100_u32 {
+            let key = number.to_le_bytes().to_vec();
+            build.push(key.into(), vec![7; 100].into()).unwrap();
+        }
+        build.plan.other_memory = 1_000;
+        let failed = build.finish(|_| ()).unwrap_err();
+        assert!(
+            matches!(failed, BuildError::PartitionTooLarge { .. }),
+            "{failed}"
+        );
+        let build = begin();
+        assert!(build.has_all_rows());
+        assert_eq!(build.finish(|_| ()).unwrap().records, 100);
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
         Err(error) => return Err(BuildError::io("read", run)(error)),
     };
     let most_rows = len / plan.shape.head_len() as u64;
-    if len + most_rows * ROW_BYTES <= plan.file_bytes {
+    if len + most_rows * ROW_BYTES <= plan.memory() {
         return Ok(vec![(ALL, len)]);
     }
     let mut sizes = BTreeMap::<Partition, (u64, u64)>::new();
@@ -89,14 +89,14 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<Range>, BuildError> {
     })?;
     let mut ranges: Vec<(Range, u64)> = Vec::new();
     for (partition, (len, needed)) in sizes {
-        if needed > plan.file_bytes {
+        if needed > plan.memory() {
             return Err(BuildError::PartitionTooLarge {
                 partition: partition.0,
                 bytes: needed,
             });
         }
         match ranges.last_mut() {
-            Some(((range, held), total)) if *total + needed <= plan.file_bytes => {
+            Some(((range, held), total)) if *total + needed <= plan.memory() => {
                 *range = *range.start()..=partition;
                 *held += len;
                 *total += needed;
@@ -199,7 +199,7 @@ impl Files<'_> {
     }
 
     fn push_slice(&mut self, partition: Partition, kept: &Kept<'_>) -> Result<(), BuildError> {
-        if kept.needed > self.plan.file_bytes {
+        if kept.needed > self.plan.memory() {
             return Err(BuildError::PartitionTooLarge {
                 partition: partition.0,
                 bytes: kept.needed,
@@ -464,7 +464,7 @@ mod tests {
         let mut rows = Vec::new();
         for key in 0..10_000_u32 {
             let key = key.to_le_bytes().to_vec().into();
-            let packed = shape.pack(&plan.target, key, "".into(), &mut rows);
+            let packed = shape.pack(&plan.target, (key, "".into(), None), &mut rows);
             packed.unwrap();
         }
         std::fs::write(&run, &rows).unwrap();
@@ -488,7 +488,11 @@ mod tests {
         let run = dir.path().join("run");
         let mut row = Vec::new();
         let target = Target::offline([7; 32]);
-        let packed = Shape::Values.pack(&target, "a key".into(), "its value".into(), &mut row);
+        let packed = Shape::Values.pack(
+            &target,
+            ("a key".into(), "its value".into(), None),
+            &mut row,
+        );
         packed.unwrap();
         for len in 1..row.len() {
             std::fs::write(&run, &row[..len]).unwrap();

@@ -44,6 +44,10 @@ pub struct Plan {
     pub(crate) runs: u32,
     /// Limit of a file of slices, bytes.
     pub(crate) file_bytes: u64,
+    /// Limit of a worker's memory, bytes, if a build continues with another one than it began with: that of a file is
+    /// kept. 0: the same.
+    #[serde(skip)]
+    pub(crate) other_memory: u64,
 }
 
 const FORMAT: u32 = 2;
@@ -90,6 +94,7 @@ impl Plan {
             buckets: buckets.clamp(1, most).next_power_of_two().min(most),
             runs: 0,
             file_bytes,
+            other_memory: 0,
         }
     }
 
@@ -98,6 +103,23 @@ impl Plan {
         let most = self.target.partitions.count();
         let runs = runs.clamp(1, MOST_RUNS).next_power_of_two().min(most);
         Self { runs, ..self }
+    }
+
+    /// The same, with the memory limit of another plan.
+    pub(crate) fn with_memory_of(self, other: &Self) -> Self {
+        Self {
+            other_memory: other.file_bytes,
+            ..self
+        }
+    }
+
+    /// Limit of a worker's memory, bytes.
+    pub(crate) const fn memory(&self) -> u64 {
+        if self.other_memory == 0 {
+            self.file_bytes
+        } else {
+            self.other_memory
+        }
     }
 
     /// Number of runs.

@@ -42,9 +42,23 @@ impl PackedRows {
     /// # Errors
     /// Why it is not a row of this build. It was not added, and others can be.
     pub fn push(&mut self, key: Bytes, value: Bytes) -> Result<(), String> {
+        self.push_expiring(key, value, None)
+    }
+
+    /// As [`push`](Self::push), with a time at which the value expires, in Unix milliseconds: only for an ordinary
+    /// namespace.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_expiring(
+        &mut self,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), String> {
         let given = (key.len() + value.len()) as u64;
         let (shape, target) = (self.shape, &self.target);
-        shape.pack(target, key, value, &mut self.bytes)?;
+        shape.pack(target, (key, value, expires_at_ms), &mut self.bytes)?;
         self.rows += 1;
         self.given_bytes += given;
         Ok(())

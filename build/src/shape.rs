@@ -72,14 +72,17 @@ impl Shape {
     pub(crate) fn pack(
         self,
         target: &Target,
-        key: Bytes,
-        value: Bytes,
+        (key, value, expires_at_ms): (Bytes, Bytes, Option<u64>),
         into: &mut Vec<u8>,
     ) -> Result<(), String> {
         let digest = target.digest(&key);
         let key = Key::new(key).map_err(|error| error.to_string())?;
         if self == Self::Ids && !value.is_empty() {
             return Err("a key with an id has no value".to_owned());
+        }
+        let is_ordinary = !target.namespace.is_generation() && !target.is_offline();
+        if expires_at_ms.is_some() && (self != Self::Values || !is_ordinary) {
+            return Err("values of a static namespace cannot expire".to_owned());
         }
         let Self::Keyless { payload_bytes, .. } = self else {
             let record = Record {
@@ -90,7 +93,7 @@ impl Shape {
                 origin: None,
                 state: State::Value {
                     value,
-                    expires_at_ms: None,
+                    expires_at_ms,
                 },
             };
             return pack(&record, into).map_err(|error| error.to_string());

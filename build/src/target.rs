@@ -9,12 +9,13 @@ use torc_ring::{Partition, Partitions, Token};
 use crate::BuildError;
 use crate::sums::hex32;
 
-/// The target of a generation: the digests of its keys, and the partitions.
+/// The target of a generation, or of the first records of an ordinary namespace: the digests of the keys, and the
+/// partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The id under which its records are stored.
     pub namespace: NamespaceId,
-    /// The key of its digests: its own, not the cluster's.
+    /// The key of its digests: its own, not the cluster's. That of an ordinary namespace is the cluster's.
     #[serde(with = "hex32")]
     pub digest_key: [u8; 32],
     /// Partitions of the cluster.
@@ -45,6 +46,12 @@ impl Target {
             path: path.to_owned(),
             what: error.to_string(),
         })
+    }
+
+    /// Whether it is of no cluster.
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.ballot == Ballot::default()
     }
 
     /// The digest of a key.

@@ -7,6 +7,7 @@ use tonic::{Request, Response, Status};
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{MAX_MESSAGE_LEN, v1};
 use torc_ring::NodeId;
+use torc_ring::topology::{is_dropped_name, is_hidden_name};
 
 use torc_record::{Epoch, to_millis};
 
@@ -421,7 +422,10 @@ impl Client {
     pub async fn namespaces(&self) -> Result<Vec<Namespace>, Error> {
         let table = self.topology().await?;
         let namespaces = table.namespaces.iter();
+        // Those that wait for their first records are among the generations.
+        let named = |(name, _): &(&String, _)| !is_hidden_name(name) || is_dropped_name(name);
         Ok(namespaces
+            .filter(named)
             .map(|(name, namespace)| Namespace::of(name, *namespace))
             .collect())
     }

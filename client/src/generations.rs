@@ -10,7 +10,9 @@ use torc_record::GenerationDigests;
 
 use crate::peer::attempt::request;
 use crate::retry::Nature;
-use crate::{Client, Error, Generation, GenerationContent, Reservation, Version};
+use crate::{
+    Client, Epoch, Error, Generation, GenerationContent, NamespaceMode, Reservation, Version,
+};
 
 /// Generations of static namespaces.
 impl Client {
@@ -79,6 +81,39 @@ impl Client {
         Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))
     }
 
+    /// Reserves a namespace that is created with its first records, to build these like a generation. Its
+    /// [`Generation`] is attached and promoted as others: attaching is refused while partitions move, these do not
+    /// move until the promotion, and the promotion gives the namespace its name. Drop the generation after that; if
+    /// you drop it earlier, the namespace is dropped with it. The records have versions above every ballot of the
+    /// epoch `above`: use [`Client::raise_epoch`] before the promotion. With `replaces`, a namespace of the same name
+    /// is dropped by the promotion, with all that was written until then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the namespace exists and may not be replaced, if another
+    /// generation will create it, or as [`Client::create_namespace`];
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the answer is lost, see
+    /// [`Client::generations`]; and as [`Client::status`].
+    pub async fn reserve_namespace(
+        &self,
+        name: impl Into<String>,
+        (mode, replicas): (NamespaceMode, Option<u32>),
+        above: Epoch,
+        replaces: bool,
+    ) -> Result<Reservation, Error> {
+        let namespace = v1::CreateNamespaceRequest {
+            name: name.into(),
+            mode: v1::NamespaceMode::from(mode).into(),
+            replicas: replicas.unwrap_or(0),
+        };
+        let change = Change::ReserveNamespace(v1::ReserveNamespace {
+            namespace: Some(namespace),
+            above: above.0,
+            replaces,
+        });
+        let answer = self.send_change(change, Nature::Write).await?;
+        Reservation::from_wire(answer).map_err(|error| Error::malformed(error, true))
+    }
+
     /// Attaches the content of a reserved generation, or attaches a rolled-back one again: nodes
     /// fetch its slices from `content.source` and from each other. Repeating it is harmless.
     ///
@@ -96,7 +131,8 @@ impl Client {
             .await
     }
 
-    /// Makes an attached generation the current one of its namespace. If [`Generation::unconfirmed`] of
+    /// Makes an attached generation the current one of its namespace, or creates the namespace with it
+    /// ([`Generation::creates`]). If [`Generation::unconfirmed`] of
     /// the answer is empty, no later get is answered from an older generation. Otherwise it names
     /// the members that have not confirmed the switch within the deadline: repeat the call. With
     /// `force`, this waits for at most two seconds, and an unreachable member may serve the older
@@ -127,7 +163,8 @@ impl Client {
         Generation::from_wire(answer.generation).map_err(|error| Error::malformed(error, true))
     }
 
-    /// Drops a generation that is not current, so nodes delete their slices of it; or ends a merge.
+    /// Drops a generation that is not current, so nodes delete their slices of it; or ends a merge. One that
+    /// creates a namespace drops it, unless it was promoted: then it only goes from the list.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is current, or while a member may

@@ -24,6 +24,8 @@ const LAST_CAP: Duration = Duration::from_millis(500);
 /// more likely end in doubt than succeed.
 const LEAST_PART: u32 = 20;
 const LEAST_BUDGET: Duration = Duration::from_millis(20);
+/// With this advice to wait, a node says that others have been out of reach for long.
+const OUTAGE: Duration = Duration::from_secs(5);
 
 /// Whether an operation changes what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +175,8 @@ pub(crate) struct RetryState {
     waits: u32,
     stale_seen: bool,
     connect_failed: bool,
+    /// Whether a node has said that others have been out of reach for long.
+    outage_told: bool,
 }
 
 impl RetryState {
@@ -184,6 +188,7 @@ impl RetryState {
             waits: 0,
             stale_seen: false,
             connect_failed: false,
+            outage_told: false,
         }
     }
 
@@ -210,7 +215,14 @@ impl RetryState {
         }
         let cap = (FIRST_CAP * 2_u32.saturating_pow(self.waits)).min(LAST_CAP);
         self.waits += 1;
-        let advice = failures.iter().filter_map(|f| f.fault.retry_after).max();
+        // A node may be alone in not reaching others: another one is asked before the operation waits or gives up.
+        let is_outage = |f: &Failure| {
+            f.fault.reason == Reason::OwnerUnreachable && f.fault.retry_after >= Some(OUTAGE)
+        };
+        let is_first = !self.outage_told;
+        self.outage_told |= failures.iter().any(is_outage);
+        let heeded = failures.iter().filter(|f| !(is_first && is_outage(f)));
+        let advice = heeded.filter_map(|f| f.fault.retry_after).max();
         let wait = advice.unwrap_or_default() + cap.mul_f64(random.clamp(0.0, 1.0));
         (wait < remaining).then_some(wait)
     }

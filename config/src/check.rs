@@ -15,7 +15,9 @@ use torc_telemetry::spans::TraceSettings;
 use torc_tls::{Files, JoinToken};
 
 use super::error::{bad_value, problem};
-use super::{ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings};
+use super::{
+    ConfigError, Given, RawSettings, SecureSettings, Settings, TlsSettings, TransferRates,
+};
 
 /// Lifetime of the certificates that a node issues; it renews its own after two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -82,7 +84,7 @@ impl RawSettings {
                 1024,
             )?,
             store,
-            transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
+            transfer_rates: transfer_rates(self.transfer_mib_per_s)?,
             transfer_parallel: within(
                 "transfer-parallel",
                 self.transfer_parallel.unwrap_or(16),
@@ -409,6 +411,14 @@ fn mib(
     most: u64,
 ) -> Result<u64, ConfigError> {
     Ok(within(setting, value.unwrap_or(default), 1, most)? << 20)
+}
+
+fn transfer_rates(given: Option<u64>) -> Result<TransferRates, ConfigError> {
+    let rate = |default| mib("transfer-mib-per-s", given, default, 1 << 20);
+    Ok(TransferRates {
+        at_rest: rate(256)?,
+        serving: rate(64)?,
+    })
 }
 
 /// Parses each as `NUMBER=NAMESPACE`.

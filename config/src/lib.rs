@@ -14,4 +14,4 @@ pub mod variables;
 
 pub use error::ConfigError;
 pub use raw::{RawSettings, Secret};
-pub use settings::{Given, SecureSettings, Settings, TlsSettings};
+pub use settings::{Given, SecureSettings, Settings, TlsSettings, TransferRates};

@@ -163,7 +163,8 @@ pub struct RawSettings {
     /// False positive rate of Bloom gates, 0.0001 to 0.5 [default: 0.01]
     #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
     pub gate_rate: Option<f64>,
-    /// Rate limit for sending partitions to new owners, MiB per second [default: 256]
+    /// Rate limit for sending partitions to new owners, fetching generations and writing backups, MiB per second
+    /// [default: 256, and 64 while clients are served]
     #[arg(long, env = "TORC_TRANSFER_MIB_PER_S", value_name = "MIB")]
     pub transfer_mib_per_s: Option<u64>,
     /// Partitions that this node copies at a time, at most [default: 16]

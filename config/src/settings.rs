@@ -71,8 +71,8 @@ pub struct Settings {
     /// Settings of the store, and the number of partitions. Its directory is the data directory
     /// until the node opens the store in it.
     pub store: StoreOptions,
-    /// Rate limit for sending partitions to new owners, bytes per second.
-    pub transfer_bytes_per_s: u64,
+    /// Rate limit for sending partitions to new owners, fetching generations and writing backups.
+    pub transfer_rates: TransferRates,
     /// Limit on the partitions copied at a time.
     pub transfer_parallel: usize,
     /// Limit on the requests under way on one connection.
@@ -108,6 +108,15 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// Set if the node keeps its own certificates.
     pub secure: Option<SecureSettings>,
+}
+
+/// Rate limits, bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferRates {
+    /// While no client is served.
+    pub at_rest: u64,
+    /// While clients are served.
+    pub serving: u64,
 }
 
 /// Settings of a node that keeps its own certificates.

@@ -9,7 +9,7 @@ use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, PageSum};
 use torc_replication::compare::{Range, RangeSum};
 use torc_replication::{Entry, KeyId, Locator, LogPosition, Lookup, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{ScanLimits, Seq, Store};
+use torc_store::{ScanLimits, Seq, Store, StoreError};
 
 use super::Keys;
 
@@ -73,7 +73,11 @@ impl Storage for Disk<'_> {
             .scan_readable(self.partition, after.as_ref(), limits);
         page.map_or_else(
             |error| {
-                tracing::error!(%error, partition = %self.partition, "cannot read a partition");
+                if matches!(error, StoreError::Closed) {
+                    tracing::debug!(partition = %self.partition, "the node stops before it has read a partition");
+                } else {
+                    tracing::error!(%error, partition = %self.partition, "cannot read a partition");
+                }
                 self.met_damage.set(true);
                 Scanned::default()
             },

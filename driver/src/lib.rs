@@ -79,7 +79,7 @@ use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, State, t
 use torc_replication::{
     Config, CoordinatorOptions, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
 };
-use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable};
+use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable, is_new_name};
 use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
 use torc_store::{Store, StoreError};
 
@@ -112,6 +112,9 @@ const MOST_SHARDS: usize = 4;
 /// Promises that a node keeps for all partitions of a layer together, about 100 bytes each; at least
 /// 16 for each partition.
 const PROMISES: usize = 65_536;
+/// Versions that a node remembers for all partitions of a layer together, so that it can tell what became of overtaken
+/// writes; at least 32 for each partition.
+const RECENT: usize = 98_304;
 /// Bytes of messages that a node keeps for all partitions of a layer together until it has adopted
 /// their epochs.
 const PARKED_BYTES: usize = 256 << 20;
@@ -145,6 +148,8 @@ type Reconcile = (Partition, Locator, bool);
 struct Keys {
     /// The mode of each namespace.
     modes: HashMap<NamespaceId, NamespaceMode>,
+    /// The namespaces that wait for their first records.
+    coming: BTreeSet<NamespaceId>,
     /// Unknown namespaces with lower numbers were dropped.
     next_namespace: u32,
     /// `None` until the topology is known.
@@ -305,6 +310,7 @@ impl Registers {
         let count = self.partitions.count() as usize;
         let options = ReplicaOptions {
             promises: (PROMISES / count).clamp(16, 4_096),
+            recent: (RECENT / count).clamp(32, 2_048),
             parked_bytes: PARKED_BYTES / count,
             ..ReplicaOptions::default()
         };
@@ -341,9 +347,11 @@ impl Registers {
     /// Learns the namespaces of a topology, which must happen before the topology takes effect.
     /// Those that it has forgotten have numbers below `next_namespace`.
     pub fn learn(&self, table: &RoutingTable, next_namespace: u32) {
-        let modes = table.namespaces.values();
+        let namespaces = table.namespaces.iter();
+        let (coming, known): (Vec<_>, Vec<_>) = namespaces.partition(|(name, _)| is_new_name(name));
         let keys = Keys {
-            modes: modes.map(|each| (each.id, each.mode)).collect(),
+            modes: known.iter().map(|(_, it)| (it.id, it.mode)).collect(),
+            coming: coming.iter().map(|(_, it)| it.id).collect(),
             next_namespace,
             partitions: Some(table.partitions),
             generations: table.generations.clone(),
@@ -362,13 +370,18 @@ impl Registers {
         self.keys.load().modes.get(&namespace).copied()
     }
 
-    /// The rules for an internal operation; `None` if this node does not know the namespace yet.
+    /// The rules for an internal operation; `None` if this node does not know the namespace yet, or if the
+    /// namespace waits for its first records. These are below what has been collected in their partitions. As long as
+    /// some replicas lack one, an operation on its key would find that it was deleted.
     ///
     /// A dropped namespace that the topology has forgotten has no mode, and clients can no longer
     /// read it. Any rules do for what is left of it: its tombstones only have to become equal on
     /// all replicas, because until then no tombstone of the partition is collected.
     pub fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
         let keys = self.keys.load();
+        if keys.coming.contains(&namespace) {
+            return None;
+        }
         Some(match keys.modes.get(&namespace) {
             Some(NamespaceMode::Linearizable) => Rules::Linearizable,
             Some(NamespaceMode::Eventual) => Rules::Eventual(torc_replication::Quorum::Majority),
@@ -414,6 +427,11 @@ impl Registers {
     /// The nodes that have been unreachable, or have owed an answer, for long.
     pub fn lost(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().lost
+    }
+
+    /// The nodes that have been unreachable, or have owed an answer, for longer than a restart takes.
+    pub fn gone(&self) -> BTreeSet<NodeId> {
+        self.links.gone()
     }
 
     /// Opens links to members, so that a member that stops can announce it.
@@ -530,10 +548,11 @@ mod tests {
     use rig::Rig;
 
     #[tokio::test]
-    async fn a_forgotten_namespace_has_rules_and_one_that_is_not_known_yet_has_none() {
+    async fn a_forgotten_namespace_has_rules_and_one_that_is_not_known_or_used_yet_has_none() {
         let registers = Rig::start(|_| {}).registers;
         registers.keys.store(Arc::new(Keys {
             modes: [(NamespaceId(3), NamespaceMode::Eventual)].into(),
+            coming: [NamespaceId(1)].into(),
             next_namespace: 4,
             ..Keys::default()
         }));
@@ -543,7 +562,11 @@ mod tests {
         for forgotten in [NamespaceId(2), NamespaceId::in_layer(layer, 2)] {
             assert_eq!(registers.rules(forgotten), Some(Rules::Linearizable));
         }
-        for unknown in [NamespaceId(4), NamespaceId::generation(layer, 2)] {
+        for unknown in [
+            NamespaceId(1),
+            NamespaceId(4),
+            NamespaceId::generation(layer, 2),
+        ] {
             assert_eq!(registers.rules(unknown), None, "{unknown:?}");
         }
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use torc_record::{HybridTime, Record, State};
 use torc_replication::{
-    Envelope, FilteredPage, KeyId, Listed, ListedEntry, Locator, OpId, Outcome, Request, Rules,
+    Envelope, FilteredPage, KeyId, Listed, ListedEntry, Locator, OpId, Outcome, Request,
     ScanAnswer, ScanRound, ScanStep, Tag,
 };
 use torc_ring::topology::NamespaceMode;
@@ -115,10 +115,21 @@ impl Registers {
                 continue;
             };
             let (tag, answers) = self.listings.wait();
-            let round = ScanRound::new(config, first.take(), tag, after, broken_rules());
+            let is_first = first.is_some();
+            let round = ScanRound::new(
+                Arc::clone(&config),
+                first.take(),
+                tag,
+                after,
+                broken_rules(),
+            );
             let listed = self.finish(partition, (tag, answers), round, round_timeout);
             if let Some(listed) = listed.await {
                 return self.complete(partition, listed, deadline).await;
+            }
+            let gone = self.gone();
+            if !is_first && !config.answering(|node| !gone.contains(&node)).1 {
+                return Err(NoQuorum);
             }
             round_timeout = (2 * round_timeout).min(LONGEST_WAIT);
         }
@@ -194,12 +205,22 @@ impl Registers {
         listed: Listed,
         deadline: Instant,
     ) -> Result<Found, NoQuorum> {
-        let asked = listed.entries.iter().filter_map(|entry| match entry {
+        let entries = listed.entries.into_iter();
+        // Nobody can ask for a key of a namespace without rules.
+        let entries = entries.filter_map(|entry| match entry {
+            ListedEntry::Value(_) => Some((entry, None)),
+            ListedEntry::Ask(ref at) => {
+                let rules = self.rules(at.namespace)?;
+                Some((entry, Some(rules)))
+            }
+        });
+        let entries: Vec<_> = entries.collect();
+        let asked = entries.iter().filter_map(|(entry, rules)| match entry {
             ListedEntry::Value(_) => None,
             ListedEntry::Ask(at) => Some(Wanted {
                 partition,
                 at: at.clone(),
-                rules: self.rules(at.namespace).unwrap_or(Rules::Linearizable),
+                rules: (*rules)?,
                 request: Request::Get,
                 deadline,
                 trace: None,
@@ -207,7 +228,7 @@ impl Registers {
         });
         let outcomes = self.operate_many(asked.collect()).await;
         let (mut outcomes, mut records) = (outcomes.into_iter(), Vec::new());
-        for entry in listed.entries {
+        for (entry, _) in entries {
             match entry {
                 ListedEntry::Value(record) => records.push(record),
                 ListedEntry::Ask(at) => {
@@ -251,6 +272,7 @@ mod tests {
     use super::*;
     use crate::rig::{HERE, ME, Rig, record};
     use torc_record::{Ballot, Epoch};
+    use torc_replication::Rules;
     use torc_replication::{Config, Message};
 
     const PEER: NodeId = NodeId(2);

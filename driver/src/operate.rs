@@ -92,6 +92,20 @@ impl Begun {
         outbox.send(&registers.links);
     }
 
+    /// Abandons an operation and frees its number. Returns `false` if it already has an outcome, which is delivered.
+    pub fn abandon(&mut self, number: u32) -> bool {
+        let Some((shard, op)) = self.ops.get(number as usize).copied().flatten() else {
+            return false;
+        };
+        let mut turn = Turn::of(&self.registers, shard);
+        let is_abandoned = turn.abandon(op);
+        turn.end();
+        if is_abandoned {
+            self.answered(number);
+        }
+        is_abandoned
+    }
+
     /// Frees the number of an operation that was answered.
     pub fn answered(&mut self, number: u32) {
         if let Some(op) = self.ops.get_mut(number as usize) {

@@ -221,17 +221,19 @@ impl<'a> Turn<'a> {
         self.coordinate(|coordinator, out| coordinator.start_many(now, named, out));
     }
 
-    /// The caller no longer waits for this operation.
-    pub(super) fn abandon(&mut self, op: OpId) {
-        if let Some(waiting) = self.shard.waiting.remove(&op) {
-            self.shard.spans.end(op, None);
-            let (now, mut is_open) = (self.now, false);
-            self.coordinate(|coordinator, out| is_open = coordinator.abandon(now, op, out));
-            if is_open && waiting.is_write {
-                let metrics = &self.registers.metrics;
-                metrics.count(waiting.is_write, waiting.is_eventual, &Outcome::Unknown);
-            }
+    /// The caller no longer waits for this operation. Returns whether it had no outcome.
+    pub(super) fn abandon(&mut self, op: OpId) -> bool {
+        let Some(waiting) = self.shard.waiting.remove(&op) else {
+            return false;
+        };
+        self.shard.spans.end(op, None);
+        let (now, mut is_open) = (self.now, false);
+        self.coordinate(|coordinator, out| is_open = coordinator.abandon(now, op, out));
+        if is_open && waiting.is_write {
+            let metrics = &self.registers.metrics;
+            metrics.count(waiting.is_write, waiting.is_eventual, &Outcome::Unknown);
         }
+        true
     }
 
     /// Calls the coordinator and performs its intents.

@@ -427,6 +427,7 @@ mod tests {
         let before = registers.keys.load_full();
         registers.keys.store(Arc::new(Keys {
             modes: before.modes.clone(),
+            coming: before.coming.clone(),
             partitions: before.partitions,
             digest_key: Some(DigestKey([7; 32])),
             ..Keys::default()

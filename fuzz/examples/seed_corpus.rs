@@ -114,6 +114,7 @@ const COMMANDS: &[&str] = &[
     r#"{"WriteOff":{"node":1,"at_ms":1}}"#,
     r#"{"CreateNamespace":{"name":"n","mode":"Linearizable","replicas":null}}"#,
     r#"{"ReserveGeneration":{"namespace":"n","merge":true,"at_ms":1}}"#,
+    r#"{"ReserveNamespace":{"new":{"name":"n","mode":"Linearizable","replicas":null},"above":1,"replaces":true}}"#,
     r#"{"CreateBearerToken":{"id":"0000000000000007","token":{"name":"t","hash":BYTES,"grants":{"everywhere":1,"scopes":[]},"created_at_ms":1,"expires_at_ms":2,"join":null}}}"#,
     r#"{"Rotate":{"rotation":1,"to":"Issue"}}"#,
     r#"{"Once":{"request":1,"command":{"RollBack":{"namespace":"n"}}}}"#,

@@ -8,7 +8,7 @@
 //! | 3 | unavailable: no node that could do it was reached in time, and nothing changed; or not every node has done it |
 //! | 4 | a condition was not met, `doctor` found something wrong, or a backup or generation is missing or damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
-//! | 6 | refused: limits, the state of the cluster, no such backup, or missing permission; nothing changed |
+//! | 6 | refused: limits, the state of the cluster, no such backup, or missing permission; nothing changed. Or `restore` has left out a namespace that this cluster cannot hold |
 //!
 //! A command that the user interrupts exits with 130, as shells expect. If the reader
 //! of the output closes it (`kvctl dump | head`), that is not a failure.
@@ -124,11 +124,26 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Introduction(#[from] torc_tls::IntroductionError),
     #[error(
-        "`{0}` is not empty, so nothing was changed: pass --overwrite, or restore into another namespace with --only and --into"
+        "`{0}` is not empty, so nothing was changed: pass --overwrite or --replace, or restore into another namespace with --only and --into"
     )]
     NotEmpty(String),
     #[error("there is no complete backup at {0}: `kvctl backup list {0}` shows unfinished ones")]
     NoBackup(String),
+    #[error(
+        "incomplete: {} not restored, because their generations keep no keys, and this cluster has {} \
+         instead of {partitions}: {}. Build each again",
+        text::counted(namespaces.len() as u64, "namespace"),
+        text::counted((*here).into(), "partition"),
+        namespaces.join(", ")
+    )]
+    LeftOut {
+        /// The namespaces that are not restored; all others are.
+        namespaces: Vec<String>,
+        /// The partitions of the cluster of the backup.
+        partitions: u32,
+        /// The partitions of this cluster.
+        here: u32,
+    },
     #[error("{0}")]
     Kubernetes(String),
     #[error("the node exited: {0}; its log says why")]
@@ -168,6 +183,7 @@ impl Failure {
             | Self::Aborted { .. }
             | Self::NotEmpty(_)
             | Self::NoBackup(_)
+            | Self::LeftOut { .. }
             | Self::NothingRuns
             | Self::NoSpace { .. }
             | Self::NotDeclaredDead { .. } => Code::Refused,

@@ -10,7 +10,7 @@
 //! Absent on purpose: requests that cost more than an operation ([`classes`](crate::classes)), and
 //! messages between nodes, which operations need to finish.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use torc_proto::{Fault, Reason};
@@ -24,6 +24,7 @@ const IDLE_EVERY: Duration = Duration::from_millis(5);
 pub struct Admission {
     most: usize,
     under_way: AtomicUsize,
+    begun: AtomicU64,
     is_closed: AtomicBool,
 }
 
@@ -41,6 +42,7 @@ impl Admission {
         Self {
             most,
             under_way: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -62,6 +64,7 @@ impl Admission {
             return Err(stopping());
         }
         if before == 0 || before + count <= self.most {
+            self.begun.fetch_add(count as u64, Ordering::Relaxed);
             return Ok(());
         }
         self.leave(count);
@@ -80,6 +83,11 @@ impl Admission {
     /// Refuses all operations from now on.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    /// The number of operations that were admitted so far.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Waits until no operation is under way. After `close`, none will start again.

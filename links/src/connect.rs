@@ -157,6 +157,7 @@ pub(crate) async fn connect(
         target: to,
         boot: me.boot,
         levels: me.levels,
+        ceiling: me.ceiling,
     };
     let (state, watched) = watch::channel(SendState::Waiting);
     let batches = batches(Arc::clone(inner), to, Arc::clone(queue), watched);

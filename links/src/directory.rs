@@ -1,6 +1,7 @@
 //! The members of the cluster, as the links see them.
 
 use torc_proto::Fault;
+use torc_record::HybridTime;
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
@@ -19,6 +20,8 @@ pub struct Whoami {
     pub levels: Levels,
     /// The feature level of its cluster.
     pub level: u32,
+    /// No earlier process of its data directory has used a clock reading above this one.
+    pub ceiling: HybridTime,
 }
 
 /// Another member.

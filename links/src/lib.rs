@@ -29,7 +29,7 @@ mod queue;
 mod sender;
 mod service;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ const SILENCE: Duration = Duration::from_millis(250);
 const LOSS: Duration = Duration::from_secs(1);
 
 /// A peer that is lost for this time is gone for now. Longer than a process, a disk or a
-/// restart stalls on a busy machine.
+/// restart usually stalls; only scans and advice depend on it.
 const GONE: Duration = Duration::from_secs(5);
 
 /// Time for peers to end their streams when this node stops, and again for this node to end its own.
@@ -216,18 +216,22 @@ impl Links {
     /// O(peers).
     #[must_use]
     pub fn out_of_reach(&self) -> OutOfReach {
-        let queues = self.inner.queues.read();
-        let of = |is_out: &dyn Fn(&Queue) -> bool| {
-            let out = queues.iter().filter(|(_, queue)| is_out(queue));
-            out.map(|(node, _)| *node).collect()
-        };
-        let is_out =
-            |queue: &Queue, time| queue.is_unreachable_for(time) || queue.is_silent_for(time);
         OutOfReach {
-            silent: of(&|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE)),
-            lost: of(&|queue| queue.is_leaving() || is_out(queue, LOSS)),
-            gone: of(&|queue| is_out(queue, GONE)),
+            silent: self.peers(|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE)),
+            lost: self.peers(|queue| queue.is_leaving() || queue.is_out_for(LOSS)),
         }
+    }
+
+    /// The peers that have been lost for longer than a restart usually takes. O(peers).
+    #[must_use]
+    pub fn gone(&self) -> BTreeSet<NodeId> {
+        self.peers(|queue| queue.is_out_for(GONE))
+    }
+
+    fn peers(&self, is_it: impl Fn(&Queue) -> bool) -> BTreeSet<NodeId> {
+        let queues = self.inner.queues.read();
+        let them = queues.iter().filter(|(_, queue)| is_it(queue));
+        them.map(|(node, _)| *node).collect()
     }
 
     /// The coordinators know that these peers are out of reach.

@@ -115,10 +115,10 @@ impl Queue {
         self.state.lock().unreachable.is_some()
     }
 
-    /// Whether connecting has failed for this time.
-    pub(crate) fn is_unreachable_for(&self, time: Duration) -> bool {
+    /// Whether for this time connecting has failed, or an answer is overdue and nothing else has come.
+    pub(crate) fn is_out_for(&self, time: Duration) -> bool {
         let since = self.state.lock().unreachable;
-        since.is_some_and(|since| since.elapsed() >= time)
+        since.is_some_and(|since| since.elapsed() >= time) || self.is_silent_for(time)
     }
 
     /// The peer stops. Waits until the coordinators know, so that they queue nothing more whose answer

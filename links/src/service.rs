@@ -14,8 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use torc_proto::link::{LinkHello, LinkWelcome, envelope_from_bytes, split_batch};
-use torc_proto::v1::{LinkRequest, LinkResponse};
+use torc_proto::v1::{LinkRequest, LinkResponse, Start};
 use torc_proto::{Fault, Reason, WireError};
+use torc_record::HybridTime;
 use torc_ring::NodeId;
 use torc_ring::topology::Boot;
 
@@ -59,6 +60,9 @@ pub struct LinkService {
 struct Streams {
     boot: Boot,
     open: Vec<Arc<OpenStream>>,
+    /// The latest time of a ballot that the peer has sent in this start or an earlier one. Its data directory
+    /// knows a later one, or is an older copy.
+    latest: Arc<AtomicU64>,
 }
 
 struct OpenStream {
@@ -67,19 +71,24 @@ struct OpenStream {
 }
 
 impl Streams {
-    const fn new(boot: Boot) -> Self {
+    fn new(boot: Boot) -> Self {
         Self {
             boot,
             open: Vec::new(),
+            latest: Arc::default(),
         }
+    }
+
+    fn latest(&self) -> HybridTime {
+        HybridTime(self.latest.load(Ordering::Relaxed))
     }
 
     /// Adds a stream. It ends all streams of an earlier start, or else, if there are too many, the
     /// one that has brought the fewest batches.
     fn add(&mut self, boot: Boot, stream: Arc<OpenStream>) {
         if self.boot != boot {
-            let of_earlier = std::mem::replace(self, Self::new(boot));
-            for earlier in of_earlier.open {
+            self.boot = boot;
+            for earlier in self.open.drain(..) {
                 earlier.replaced.cancel();
             }
         }
@@ -147,11 +156,13 @@ impl LinkService {
             batches: AtomicU64::new(0),
             replaced: self.inner.cancel.child_token(),
         });
-        self.streams
-            .lock()
-            .entry(hello.node)
-            .or_insert_with(|| Streams::new(hello.boot))
-            .add(hello.boot, Arc::clone(&stream));
+        let latest = {
+            let mut streams = self.streams.lock();
+            let of_it = streams.entry(hello.node);
+            let of_it = of_it.or_insert_with(|| Streams::new(hello.boot));
+            of_it.add(hello.boot, Arc::clone(&stream));
+            Arc::clone(&of_it.latest)
+        };
         let service = self.clone();
         self.inner.inbound.spawn(async move {
             let leaving = async {
@@ -167,7 +178,7 @@ impl LinkService {
                 biased;
                 () = stream.replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
                 never = leaving => match never {},
-                ended = service.pump(hello.node, &stream, requests, ends) => ended,
+                ended = service.pump(hello.node, (&stream, &latest), requests, ends) => ended,
             };
             service.forget(hello.node, &stream);
             if let Err(status) = ended {
@@ -175,6 +186,24 @@ impl LinkService {
             }
         });
         Ok(ReceiverStream::new(received))
+    }
+
+    /// Whether a member that starts knows of all ballots that it has sent.
+    ///
+    /// # Errors
+    /// `SUPERSEDED`: its data directory is an older copy. `INVALID`: malformed.
+    pub fn check_start(&self, start: &Start) -> Result<(), Fault> {
+        let field = "incarnation";
+        let incarnation = <[u8; 16]>::try_from(&start.incarnation[..]);
+        let incarnation = incarnation.map_err(|_| WireError::Field { field })?;
+        let node = NodeId(start.node);
+        let member = self.inner.directory.member(node);
+        let is_it = member.is_some_and(|it| it.incarnation.0 == incarnation);
+        let latest = self.streams.lock().get(&node).map(Streams::latest);
+        if is_it && latest.is_some_and(|latest| latest.0 > start.ceiling) {
+            return Err(Fault::outdated(node));
+        }
+        Ok(())
     }
 
     fn forget(&self, node: NodeId, stream: &Arc<OpenStream>) {
@@ -211,19 +240,26 @@ impl LinkService {
                            node must join as a new member";
             return Err(Fault::new(Reason::Refused, message));
         }
-        let seen = self.streams.lock().get(&hello.node).map(|it| it.boot);
-        let mut known = member.boot.into_iter().chain(seen);
+        let streams = self.streams.lock();
+        let seen = streams.get(&hello.node).map(|it| (it.boot, it.latest()));
+        drop(streams);
+        let mut known = member.boot.into_iter().chain(seen.map(|(boot, _)| boot));
         if let Some(known) = known.find(|known| hello.boot.is_superseded_by(*known)) {
             return Err(Fault::superseded(hello.node, hello.boot, known));
         }
-        Ok(me)
+        match seen {
+            Some((boot, latest)) if boot != hello.boot && latest > hello.ceiling => {
+                Err(Fault::outdated(hello.node))
+            }
+            _ => Ok(me),
+        }
     }
 
     /// Passes batches on until the stream ends.
     async fn pump(
         &self,
         from: NodeId,
-        stream: &OpenStream,
+        (stream, latest): (&OpenStream, &AtomicU64),
         mut requests: Streaming<LinkRequest>,
         ends: Option<Instant>,
     ) -> Result<(), Status> {
@@ -246,6 +282,10 @@ impl LinkService {
             };
             stream.batches.fetch_add(1, Ordering::Relaxed);
             let batch = self.read(request).map_err(Fault::from)?;
+            let ballots = batch.iter().filter_map(|it| it.envelope.message.ballot());
+            if let Some(ballot) = ballots.max_by_key(|it| it.time) {
+                latest.fetch_max(ballot.time.0, Ordering::Relaxed);
+            }
             if self.inner.faults.cut_from(from) {
                 self.inner.metrics.dropped(DropReason::Cut, batch.len());
             } else if !batch.is_empty() {

@@ -84,6 +84,16 @@ impl Fault {
         Self::new(Reason::Superseded, message)
     }
 
+    /// The refusal to a node that lacks what it stored before its last start.
+    #[must_use]
+    pub fn outdated(node: NodeId) -> Self {
+        let message = format!(
+            "node {node} has sent writes that its data directory does not know of: the directory is an older copy, \
+             or has lost its latest writes. {DATA_DIR_ADVICE}"
+        );
+        Self::new(Reason::Superseded, message)
+    }
+
     /// Adds the answering node's epoch.
     #[must_use]
     pub fn at(mut self, epoch: Epoch) -> Self {

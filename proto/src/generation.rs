@@ -87,5 +87,6 @@ pub fn generation_to_wire(topology: &Topology, generation: &Generation) -> v1::G
         },
         partitions: topology.partitions().count(),
         shape: generation.shape().map(shape_to_wire),
+        creates: generation.creates.is_some(),
     }
 }

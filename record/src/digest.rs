@@ -50,10 +50,14 @@ pub struct GenerationDigests {
 }
 
 impl GenerationDigests {
-    /// Those of a generation that was not restored.
+    /// Those of a generation that was not restored, or of an ordinary namespace.
     #[must_use]
     pub fn derived(cluster: &DigestKey, id: NamespaceId) -> Self {
-        let key = cluster.of_generation(id);
+        let key = if id.is_generation() {
+            cluster.of_generation(id)
+        } else {
+            *cluster
+        };
         Self { key, id }
     }
 
@@ -73,10 +77,7 @@ impl Digest {
     /// operation.
     #[must_use]
     pub fn of(cluster: &DigestKey, namespace: NamespaceId, key: &[u8]) -> Self {
-        if namespace.is_generation() {
-            return Self::with(&cluster.of_generation(namespace), namespace, key);
-        }
-        Self::with(cluster, namespace, key)
+        GenerationDigests::derived(cluster, namespace).digest(key)
     }
 
     /// Hashes a key with the digest key of its namespace or generation itself.

@@ -12,10 +12,11 @@ const MOST: usize = 32;
 pub struct StoredVersion {
     /// The key.
     pub key: KeyId,
-    /// The version, whether or not it was stored under this ballot.
+    /// The version.
     pub version: Ballot,
-    /// Whether it was stored under its own ballot, not accepted again by another coordinator.
-    pub is_accepted: bool,
+    /// The ballot under which it was stored: the version's own, or a later one under which a
+    /// coordinator had it accepted again.
+    pub ballot: Ballot,
 }
 
 impl From<&Record> for StoredVersion {
@@ -23,7 +24,7 @@ impl From<&Record> for StoredVersion {
         Self {
             key: KeyId::of(record),
             version: record.version(),
-            is_accepted: record.origin.is_none(),
+            ballot: record.ballot,
         }
     }
 }

@@ -66,8 +66,31 @@ pub enum Recall {
     Unsure,
     /// None was ever stored here.
     Never,
-    /// This version was accepted here; it is the highest such version.
-    Accepted(Ballot),
+    /// The highest such version that was stored here.
+    Stored {
+        /// The version.
+        version: Ballot,
+        /// Whether it was stored under its own ballot.
+        is_accepted: bool,
+        /// The last ballot under which it was stored: its own, or that of a coordinator that had it
+        /// accepted again.
+        last: Ballot,
+    },
+}
+
+impl Recall {
+    /// The ballots under which this version was stored, as far as it is known.
+    #[must_use]
+    pub fn ballots_of(&self, version: Ballot) -> [Option<Ballot>; 2] {
+        match *self {
+            Self::Stored {
+                version: stored,
+                is_accepted,
+                last,
+            } if stored == version => [is_accepted.then_some(version), Some(last)],
+            Self::Stored { .. } | Self::Never | Self::Unsure => [None, None],
+        }
+    }
 }
 
 /// Limit on the claims of a message.
@@ -198,6 +221,16 @@ impl Message {
             | Self::Repair { record, .. } => vec![Locator::of(record)],
             Self::Page { records, .. } => records.iter().map(Locator::of).collect(),
             _ => Vec::new(),
+        }
+    }
+
+    /// The ballot of the sender's write, if this is a part of one.
+    #[must_use]
+    pub const fn ballot(&self) -> Option<Ballot> {
+        match self {
+            Self::Prepare { ballot, .. } => Some(*ballot),
+            Self::Accept { record, .. } => Some(record.ballot),
+            _ => None,
         }
     }
 

@@ -18,13 +18,18 @@ use crate::{KeyId, Recall};
 struct Stored {
     time: HybridTime,
     slot: NodeSlot,
-    /// Whether it was stored under its own version, not accepted again by another coordinator.
+    /// The last ballot under which it was stored, of the replica's epoch.
+    last_time: HybridTime,
+    last_slot: NodeSlot,
+    /// Whether it was stored under its own version first.
     is_accepted: bool,
     /// Half of the key's digest.
     word: u64,
 }
 
-/// The last versions that one replica stored in its epoch, one of each key and node. 24 bytes per
+const _: () = assert!(size_of::<Stored>() == 32);
+
+/// The last versions that one replica stored in its epoch, one of each key and node. 32 bytes per
 /// version.
 #[derive(Debug, Clone)]
 pub(crate) struct Recent {
@@ -76,15 +81,18 @@ impl Recent {
         let StoredVersion {
             key,
             version,
-            is_accepted,
+            ballot,
         } = stored;
         if version.epoch != self.epoch || version.time <= self.forgotten {
             return;
         }
+        // A replica stores under no later epoch than its own.
         let mut noted = Stored {
             time: version.time,
             slot: version.slot,
-            is_accepted,
+            last_time: ballot.time,
+            last_slot: ballot.slot,
+            is_accepted: ballot == version,
             word: word(key),
         };
         let is_before = |it: &Stored| it.word == noted.word && it.slot == noted.slot;
@@ -113,13 +121,18 @@ impl Recent {
         let word = word(key);
         let is_it =
             |it: &&Stored| it.word == word && it.slot == doubted.slot && it.time >= doubted.time;
-        let mut stored = self.last.iter().filter(is_it).peekable();
-        if stored.peek().is_none() {
-            return Recall::Never;
-        }
-        let accepted = stored.filter(|it| it.is_accepted).map(|it| it.time).max();
-        accepted.map_or(Recall::Unsure, |time| {
-            Recall::Accepted(Ballot { time, ..doubted })
+        let stored = self.last.iter().filter(is_it).max_by_key(|it| it.time);
+        stored.map_or(Recall::Never, |it| {
+            let ballot = |time, slot| Ballot {
+                epoch: self.epoch,
+                time,
+                slot,
+            };
+            Recall::Stored {
+                version: ballot(it.time, it.slot),
+                is_accepted: it.is_accepted,
+                last: ballot(it.last_time, it.last_slot),
+            }
         })
     }
 
@@ -163,8 +176,28 @@ mod tests {
         StoredVersion {
             key: key(at),
             version: version(time, slot),
-            is_accepted: true,
+            ballot: version(time, slot),
         }
+    }
+
+    fn again(at: u8, time: u64, slot: u16, ballot: Ballot) -> StoredVersion {
+        StoredVersion {
+            ballot,
+            ..stored(at, time, slot)
+        }
+    }
+
+    fn recalled(version: Ballot, is_accepted: bool, last: Ballot) -> Recall {
+        Recall::Stored {
+            version,
+            is_accepted,
+            last,
+        }
+    }
+
+    fn once(time: u64, slot: u16) -> Recall {
+        let version = version(time, slot);
+        recalled(version, true, version)
     }
 
     proptest! {
@@ -209,10 +242,28 @@ mod tests {
             recent.note(stored(2, time, 0));
         }
         let of = |at: u8, doubted: Ballot| recent.recall(key(at), doubted);
-        assert_eq!(of(1, version(10, 0)), Recall::Accepted(version(10, 0)));
-        assert_eq!(of(2, version(11, 1)), Recall::Accepted(version(11, 1)));
+        assert_eq!(of(1, version(10, 0)), once(10, 0));
+        assert_eq!(of(2, version(11, 1)), once(11, 1));
         assert_eq!(of(2, version(12, 1)), Recall::Never);
         assert_eq!(of(1, version(11, 0)), Recall::Never);
+    }
+
+    #[test]
+    fn a_versions_own_ballot_and_the_last_one_are_remembered() {
+        let none = StoredVersions::default();
+        let mut recent = Recent::resume(Epoch(3), HybridTime::default(), &none, 4);
+        recent.note(stored(1, 10, 0));
+        recent.note(stored(2, 10, 0));
+        for ballot in [version(20, 1), version(30, 2)] {
+            recent.note(again(1, 10, 0, ballot));
+            recent.note(again(3, 11, 0, ballot));
+        }
+        recent.note(stored(1, 35, 1));
+        let of = |at: u8, doubted: Ballot| recent.recall(key(at), doubted);
+        let (own, last) = (version(10, 0), version(30, 2));
+        assert_eq!(of(1, own), recalled(own, true, last));
+        assert_eq!(of(3, own), recalled(version(11, 0), false, last));
+        assert_eq!(of(2, own), once(10, 0));
     }
 
     #[test]
@@ -236,16 +287,9 @@ mod tests {
             Recall::Never,
             "another key's"
         );
-        assert_eq!(
-            of(&recent, 1, version(11, 1)),
-            Recall::Accepted(version(20, 1))
-        );
+        assert_eq!(of(&recent, 1, version(11, 1)), once(20, 1));
         recent.note(stored(2, 30, 1));
-        recent.note(StoredVersion {
-            is_accepted: false,
-            ..stored(2, 35, 0)
-        });
-        assert_eq!(of(&recent, 2, version(35, 0)), Recall::Unsure, "carried on");
+        recent.note(stored(2, 35, 0));
         assert_eq!(
             of(&recent, 1, version(20, 0)),
             Recall::Unsure,

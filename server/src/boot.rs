@@ -8,12 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use torc_group::GroupError;
 use torc_member::identity::{IdentityError, Membership};
 use torc_member::peers::within;
-use torc_proto::v1::IdentifyRequest;
+use torc_proto::v1::{IdentifyRequest, Start};
 use torc_proto::{DATA_DIR_ADVICE, Fault, Reason};
+use torc_record::HybridTime;
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, Command, TopologyError};
 use torc_store::{Store, StoreError};
@@ -44,6 +46,16 @@ pub(crate) fn next(store: &Store) -> Result<Boot, IdentityError> {
     } else {
         taken.boot
     })
+}
+
+/// No earlier process of the data directory has used a clock reading above this one. If the end of the log may have been
+/// cut off, any reading may have been used.
+pub(crate) fn ceiling(store: &Store, may_be_cut: bool) -> HybridTime {
+    if may_be_cut {
+        HybridTime(u64::MAX)
+    } else {
+        store.node_ceiling()
+    }
 }
 
 fn after(number: u64) -> Boot {
@@ -83,9 +95,15 @@ pub(crate) fn check_level(own: &OwnNode, me: Membership) -> Result<(), TopologyE
     release.check_works_at(topology.feature_level(), who)
 }
 
+/// Refuses to run with a copy of the data directory, as far as other nodes know that it is one.
+pub(crate) async fn check(own: &OwnNode, me: Membership) -> Result<(), Fault> {
+    check_alone(own, me).await?;
+    check_current(own, me).await
+}
+
 /// Refuses to run beside another process with a copy of this data directory, found at the address
 /// that the topology has for this node.
-pub(crate) async fn check_alone(own: &OwnNode, me: Membership) -> Result<(), Fault> {
+async fn check_alone(own: &OwnNode, me: Membership) -> Result<(), Fault> {
     let topology = own.group.topology();
     let member = topology.as_ref().and_then(|it| it.members().get(&me.node));
     let Some(address) = member.map(|member| member.identity.peer_address.clone()) else {
@@ -93,7 +111,7 @@ pub(crate) async fn check_alone(own: &OwnNode, me: Membership) -> Result<(), Fau
     };
     let mut client = own.member.peers.stranger(&address)?;
     let Ok(found) = client
-        .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
+        .identify(within(ASK_TIMEOUT, IdentifyRequest::default()))
         .await
     else {
         return Ok(());
@@ -108,6 +126,30 @@ pub(crate) async fn check_alone(own: &OwnNode, me: Membership) -> Result<(), Fau
         me.node
     );
     Err(Fault::new(Reason::Superseded, message))
+}
+
+/// Refuses to run with an older copy of the data directory, if another member has received later writes from it. Before the
+/// group confirms this start, which would supersede the original.
+async fn check_current(own: &OwnNode, me: Membership) -> Result<(), Fault> {
+    let topology = own.group.topology();
+    let members = topology.iter().flat_map(|it| it.members());
+    let others = members.filter(|(node, _)| **node != me.node);
+    let start = Start {
+        node: me.node.0,
+        incarnation: own.member.identity.incarnation.0.to_vec().into(),
+        ceiling: own.ceiling.0,
+    };
+    let asking = others.map(async |(_, other)| {
+        let start = Some(start.clone());
+        let mut client = own.member.peers.stranger(&other.identity.peer_address)?;
+        let request = within(ASK_TIMEOUT, IdentifyRequest { start });
+        let asked = client.identify(request).await;
+        asked.map_err(|status| Fault::from_status(&status))
+    });
+    let answers = join_all(asking).await.into_iter();
+    let mut faults = answers.filter_map(Result::err);
+    let superseded = faults.find(|fault| fault.reason == Reason::Superseded);
+    superseded.map_or(Ok(()), Err)
 }
 
 /// Waits until the topology group has confirmed this start. A refusal stops the node.

@@ -123,12 +123,21 @@ impl DataDir {
         last_confirmed: u64,
     ) -> Result<(), DataDirError> {
         let redb = TopologyGroup::file(&self.topology);
+        let older = || DataDirError::Older {
+            older: redb.clone(),
+            newer: self.meta(BOOT),
+        };
         let Some(directory) = group.bound_to()? else {
-            return Ok(());
+            // As before the node was in a cluster.
+            return if last_confirmed > 0 {
+                Err(older())
+            } else {
+                Ok(())
+            };
         };
         if directory != identity.incarnation {
             return Err(DataDirError::Mixed {
-                one: redb,
+                one: redb.clone(),
                 other: self.store.clone(),
             });
         }
@@ -139,10 +148,7 @@ impl DataDir {
             .last_start()?
             .is_some_and(|number| number < last_confirmed)
         {
-            return Err(DataDirError::Older {
-                older: redb,
-                newer: self.meta(BOOT),
-            });
+            return Err(older());
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ fn self_as_member(own: &OwnNode) -> NewMember {
 async fn founding_member(own: &OwnNode, address: &str) -> Result<NewMember, Fault> {
     let mut client = own.member.peers.stranger(address)?;
     let answer = client
-        .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
+        .identify(within(ASK_TIMEOUT, IdentifyRequest::default()))
         .await;
     let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
     let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));

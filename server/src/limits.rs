@@ -19,7 +19,7 @@ pub(crate) const HANG_UP: Duration = Duration::from_secs(5);
 /// What clients and other nodes may take at a time.
 pub(crate) struct Limits {
     /// Operations.
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     /// Bytes of clients' requests and answers.
     pub(crate) budget: Arc<Budget>,
     /// Those of strangers.
@@ -39,7 +39,7 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            admission: Admission::new(settings.max_operations),
+            admission: Arc::new(Admission::new(settings.max_operations)),
             budget: Budget::new(settings.in_flight_bytes),
             strangers: Strangers::beside(settings.in_flight_bytes),
             forwards: Forwards::default(),

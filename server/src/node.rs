@@ -28,6 +28,7 @@ use torc_telemetry::clock;
 use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{NodeTls, Pool};
+use torc_transfers::generations::Taken;
 use torc_transfers::throttle::Throttle;
 use torc_transfers::{Background, Transfers, generations, retreat};
 
@@ -35,7 +36,7 @@ use crate::adopt::{self, Adoption};
 use crate::bearers::{self, Bearers};
 use crate::boot;
 use crate::cluster::ClusterNode;
-use crate::config::Settings;
+use crate::config::{Settings, TransferRates};
 use crate::console;
 use crate::data_dir::DataDir;
 use crate::disk_faults::FaultyFs;
@@ -178,8 +179,8 @@ impl Node {
             && !founding::is_due(own)
         {
             boot::check_level(own, membership).map_err(NodeError::Level)?;
-            let alone = boot::check_alone(own, membership).await;
-            alone.map_err(|fault| NodeError::Superseded(fault.message))?;
+            let checked = boot::check(own, membership).await;
+            checked.map_err(|fault| NodeError::Superseded(fault.message))?;
             let started = own.group.start(membership.node, membership.cluster);
             started.await?;
         } else if !founding::is_due(own) {
@@ -374,6 +375,13 @@ fn open_store(settings: &Settings, dir: &DataDir) -> Result<Store, NodeError> {
     Ok(store)
 }
 
+/// The throttle of all transfers.
+fn throttle(rates: TransferRates, limits: &Limits) -> Throttle {
+    let admission = Arc::clone(&limits.admission);
+    let throttle = Throttle::new(rates.at_rest, Instant::now());
+    throttle.while_serving(rates.serving, move || admission.begun())
+}
+
 fn open(
     settings: Settings,
     own_authority: Option<OwnAuthority>,
@@ -387,6 +395,7 @@ fn open(
     let pool = Arc::new(Pool::new(connector));
     let dir = DataDir::new(&settings.data_dir);
     let store = open_store(&settings, &dir)?;
+    let ceiling = boot::ceiling(&store, settings.store.cut_damaged_log);
     let identity = Identity::load(&store)?;
     let boot = boot::next(&store)?;
     let group = TopologyGroup::open(GroupOptions {
@@ -406,20 +415,20 @@ fn open(
     let audit_log = settings.audit_log.clone().unwrap_or(dir.audit);
     let audit = Audit::begin(audit_log, metrics.audit.clone()).map_err(NodeError::Thread)?;
     let reached_at = ReachedAt::of(&settings, [grpc, peer, http], resp);
-    let trace = |traces| {
-        let address = reached_at.grpc.clone();
-        Tracer::begin(traces, address, metrics.spans.clone(), &cancel)
-    };
+    let address = &reached_at.grpc;
+    let trace = |it| Tracer::begin(it, address.clone(), metrics.spans.clone(), &cancel);
     let tracer = settings.traces.as_ref().map(trace).transpose();
     let member = Arc::new(LocalMember::new(identity, Peers::new(pool)));
+    let limits = Limits::new(&settings);
     let transfers = Arc::new(Transfers {
         member: Arc::clone(&member),
         store: store.clone(),
         group: group.clone(),
         partitions: settings.store.partitions,
         data_dir: settings.data_dir.clone(),
-        throttle: Throttle::new(settings.transfer_bytes_per_s, Instant::now()),
+        throttle: throttle(settings.transfer_rates, &limits),
         background: Background::new(settings.worker_threads).map_err(NodeError::Thread)?,
+        taken: Taken::default(),
         metrics: metrics.transfers.clone(),
         cancel: cancel.clone(),
     });
@@ -434,7 +443,7 @@ fn open(
     let kv = Arc::new(KvNode {
         member: Arc::clone(&member),
         store: store.clone(),
-        limits: Limits::new(&settings),
+        limits,
         hot: Hot::new(settings.hot, settings.worker_threads, scratch.clone()),
         audit: Arc::new(audit),
         metrics: Arc::clone(&metrics.keys),
@@ -454,6 +463,7 @@ fn open(
         group: group.clone(),
         store,
         boot,
+        ceiling,
     };
     let cluster = ClusterNode {
         settings,

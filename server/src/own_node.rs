@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use torc_group::TopologyGroup;
 use torc_member::LocalMember;
+use torc_record::HybridTime;
 use torc_ring::topology::Boot;
 use torc_store::Store;
 
@@ -48,6 +49,8 @@ pub(crate) struct OwnNode {
     pub(crate) store: Store,
     /// This start of the data directory.
     pub(crate) boot: Boot,
+    /// No earlier process of the data directory has used a clock reading above this one.
+    pub(crate) ceiling: HybridTime,
 }
 
 impl std::fmt::Debug for OwnNode {

@@ -35,6 +35,7 @@ impl Directory for Members {
             boot: self.0.boot,
             levels: self.0.settings.release.levels,
             level: self.0.member.routing.load_full()?.feature_level,
+            ceiling: self.0.ceiling,
         })
     }
 

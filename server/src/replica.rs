@@ -45,9 +45,12 @@ impl Replica for ReplicaService {
 
     async fn identify(
         &self,
-        _request: Request<IdentifyRequest>,
+        request: Request<IdentifyRequest>,
     ) -> Result<Response<IdentifyResponse>, Status> {
         let own = &self.own;
+        if let (Some(start), Some(links)) = (&request.get_ref().start, self.links.get()) {
+            links.check_start(start)?;
+        }
         let membership = own.member.identity.membership();
         let cluster = membership.map(|m| m.cluster.0.to_vec()).unwrap_or_default();
         Ok(Response::new(IdentifyResponse {

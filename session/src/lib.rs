@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! * An operation that ended with [`Unsent`] was not started and never will be.
-//! * One that is withdrawn, or whose caller no longer waits, is never sent from then on.
+//! * One that is withdrawn, or whose caller no longer waits, is never sent from then on. If it was
+//!   sent before, the node is told to end it.
 //! * Nothing is sent before the node has accepted the stream.
 //! * When the stream breaks, sent operations are in doubt; waiting ones, and those that the
 //!   node reports as unread, are [`Unsent`].
@@ -87,10 +88,16 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The numbers of operations in the order of sending; `None` once the session sends nothing any
-    /// more.
-    queue: Option<mpsc::UnboundedSender<u64>>,
+    /// What to send, in order; `None` once the session sends nothing any more.
+    queue: Option<mpsc::UnboundedSender<Queued>>,
     waiting: HashMap<u64, Waiting>,
+}
+
+/// A message to send, by the number of its operation.
+#[derive(Clone, Copy)]
+enum Queued {
+    Operation(u64),
+    Cancel(u64),
 }
 
 /// An operation that is not answered.
@@ -291,16 +298,23 @@ impl Shared {
     ) -> Option<oneshot::Receiver<Result<Outcome, Status>>> {
         let mut state = self.state.lock();
         let id = request.id;
-        state.queue.as_ref()?.send(id).ok()?;
+        state.queue.as_ref()?.send(Queued::Operation(id)).ok()?;
         let (answer, answered) = oneshot::channel();
         let request = Some(request);
         state.waiting.insert(id, Waiting { request, answer });
         Some(answered)
     }
 
-    /// Takes the operation to pass it to the connection. `None` if its caller has given up.
-    fn hand_over(&self, id: u64) -> Option<v1::SessionRequest> {
-        self.state.lock().waiting.get_mut(&id)?.request.take()
+    /// Takes a message to pass it to the connection. `None` for an operation whose caller has given up.
+    fn hand_over(&self, queued: Queued) -> Option<v1::SessionRequest> {
+        match queued {
+            Queued::Operation(id) => self.state.lock().waiting.get_mut(&id)?.request.take(),
+            Queued::Cancel(id) => Some(v1::SessionRequest {
+                id,
+                operation: Some(Operation::Cancel(v1::Cancel {})),
+                ..v1::SessionRequest::default()
+            }),
+        }
     }
 
     fn answer(&self, id: u64, outcome: Outcome) {
@@ -312,7 +326,7 @@ impl Shared {
     }
 }
 
-/// Forgets an operation whose caller no longer waits.
+/// Ends an operation whose caller no longer waits.
 struct Call<'a> {
     shared: &'a Shared,
     id: u64,
@@ -320,7 +334,13 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.shared.state.lock().waiting.remove(&self.id);
+        let mut state = self.shared.state.lock();
+        let unanswered = state.waiting.remove(&self.id);
+        let is_sent = unanswered.is_some_and(|it| it.request.is_none());
+        if let Some(queue) = state.queue.as_ref().filter(|_| is_sent) {
+            // Fails if the stream has ended, which ends its operations.
+            let _ = queue.send(Queued::Cancel(self.id));
+        }
     }
 }
 
@@ -371,21 +391,21 @@ impl Drop for End {
 /// The operations, once the node has accepted the stream.
 fn outgoing(
     shared: Arc<Shared>,
-    queue: mpsc::UnboundedReceiver<u64>,
+    queue: mpsc::UnboundedReceiver<Queued>,
     accepted: oneshot::Receiver<()>,
 ) -> Requests {
-    let ids = async move {
+    let queued = async move {
         let accepted = accepted.await.is_ok();
         accepted.then(|| UnboundedReceiverStream::new(queue))
     };
-    let ids = stream::once(ids).filter_map(ready).flatten();
-    let requests = ids.filter_map(move |id| ready(shared.hand_over(id)));
+    let queued = stream::once(queued).filter_map(ready).flatten();
+    let requests = queued.filter_map(move |it| ready(shared.hand_over(it)));
     Requests(requests.boxed())
 }
 
 async fn run(
     call: impl FnOnce(Requests) -> Accepting + Send,
-    queue: mpsc::UnboundedReceiver<u64>,
+    queue: mpsc::UnboundedReceiver<Queued>,
     mut end: End,
 ) {
     let (accept, accepted) = oneshot::channel();

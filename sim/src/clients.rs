@@ -29,6 +29,11 @@ impl World {
             self.schedule(5_000, Event::Client(client));
             return;
         };
+        let at = |call: &PlannedCall| &self.workload.keys[call.key];
+        if planned.iter().any(|call| self.is_unknown(node, at(call))) {
+            self.schedule(1_000, Event::Client(client));
+            return;
+        }
         let timeout_ms = self.rng.between(20, 90);
         if scans {
             self.begin_scan(client, node, timeout_ms);

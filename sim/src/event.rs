@@ -71,6 +71,14 @@ pub(crate) enum Event {
         node: usize,
         op: OpId,
     },
+    /// A replica takes the records of a new namespace.
+    Take {
+        node: usize,
+    },
+    /// A node learns of a new namespace.
+    Know {
+        node: usize,
+    },
     Client(usize),
     Group,
     Chaos,

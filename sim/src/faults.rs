@@ -265,6 +265,10 @@ impl World {
             // As in the driver: the record must not be spread.
             return;
         }
+        let is_left = !self.mutations.has(Mutation::ReconcilesFirstRecords);
+        if is_left && self.is_unknown(node, &at) {
+            return;
+        }
         let op = self.next_reconcile_id();
         let (deadline_ms, rules) = (self.us / 1_000 + 60, reconcile_rules(&at));
         self.coordinate(node, |process, now, out| {
@@ -369,9 +373,6 @@ impl World {
             }
             if is_lost {
                 out.lost.insert(peer.id);
-                if self.healing || self.rng.chance(300) {
-                    out.gone.insert(peer.id);
-                }
             }
         }
         self.counts.add("told of peers");
@@ -419,6 +420,7 @@ impl World {
             spare: spare.map(|node| node.id).collect(),
             lost: self.nodes.iter().filter(|n| n.gone).map(|n| n.id).collect(),
             healing: self.healing,
+            creating: self.is_creating(),
         };
         let before = self.group.config.clone();
         if self.group.step(&staff, &self.faults, &mut self.rng) {

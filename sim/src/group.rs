@@ -22,6 +22,8 @@ pub(crate) struct Staff {
     pub(crate) lost: Vec<NodeId>,
     /// Whether the run is ending, so that no new moves begin.
     pub(crate) healing: bool,
+    /// Whether replicas take the records of a new namespace, so that no moves begin.
+    pub(crate) creating: bool,
 }
 
 /// The committed topology of the one partition.
@@ -129,6 +131,9 @@ impl Group {
     }
 
     fn begin(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> Option<Config> {
+        if staff.creating {
+            return None;
+        }
         let epoch = self.epoch(rng);
         if faults.merge > 0
             && let Some(merging) = self.reserve_or_end(staff, faults, rng)

@@ -24,6 +24,7 @@ mod answers;
 mod campaign;
 pub mod check;
 mod clients;
+mod creation;
 mod disk;
 mod doors;
 mod event;

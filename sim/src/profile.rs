@@ -81,11 +81,13 @@ pub enum Profile {
     LostBatches,
     /// Records with digests of other keys in sets that grow and shrink.
     Foreign,
+    /// A namespace that is created with records beside keys that are deleted and collected.
+    Creations,
 }
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -119,6 +121,7 @@ impl Profile {
         Self::Merges,
         Self::LostBatches,
         Self::Foreign,
+        Self::Creations,
     ];
 
     /// Its name on the command line.
@@ -158,6 +161,7 @@ impl Profile {
             Self::Merges => "merges",
             Self::LostBatches => "lost-batches",
             Self::Foreign => "foreign",
+            Self::Creations => "creations",
         }
     }
 

@@ -252,6 +252,9 @@ impl World {
 
     /// What keeps the replicas from being equal.
     fn difference(&self) -> Option<String> {
+        if self.awaits_creation() {
+            return Some("a node does not know the new namespace".to_owned());
+        }
         let config = &self.group.config;
         if config.stage != Stage::Stable {
             return Some(format!("the move is in {:?}", config.stage));

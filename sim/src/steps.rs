@@ -44,6 +44,8 @@ impl World {
             Event::Alone { node, boot, alone } => self.alone(node, boot, *alone),
             Event::ScanLate { tag } => self.scan_late(tag),
             Event::Cancel { node, op } => self.cancel(node, op),
+            Event::Take { node } => self.take(node),
+            Event::Know { node } => self.know(node),
             Event::Client(client) => self.client(client),
             Event::Group => self.group_step(),
             Event::Chaos => self.chaos(),

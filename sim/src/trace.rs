@@ -113,6 +113,12 @@ impl Trace {
                     node + 1
                 )
             }),
+            Event::Take { node } => {
+                self.note(us, || format!("node {} takes the new namespace", node + 1));
+            }
+            Event::Know { node } => {
+                self.note(us, || format!("node {} knows the new namespace", node + 1));
+            }
             Event::Synced { .. }
             | Event::Wake { .. }
             | Event::Beat { .. }

@@ -1,6 +1,6 @@
 //! The requests in progress, and what the clients have observed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,12 +19,19 @@ use crate::rng::Rng;
 const REGISTERS: NamespaceId = NamespaceId::DEFAULT;
 /// The namespace in which the last writer wins.
 const EVENTUAL: NamespaceId = NamespaceId(2);
+/// A namespace that is created with records. Its keys are registers, too.
+const NEW: NamespaceId = NamespaceId(3);
 /// Stands for an operation without a client.
 pub(crate) const NOBODY: usize = usize::MAX;
 
 /// Whether the last writer wins in a namespace.
 pub(crate) fn is_eventual(namespace: NamespaceId) -> bool {
     namespace == EVENTUAL
+}
+
+/// Whether a namespace is created with records.
+pub(crate) fn is_new(namespace: NamespaceId) -> bool {
+    namespace == NEW
 }
 
 /// The rules for reconciling replicas.
@@ -145,6 +152,19 @@ pub(crate) struct Merge {
     pub(crate) at: BTreeMap<usize, usize>,
 }
 
+/// The namespace that is created with records.
+#[derive(Debug, Default)]
+pub(crate) struct Creation {
+    /// What every replica takes.
+    pub(crate) records: Vec<Record>,
+    /// The nodes that have taken the records.
+    pub(crate) holders: BTreeSet<usize>,
+    /// Whether the namespace has its name.
+    pub(crate) is_named: bool,
+    /// The nodes that know it.
+    pub(crate) knowing: BTreeSet<usize>,
+}
+
 /// The clients of a run, and their observations.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -188,8 +208,13 @@ impl Workload {
             digest[8..].copy_from_slice(&u64::from(of).to_be_bytes());
             let key = Key::new(Bytes::copy_from_slice(&[b'a' + number])).ok()?;
             let eventual = rng.chance(faults.eventual);
+            let is_new = faults.creation && number > 0;
             Some(Locator {
-                namespace: if eventual { EVENTUAL } else { REGISTERS },
+                namespace: match (eventual, is_new) {
+                    (true, _) => EVENTUAL,
+                    (false, true) => NEW,
+                    (false, false) => REGISTERS,
+                },
                 digest: Digest(digest),
                 key,
             })

@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::profile::Faults;
 use crate::rng::Rng;
 use crate::trace::Trace;
-use crate::workload::{Merge, Scan, Workload};
+use crate::workload::{Creation, Merge, Scan, Workload};
 
 /// How far clocks advance at the end, so that clocks that were ahead are no longer so.
 pub(crate) const HEALED_CLOCK_MS: i64 = 2 * 3_600_000;
@@ -62,6 +62,7 @@ pub(crate) struct World {
     pub(crate) scans: BTreeMap<u64, Scan>,
     pub(crate) next_scan: u64,
     pub(crate) merge: Option<Merge>,
+    pub(crate) creation: Option<Creation>,
 }
 
 impl World {
@@ -97,6 +98,7 @@ impl World {
             scans: BTreeMap::new(),
             next_scan: 0,
             merge: None,
+            creation: None,
         };
         let spare = if world.faults.resize > 0 { 2 } else { 1 };
         for _ in 0..replicas + spare {
@@ -105,6 +107,9 @@ impl World {
         for client in 0..usize::from(world.faults.clients) {
             let at = 2_000 + world.rng.below(5_000);
             world.schedule(at, Event::Client(client));
+        }
+        if world.faults.creation {
+            world.begin_creation();
         }
         world.schedule(3_000, Event::Group);
         world.schedule(4_000, Event::Chaos);

@@ -181,11 +181,11 @@ impl Packed {
     /// [`Record::supersedes`], without unpacking.
     /// What a replica remembers of a record that it stored.
     pub(crate) fn stored_version(&self) -> StoredVersion {
-        let origin = origin_at(&self.0);
+        let ballot = self.ballot();
         StoredVersion {
             key: self.position().id(),
-            version: origin.unwrap_or_else(|| self.ballot()),
-            is_accepted: origin.is_none(),
+            version: origin_at(&self.0).unwrap_or(ballot),
+            ballot,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::format::{Entry, FRAME_LEN, HEADER_LEN};
 use crate::fs::Fs;
 use crate::health::Health;
 use crate::ingest::Ingests;
-use crate::log::{LogEnd, LogWriter, Replay};
+use crate::log::{self, LogEnd, LogWriter, Replay};
 use crate::manifest::Manifest;
 use crate::partition_table::PartitionTable;
 use crate::requests::Requests;
@@ -53,6 +53,7 @@ pub(crate) fn recover(
         segments: &names.logs,
         cuts_damaged: options.cut_damaged_log,
         may_be_empty: manifest == Manifest::EMPTY,
+        newest: log::newest::noted(&dir)?,
     };
     let end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {

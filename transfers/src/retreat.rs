@@ -67,6 +67,6 @@ async fn answers(transfers: &Transfers, node: NodeId) -> bool {
     let Ok(mut client) = client else {
         return false;
     };
-    let request = within(PROBE_TIMEOUT, IdentifyRequest {});
+    let request = within(PROBE_TIMEOUT, IdentifyRequest::default());
     client.identify(request).await.is_ok()
 }

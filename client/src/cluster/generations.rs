@@ -12,7 +12,7 @@ use torc_ring::{NodeId, Partition, Partitions};
 use super::missing;
 use crate::Version;
 
-/// A generation of a static namespace, or a merge into a linearizable one, from [`Client::generations`](crate::Client::generations).
+/// A generation of a static namespace, the first records of an ordinary one, or a merge into a linearizable one, from [`Client::generations`](crate::Client::generations).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Generation {
     /// Its number, unique in the cluster.
@@ -26,6 +26,8 @@ pub struct Generation {
     pub version: Version,
     /// Its state.
     pub state: GenerationState,
+    /// Whether its promotion creates its namespace, which is an ordinary one.
+    pub creates: bool,
     /// What it keeps of each key; `None` while it is reserved.
     pub shape: Option<GenerationShape>,
     /// The probability that a get of an absent key finds a value; zero unless it is keyless.
@@ -141,7 +143,7 @@ pub enum GenerationState {
 pub struct Reservation {
     /// The reserved generation.
     pub generation: Generation,
-    /// The key of its digests, different for each generation.
+    /// The key of its digests: different for each generation, and that of the cluster if it creates a namespace.
     pub digest_key: DigestKey,
     /// Partitions of the cluster.
     pub partitions: Partitions,
@@ -182,6 +184,7 @@ impl Generation {
         let shape = wire.shape.as_ref().map(GenerationShape::from_wire);
         let shape = shape.transpose()?;
         Ok(Self {
+            creates: wire.creates,
             shape,
             false_positive_rate: shape.map_or(0.0, GenerationShape::false_positive_rate),
             number: wire.number,

@@ -14,7 +14,8 @@ use torc_ring::Token;
 use crate::{Error, ErrorKind};
 
 /// A position in a scan, from [`Scan::cursor`](crate::Scan::cursor). Valid for its
-/// cluster and namespace, however the topology changes.
+/// cluster and namespace, however the topology changes. In a static namespace, valid for the generation that the scan
+/// reads: after a promotion, begin again.
 ///
 /// You may store its bytes and pass them to another process.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -189,11 +189,14 @@ impl Walker {
     async fn next_page(mut self) -> Result<Option<(Page, Self)>, Error> {
         let client = self.client.clone();
         let mut call = client.call(Nature::Read);
-        let origin = self.origin(&mut call).await?;
+        let mut origin = self.origin(&mut call).await?;
         while !self.walk.has_ended() {
-            let mut source = match self.source.take() {
-                Some(source) => source,
-                None => self.open(&mut call, origin.namespace).await?,
+            let mut source = if let Some(source) = self.source.take() {
+                source
+            } else {
+                let opened = self.open(&mut call).await?;
+                origin = self.origin(&mut call).await?;
+                opened
             };
             match source.next(&call).await {
                 Ok(Some(message)) => {
@@ -224,6 +227,7 @@ impl Walker {
         Ok(None)
     }
 
+    /// Where the scan began.
     async fn origin(&mut self, call: &mut Call<'_>) -> Result<Origin, Error> {
         if let Some(origin) = self.origin {
             return Ok(origin);
@@ -238,8 +242,13 @@ impl Walker {
     }
 
     /// Opens a stream at the scan's position.
-    async fn open(&self, call: &mut Call<'_>, namespace: NamespaceId) -> Result<Source, Error> {
+    async fn open(&mut self, call: &mut Call<'_>) -> Result<Source, Error> {
         loop {
+            if !self.walk.goes_on() {
+                // A scan that begins reads the current generation.
+                self.origin = None;
+            }
+            let namespace = self.origin(call).await?.namespace;
             let view = call.view().await?;
             let partitions = view.table.partitions;
             let partition = partitions.holding(namespace, self.walk.token());

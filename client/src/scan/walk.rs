@@ -22,6 +22,8 @@ pub(super) struct Walk {
     left: Option<u64>,
     keys_only: bool,
     contains: Vec<Bytes>,
+    /// Whether it has given records or moved on.
+    goes_on: bool,
     ended: bool,
 }
 
@@ -32,6 +34,7 @@ impl Walk {
             left: options.limit,
             keys_only: options.keys_only,
             contains: options.contains,
+            goes_on: false,
             ended: options.limit == Some(0),
         }
     }
@@ -39,6 +42,11 @@ impl Walk {
     /// Whether the end of the ring or the limit has been reached.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether it has given records or moved on.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// The position.
@@ -65,6 +73,7 @@ impl Walk {
             local,
             keys_only: self.keys_only,
             contains: self.contains.clone(),
+            goes_on: self.goes_on,
         }
     }
 
@@ -86,6 +95,7 @@ impl Walk {
         let moved = self.go_to(entries > 0, cursor)?;
         self.left = self.left.map(|left| left - entries);
         self.ended = done || self.left == Some(0);
+        self.goes_on |= moved;
         Ok(moved || self.ended)
     }
 
@@ -130,10 +140,14 @@ mod tests {
     fn it_goes_on_where_the_last_answer_ended() {
         let mut walk = Walk::new(ScanOptions::default());
         assert_eq!(walk.token(), Token::MIN);
+        assert!(!walk.goes_on());
         assert_eq!(walk.advance(2, &behind(3), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0303_0303_0303_0303));
         let request = walk.request(("ns".into(), NamespaceId(1)), true);
-        assert_eq!(request.after, behind(3));
+        assert_eq!(
+            (&request.after[..], request.goes_on),
+            (&behind(3)[..], true)
+        );
         assert_eq!(walk.advance(0, &arc_start(9), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0909_0909_0909_0909));
         assert_eq!(walk.advance(0, b"", true), Ok(true));

@@ -137,8 +137,10 @@ fn farewell(stage: Stage) -> v1::SessionResponse {
 /// Requests on sessions, which could also be separate calls.
 impl Service {
     async fn operation(&self, request: v1::SessionRequest) -> v1::SessionResponse {
-        assert_ne!(
-            request.timeout_ms, 0,
+        let is_cancel = matches!(request.operation, Some(Operation::Cancel(_)));
+        assert_eq!(
+            request.timeout_ms == 0,
+            is_cancel,
             "the node is told how much time it has"
         );
         let trace = TraceContext::from_wire(&request.trace);
@@ -150,6 +152,10 @@ impl Service {
             Operation::Delete(delete) => {
                 let done = self.delete(&delete).await;
                 done.map(|it| Outcome::Delete(it.into_inner()))
+            }
+            Operation::Cancel(_) => {
+                self.0.count("cancel");
+                std::future::pending().await
             }
         };
         let fault = |status| Outcome::Fault(Fault::from_status(&status).into());

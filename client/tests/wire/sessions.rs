@@ -102,3 +102,28 @@ async fn a_stalled_operation_holds_up_no_other_of_its_session() {
     assert_eq!(stalled.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(cluster.seen("session"), 1);
 }
+
+#[tokio::test]
+async fn an_operation_whose_caller_no_longer_waits_is_cancelled_once_it_was_sent() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let key = cluster.key_of(0);
+    client.put(key.clone(), "value").await.unwrap();
+    assert_eq!(cluster.seen("cancel"), 0, "it was answered");
+    let permits = Arc::new(Semaphore::new(0));
+    cluster.nodes[0].trouble("put", Trouble::Late(Arc::clone(&permits)));
+    let abandoned = tokio::spawn({
+        let (client, key) = (client.clone(), key.clone());
+        async move { client.put(key, "abandoned").await }
+    });
+    while cluster.seen("put") == 1 {
+        tokio::task::yield_now().await;
+    }
+    abandoned.abort();
+    while cluster.seen("cancel") == 0 {
+        tokio::task::yield_now().await;
+    }
+    client.get(key).await.unwrap();
+    assert_eq!(cluster.seen("cancel"), 1);
+    assert_eq!(cluster.seen("session"), 1);
+}

@@ -3,7 +3,7 @@
 mod create;
 
 use serde::Serialize;
-use torc_backup::{Backup, Depth, Listed, Location, Namespace, prune, verify};
+use torc_backup::{Backup, Depth, Listed, Location, Namespace, Plan, prune, verify};
 use torc_build::Shape;
 use torc_record::State;
 
@@ -63,17 +63,18 @@ enum Command {
         url: String,
         #[command(flatten)]
         key: KeyArgs,
-        /// Name of the backup. Default: the newest.
+        /// Name of the backup. Default: the newest with the namespace.
         #[arg(long, value_name = "NAME")]
         backup: Option<String>,
     },
     /// Remove all but the newest backups, the objects that no other backup uses, and what interrupted
-    /// restores have left behind. Do not create or restore a backup there meanwhile.
+    /// restores have left behind. Do not create or restore a backup there meanwhile. Backups of other clusters,
+    /// and of single namespaces (`create --only`), are counted by themselves.
     Prune {
         /// Where the backups are.
         #[arg(value_name = "URL")]
         url: String,
-        /// Number of backups to keep.
+        /// Number of backups to keep, of each cluster and choice of namespaces.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
         /// Also remove unfinished backups.
@@ -113,6 +114,7 @@ struct Row {
     begun_ms: u64,
     complete: bool,
     namespaces: Vec<String>,
+    only: bool,
     slices: u64,
     records: u64,
     bytes: u64,
@@ -127,6 +129,7 @@ impl Row {
             begun_ms: plan.begun_ms,
             complete: listed.sums.is_some(),
             namespaces: plan.namespaces.iter().map(|it| it.name.clone()).collect(),
+            only: plan.only,
             slices: sums.slices,
             records: sums.records,
             bytes: sums.bytes,
@@ -219,7 +222,11 @@ async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> 
             .to_owned(),
             text::count(row.records),
             text::bytes(row.bytes),
-            row.namespaces.join(", "),
+            if row.only {
+                format!("only {}", row.namespaces.join(", "))
+            } else {
+                row.namespaces.join(", ")
+            },
         ]);
     }
     out.line(table)
@@ -235,19 +242,62 @@ async fn readable(location: &Location) -> Result<Vec<Listed>, Failure> {
     Ok(Backup::list(location, skip).await?)
 }
 
-/// The given name, or the name of the newest complete backup.
+/// What a backup that was not named must have.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Having<'a> {
+    Anything,
+    /// Every namespace of the cluster: not those that `--only` names.
+    Everything,
+    Namespace(&'a str),
+}
+
+impl Having<'_> {
+    fn is_of(self, plan: &Plan) -> bool {
+        let has = |name: &str| plan.namespaces.iter().any(|it| it.name == name);
+        match self {
+            Self::Anything => true,
+            Self::Everything => !plan.only,
+            Self::Namespace(name) => !plan.only || has(name),
+        }
+    }
+}
+
+/// The given name, or the name of the newest complete backup that has this.
 pub(super) async fn name_of(
     location: &Location,
     url: &str,
     named: Option<String>,
+    having: Having<'_>,
 ) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name);
     }
     let mut unreadable = Vec::new();
     let listed = Backup::list(location, |name, error| unreadable.push((name, error))).await?;
-    let newest = listed.into_iter().rfind(|listed| listed.sums.is_some());
-    let newest = newest.map(|listed| listed.plan.name);
+    let complete = listed.into_iter().filter(|listed| listed.sums.is_some());
+    let complete: Vec<Plan> = complete.map(|listed| listed.plan).collect();
+    let mut fitting = complete.iter().filter(|plan| having.is_of(plan)).rev();
+    let newest = fitting.next();
+    if let Some(newest) = newest
+        && !matches!(having, Having::Anything)
+        && let Some(other) = fitting.find(|other| other.cluster != newest.cluster)
+    {
+        return Err(Failure::Usage(format!(
+            "{url} has backups of several clusters, such as {} of cluster {} and {} of cluster {}: choose one with \
+             --backup",
+            newest.name, newest.cluster, other.name, other.cluster
+        )));
+    }
+    if newest.is_none()
+        && let Some(plan) = complete.last()
+    {
+        let names: Vec<&str> = plan.namespaces.iter().map(|it| it.name.as_str()).collect();
+        return Err(Failure::Usage(format!(
+            "{url} has only backups of other namespaces, the newest of {}: choose one with --backup",
+            names.join(", ")
+        )));
+    }
+    let newest = newest.map(|plan| plan.name.clone());
     // Names begin with the time.
     let newer = unreadable
         .into_iter()
@@ -268,7 +318,7 @@ async fn look(
     out: &mut Out,
 ) -> Result<(), Failure> {
     let location = Location::open(url)?;
-    let name = name_of(&location, url, backup).await?;
+    let name = name_of(&location, url, backup, Having::Anything).await?;
     let bar = input::spinner().with_message("verifying the backup");
     let verified = verify(&location, &name, depth, || bar.tick()).await;
     bar.finish_and_clear();
@@ -284,8 +334,13 @@ async fn look(
     if global.json() {
         return out.json(&row);
     }
+    let state = if depth == Depth::Names {
+        "has all of its objects"
+    } else {
+        "is intact"
+    };
     out.line(format!(
-        "{} is intact: {} ({}) in {} of {}",
+        "{} {state}: {} ({}) in {} of {}",
         row.name,
         text::counted(row.records, "record"),
         text::bytes(row.bytes),
@@ -303,7 +358,9 @@ async fn get(
 ) -> Result<(), Failure> {
     let key = key.key()?;
     let location = Location::open(url)?;
-    let backup = Backup::read(&location, &name_of(&location, url, backup).await?).await?;
+    let having = Having::Namespace(global.namespace());
+    let name = name_of(&location, url, backup, having).await?;
+    let backup = Backup::read(&location, &name).await?;
     let namespace = namespace_of(&backup, global.namespace())?;
     let found = backup.get(&location, namespace, &key).await?;
     let shape = namespace.generation.as_ref().map(|it| it.shape);
@@ -363,6 +420,7 @@ mod tests {
             begun_ms: 0,
             complete: true,
             namespaces: Vec::new(),
+            only: false,
             slices: 0,
             records: 0,
             bytes: 0,

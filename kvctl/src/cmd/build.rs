@@ -1,5 +1,5 @@
-//! `kvctl build`: builds the whole content of a static namespace from files, on this machine.
-//! Contacts nodes only with `--into`.
+//! `kvctl build`: builds the whole content of a static namespace, or the first records of another one, from files,
+//! on this machine. Contacts nodes only with `--into`.
 
 mod places;
 mod progress;
@@ -15,7 +15,7 @@ use indicatif::ProgressBar;
 use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Manifest, Progress, Published, Shape, Target,
 };
-use torc_client::Generation;
+use torc_client::{Epoch, Generation, NamespaceMode};
 use torc_objects::{Location, ObjectError};
 
 use crate::args;
@@ -44,8 +44,9 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// there; a repeated command sends only those that are missing.
 ///
 /// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
-/// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
-/// it.
+/// the nodes serve it. With --create, that namespace is a new, ordinary one: clients can use it once
+/// the generation is promoted, and then write to it. Without --into you need no cluster: `kvctl
+/// generation get DIR KEY` reads it.
 ///
 /// Shows records per second and the time left: a bar on a terminal, else a line every ten seconds.
 ///
@@ -129,6 +130,13 @@ pub(crate) struct Args {
     /// Static namespace to build for; reserves a generation of it in the cluster.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "reservation")]
     into: Option<String>,
+    /// With --into: create the namespace with these records. Nodes cannot join or leave from --attach to
+    /// --promote. The files of the build then hold the cluster's digest key, as backups do.
+    #[arg(long, value_enum, value_name = "MODE", requires = "into")]
+    create: Option<Created>,
+    /// With --create: replicas of each key, 1 to 5. Default: as many as `default` has.
+    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: Option<u8>,
     /// File that `kvctl generation reserve` wrote; for builds without access to the cluster.
     #[arg(long, value_name = "FILE")]
     reservation: Option<PathBuf>,
@@ -159,6 +167,24 @@ enum Kept {
     Set,
     /// Keys, each with an id from 0 to n - 1 in place of a value: exact answers.
     Ids,
+}
+
+/// The mode of a namespace that is created with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Created {
+    /// Every read sees the newest acknowledged write of its key.
+    Linearizable,
+    /// The last writer wins.
+    Eventual,
+}
+
+impl From<Created> for NamespaceMode {
+    fn from(created: Created) -> Self {
+        match created {
+            Created::Linearizable => Self::Linearizable,
+            Created::Eventual => Self::Eventual,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -246,6 +272,10 @@ fn check(args: &Args, is_sent: bool) -> Result<(), Failure> {
         (
             args.payload_bytes.is_some() && args.shape != Kept::Keyless,
             "--payload-bytes needs --shape keyless",
+        ),
+        (
+            args.create.is_some() && args.shape != Kept::Values,
+            "--create needs --shape values",
         ),
         (
             args.gate_rate.is_some() && has_fingerprints,
@@ -545,14 +575,21 @@ async fn target(
             let (dir, what) = (work.to_owned(), "target");
             return Err(failure(BuildError::OtherPlan { dir, what }));
         }
-        let reserved = client.reserve_generation(namespace).await?;
+        let reserved = match args.create {
+            None => client.reserve_generation(namespace).await?,
+            Some(mode) => {
+                let settings = (mode.into(), args.replicas.map(u32::from));
+                let reserving = client.reserve_namespace(namespace, settings, Epoch(0), false);
+                reserving.await?
+            }
+        };
         let number = reserved.generation.number;
         note(format_args!(
             "reserved generation {number} of `{namespace}`"
         ));
         return Ok((generation::target_of(&reserved), Some(number)));
     }
-    if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
+    if let Some(begun) = begun.filter(|begun| !begun.is_offline()) {
         return Ok((begun, None));
     }
     let partitions = torc_ring::Partitions::new(args.partitions);

@@ -66,7 +66,7 @@ enum Command {
         #[arg(long, value_name = "URL")]
         source: Option<String>,
     },
-    /// Make a generation the current one.
+    /// Make a generation the current one; or create the namespace that was built with `--create`.
     ///
     /// Returns when no node answers gets from an older generation. Waits for nodes that do not
     /// respond, and names them.
@@ -88,7 +88,8 @@ enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Delete a generation that is not current, on all nodes; or end a merge.
+    /// Delete a generation that is not current, on all nodes; or end a merge. One that would create a namespace is
+    /// deleted with its records.
     Drop {
         /// Number of the generation, as `list` shows it.
         #[arg(value_name = "NUMBER")]
@@ -269,6 +270,10 @@ fn get(dir: &Path, key: &KeyArgs, global: &Global, out: &mut Out) -> Result<(), 
 }
 
 async fn verify(dir: &Path, depth: HowDeep, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let verdict = match depth {
+        HowDeep::Names => " has all of its files",
+        HowDeep::Bytes | HowDeep::Records => " is intact",
+    };
     let depth = match depth {
         HowDeep::Names => Depth::Names,
         HowDeep::Bytes => Depth::Bytes,
@@ -277,12 +282,12 @@ async fn verify(dir: &Path, depth: HowDeep, global: &Global, out: &mut Out) -> R
     if let Some(url) = as_url(dir) {
         let published = Published::open(url).await.map_err(failure)?;
         published.verify(depth).await.map_err(failure)?;
-        return shown(published.manifest(), None, " is intact", global, out);
+        return shown(published.manifest(), None, verdict, global, out);
     }
     Generation::verify(dir, depth).map_err(failure)?;
     show(
         &Generation::open(dir).map_err(failure)?,
-        " is intact",
+        verdict,
         global,
         out,
     )

@@ -1,6 +1,6 @@
 //! `kvctl restore`: restores a backup into a cluster.
 
-mod statics;
+mod built;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use torc_backup::{Backup, Location, Namespace, Plan, verify_namespaces};
-use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, ScanOptions};
+use torc_client::{Client, Epoch, ErrorKind, NamespaceMode, RoutingTable, ScanOptions};
 use torc_record::{NamespaceId, Record, State};
 
-use super::backup::{name_of, namespace_of};
+use super::backup::{Having, name_of, namespace_of};
 use super::load::{retry, store};
 use crate::args;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report};
 use crate::out::{Out, note};
 use crate::text;
-use statics::Restoring;
+use built::{Content, Records, Restoring};
 
 const LIMITS: BatchLimits = BatchLimits {
     rows: 500,
@@ -41,38 +41,46 @@ const AHEAD: usize = 64;
 ///
 /// Checks all that it reads before it stores anything: with --only, the slices with records of that
 /// namespace, not the whole backup. Creates namespaces with their old settings,
-/// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
-/// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
-/// write to a namespace while you restore it. Values keep their expiry. After an interruption,
-/// repeat the restore with `--overwrite`. Records get new versions, above all of the backup: if the
-/// cluster's epochs are lower, the restore first raises them, which it cannot while partitions move.
+/// but with no more replicas than there are nodes. Values keep their expiry. Records get new versions, above
+/// all of the backup: if the cluster's epochs are lower, the restore first raises them, which it cannot while
+/// partitions move.
 ///
-/// A static namespace gets a new generation, which the restore makes current. With `--overwrite`, the
-/// current one becomes the previous one. kvctl puts the files of the generation below URL/restores,
-/// where the nodes fetch them, and then removes them. Ids of keys (`--shape ids`) change. A generation
+/// A namespace that does not exist is created with its records, which nodes fetch as slices: clients can use it
+/// once all replicas have them. Nodes cannot join or leave meanwhile. kvctl puts the slices below URL/restores, where
+/// the nodes fetch them, and then removes them. A namespace that exists is refused if it is not empty. With `--replace`,
+/// it is replaced as a whole in the same way, and what clients write to it during the restore is lost. With
+/// `--overwrite`, or if it is empty, kvctl puts the records one by one, which takes about eight times as long: the keys of
+/// the backup get their old values back, and other keys stay. Do not write to it meanwhile. After an interruption,
+/// repeat the restore with `--overwrite`.
+///
+/// A static namespace gets a new generation, which the restore makes current. With `--overwrite` or `--replace`, the
+/// current one becomes the previous one. Ids of keys (`--shape ids`) change. A generation
 /// that keeps no keys (`--shape keyless` or `set`) fits only a cluster with as many partitions as that of
-/// the backup. Otherwise it is left out: the last line begins with `incomplete:` and names its namespace;
-/// the exit code is 0.
+/// the backup. Otherwise it is left out: after the other namespaces are restored, the last line names it, and the exit
+/// code is 6.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the backups are: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or
     /// az://CONTAINER/PREFIX.
     #[arg(value_name = "URL")]
     url: String,
-    /// Name of the backup. Default: the newest.
+    /// Name of the backup. Default: the newest of all namespaces; with --only, the newest with that namespace.
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
     /// Restore only this namespace. Default: all.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// With --only: name of the namespace to restore into.
-    #[arg(long, value_name = "NAME", requires = "only")]
+    #[arg(long, alias = "into-namespace", value_name = "NAME", requires = "only")]
     into: Option<String>,
     /// Also restore into namespaces that are not empty.
     #[arg(long)]
     overwrite: bool,
-    /// Directory for temporary files, in which kvctl builds generations of static namespaces. It takes
-    /// twice the size of the largest one.
+    /// Replace namespaces that exist, with all that is in them.
+    #[arg(long, conflicts_with = "overwrite")]
+    replace: bool,
+    /// Directory for temporary files, in which kvctl builds slices. It takes twice the size of the largest
+    /// namespace.
     #[arg(long, value_name = "DIR", default_value = ".")]
     work: PathBuf,
     /// Memory limit of these builds, for example 512MiB or 4GiB; at least 64MiB.
@@ -94,7 +102,11 @@ struct Restored {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     global.refuse_namespace("--only NAME, and --into for another name")?;
     let location = Location::open(&args.url)?;
-    let name = name_of(&location, &args.url, args.backup).await?;
+    let having = args
+        .only
+        .as_deref()
+        .map_or(Having::Everything, Having::Namespace);
+    let name = name_of(&location, &args.url, args.backup, having).await?;
     let backup = Backup::read(&location, &name).await?;
     if let Some(only) = &args.only {
         namespace_of(&backup, only)?;
@@ -110,19 +122,24 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     bar.finish_and_clear();
     checked.map_err(|error| Failure::from(error).after("nothing was changed"))?;
     // Check all of them before changing anything.
+    let mut contents = Vec::new();
     for (namespace, into) in &targets {
-        check(&client, namespace, into, args.overwrite).await?;
+        check(&client, namespace, into, args.overwrite || args.replace).await?;
+        let content = content(&backup, namespace, into, (&table, args.replace));
+        contents.push(content);
     }
-    let generations = targets.iter().filter_map(|(it, _)| it.generation.as_ref());
-    let work = statics::work_dir(&args.work, args.memory, generations)?;
-    for (namespace, into) in &targets {
-        create(&client, namespace, into).await?;
-    }
+    let work = built::work_dir(&args.work, args.memory, contents.iter().flatten())?;
     let epoch = Epoch(backup.sums.epoch);
-    for (_, into) in &targets {
-        raise(&client, into, epoch).await?;
+    for ((namespace, into), content) in targets.iter().zip(&contents) {
+        // One with records is created with them.
+        if let Some(Content::Records(records)) = content {
+            tell_of_replicas(namespace, into, records.settings.1);
+        } else {
+            create(&client, namespace, into).await?;
+            raise(&client, into, epoch).await?;
+        }
     }
-    for (namespace, into) in targets {
+    for ((namespace, into), content) in targets.into_iter().zip(contents) {
         let began = Instant::now();
         let mut restored = Restored {
             namespace: namespace.name.clone(),
@@ -132,9 +149,9 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             expired: 0,
             seconds: 0.0,
         };
-        if let Some(generation) = &namespace.generation {
+        if let Some(content) = content {
             let table = client.topology().await?;
-            if statics::is_current(&table, &into, generation) {
+            if content.is_current(&table, &into) {
                 note(format_args!(
                     "`{into}` is unchanged: its current generation is the one of the backup"
                 ));
@@ -146,13 +163,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
                 url: &args.url,
                 backup: &backup,
                 id: NamespaceId(namespace.id),
-                generation,
+                content,
                 work: work.as_ref().map_or(&args.work, TempDir::path),
                 memory: args.memory,
             };
-            restoring.run(&into).await?;
-            restored.records = generation.records;
-            restored.payload_bytes = generation.payload_bytes;
+            let manifest = restoring.run(&into).await?;
+            restored.records = manifest.records;
+            restored.payload_bytes = manifest.payload_bytes;
         } else if !is_static(namespace) {
             let rows = read(&location, &backup, NamespaceId(namespace.id));
             let report = put(client.namespace(into), rows, &args.url, global).await?;
@@ -163,19 +180,78 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         restored.seconds = began.elapsed().as_secs_f64();
         show(&restored, global, out)?;
     }
-    if !left_out.is_empty() {
-        // Last, so that it is not overlooked.
-        out.flush()?;
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    out.flush()?;
+    Err(Failure::LeftOut {
+        namespaces: left_out,
+        partitions: backup.plan.partitions,
+        here: table.partitions.count(),
+    })
+}
+
+/// What is restored as slices; `None` if records are put one by one, or there is nothing to restore.
+fn content<'a>(
+    backup: &Backup,
+    namespace: &'a Namespace,
+    into: &str,
+    (table, replaces): (&RoutingTable, bool),
+) -> Option<Content<'a>> {
+    if is_static(namespace) {
+        return namespace.generation.as_ref().map(Content::Generation);
+    }
+    if table.namespaces.contains_key(into) && !replaces {
+        return None;
+    }
+    let (records, slice_bytes) = sizes(backup, NamespaceId(namespace.id));
+    let settings = (mode_of(namespace), replicas_of(namespace, table));
+    (records > 0 || replaces).then_some(Content::Records(Records {
+        most: records,
+        slice_bytes,
+        settings,
+        replaces,
+    }))
+}
+
+/// The records of a namespace in a backup, superseded ones and tombstones included, and their part of its slices,
+/// bytes.
+fn sizes(backup: &Backup, namespace: NamespaceId) -> (u64, u64) {
+    let wanted = BTreeSet::from([namespace]);
+    let slices = backup.lines_of(&wanted).flat_map(|line| line.slices);
+    let parts = slices.map(|slice| {
+        let of_it = slice.records.iter().filter(|(id, _)| *id == namespace.0);
+        let records: u64 = of_it.map(|(_, records)| records).sum();
+        let bytes = u128::from(slice.len) * u128::from(records);
+        let bytes = bytes.checked_div(slice.count().into()).unwrap_or(0);
+        (records, u64::try_from(bytes).unwrap_or(slice.len))
+    });
+    parts.fold((0, 0), |(records, bytes), part| {
+        (records + part.0, bytes + part.1)
+    })
+}
+
+fn mode_of(namespace: &Namespace) -> NamespaceMode {
+    match namespace.mode.as_str() {
+        "eventual" => NamespaceMode::Eventual,
+        "static" => NamespaceMode::Static,
+        _ => NamespaceMode::Linearizable,
+    }
+}
+
+/// Its replicas, but no more than there are nodes.
+fn replicas_of(namespace: &Namespace, table: &RoutingTable) -> u32 {
+    let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
+    namespace.replicas.min(nodes)
+}
+
+fn tell_of_replicas(namespace: &Namespace, into: &str, replicas: u32) {
+    let wanted = namespace.replicas;
+    if wanted > replicas {
         note(format_args!(
-            "incomplete: {} not restored, because their generations keep no keys, and this cluster has {} \
-             instead of {}: {}. Build each again",
-            text::counted(left_out.len() as u64, "namespace"),
-            text::counted(table.partitions.count().into(), "partition"),
-            backup.plan.partitions,
-            left_out.join(", ")
+            "`{into}` had {wanted} replicas and gets {replicas}, one for each node"
         ));
     }
-    Ok(())
 }
 
 /// A namespace to restore, and the name that it gets.
@@ -193,7 +269,7 @@ fn targets<'a>(
     let wanted = wanted.filter(|it| only.is_none_or(|only| only == it.name));
     let fits = |it: &&Namespace| {
         let generation = it.generation.as_ref();
-        plan.partitions == partitions || !generation.is_some_and(statics::is_keyless)
+        plan.partitions == partitions || !generation.is_some_and(built::is_keyless)
     };
     let (wanted, keyless): (Vec<_>, Vec<_>) = wanted.partition(fits);
     let left_out: Vec<String> = keyless.iter().map(|it| format!("`{}`", it.name)).collect();
@@ -277,20 +353,10 @@ async fn create(client: &Client, namespace: &Namespace, into: &str) -> Result<()
     if table.namespaces.contains_key(into) {
         return Ok(());
     }
-    let mode = match namespace.mode.as_str() {
-        "eventual" => NamespaceMode::Eventual,
-        "static" => NamespaceMode::Static,
-        _ => NamespaceMode::Linearizable,
-    };
-    let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
-    let wanted = namespace.replicas;
-    if wanted > nodes {
-        note(format_args!(
-            "`{into}` had {wanted} replicas and gets {nodes}, one for each node"
-        ));
-    }
-    let replicas = Some(wanted.min(nodes));
-    client.create_namespace(into, mode, replicas).await?;
+    let replicas = replicas_of(namespace, &table);
+    tell_of_replicas(namespace, into, replicas);
+    let mode = mode_of(namespace);
+    client.create_namespace(into, mode, Some(replicas)).await?;
     Ok(())
 }
 

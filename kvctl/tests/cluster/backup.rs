@@ -44,7 +44,7 @@ fn below(dir: &Path, name: &str) -> Vec<PathBuf> {
     entries.collect()
 }
 
-async fn contents(client: &Client) -> BTreeMap<String, String> {
+pub(crate) async fn contents(client: &Client) -> BTreeMap<String, String> {
     let mut scan = client.scan(ScanOptions::default());
     let mut all = BTreeMap::new();
     while let Some(entry) = scan.next().await {
@@ -220,6 +220,18 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     let names = ok(&other.kvctl(&["namespace", "list"]));
     assert!(!names.contains("another"), "nothing was changed: {names}");
     ok(&other.kvctl(&["restore", &url, "--overwrite"]));
+    // What came meanwhile goes with the namespace that is replaced.
+    let fresh = other.client().await;
+    fresh.put("stray", "stray").await.unwrap();
+    let replaced = ["restore", &url, "--only", "default", "--replace"];
+    ok(&other.kvctl(&replaced));
+    let mut found = contents(&other.client().await).await;
+    found.retain(|key, _| !key.starts_with("late-"));
+    assert_eq!(found, wanted);
+    assert!(
+        fresh.get("stray").await.unwrap().is_none(),
+        "by an older client"
+    );
 
     let small = ok(&cluster.kvctl(&["--output", "json", "backup", "create", &url]));
     let small = json(&small);
@@ -316,10 +328,10 @@ async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
     assert!(!table.namespaces.contains_key("pages"));
     let restore = ["restore", &url, "--work", work.to_str().unwrap()];
     let restored = other.kvctl(&restore);
-    ok(&restored);
+    assert_eq!(restored.status.code(), Some(6));
     let told = String::from_utf8_lossy(&restored.stderr);
     let last = told.lines().last().unwrap();
-    let expected = "incomplete: 2 namespaces not restored, because their generations keep no keys, and this \
+    let expected = "kvctl: incomplete: 2 namespaces not restored, because their generations keep no keys, and this \
                     cluster has 16 partitions instead of 64: `links`, `seen`. Build each again";
     assert_eq!(last, expected);
     let there = other.client().await;
@@ -359,9 +371,10 @@ async fn static_namespaces_are_backed_up_and_come_back_as_static_ones() {
     let keyless = other.kvctl(&[&restore[..], &["--only", "seen"]].concat());
     assert_eq!(keyless.status.code(), Some(2), "{keyless:?}");
     // A copy in the cluster of the backup, of a backup of one namespace.
-    ok(&cluster.kvctl(&[
-        "backup", "create", &url, "--only", "pages", "--only", "words",
-    ]));
+    let create = ["--output", "json", "backup", "create", &url];
+    let only = ["--only", "pages", "--only", "words"];
+    let created = json(&ok(&cluster.kvctl(&[&create[..], &only].concat())));
+    assert_eq!(created["copied_bytes"], 0, "the first has these slices");
     for name in ["pages", "words"] {
         let copy = format!("{name}-copy");
         let only = ["restore", &url, "--only", name, "--into", &copy];
@@ -740,6 +753,51 @@ async fn one_namespace_is_backed_up_alone() {
     }
     let older = made["name"].as_str().unwrap();
     ok(&cluster.kvctl(&["backup", "verify", &url, "--backup", older]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backups_of_single_namespaces_or_other_clusters_do_not_pass_for_whole_ones() {
+    let flags = ["--partitions=16", "--replicas=1"];
+    let cluster = Cluster::start_with(1, &flags).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    ok(&cluster.kvctl(&["put", "a", "1"]));
+    ok(&cluster.kvctl(&["namespace", "create", "urls"]));
+    ok(&cluster.kvctl(&["--namespace", "urls", "put", "b", "2"]));
+    let create = |only: &[&str]| {
+        let args = ["--output", "json", "backup", "create", &url];
+        let made = json(&ok(&cluster.kvctl(&[&args[..], only].concat())));
+        made["name"].as_str().unwrap().to_owned()
+    };
+    ok(&cluster.kvctl(&["namespace", "create", "empty"]));
+    let older = create(&["--only", "urls"]);
+    let said = String::from_utf8(cluster.kvctl(&["restore", &url]).stderr).unwrap();
+    assert!(said.contains("only backups of other namespaces"), "{said}");
+    let whole = create(&[]);
+    create(&["--only", "urls"]);
+
+    // The newest has only `urls`.
+    assert_eq!(ok(&cluster.kvctl(&["backup", "get", &url, "a"])), "1");
+    let other = Cluster::start_with(1, &flags).await;
+    ok(&other.kvctl(&["restore", &url]));
+    assert_eq!(ok(&other.kvctl(&["get", "a"])), "1");
+    assert_eq!(ok(&other.kvctl(&["--namespace", "urls", "get", "b"])), "2");
+    // What has no records replaces some, too.
+    ok(&other.kvctl(&["--namespace", "empty", "put", "c", "3"]));
+    let of_nothing = ["--backup", &whole, "--only", "empty", "--replace"];
+    ok(&other.kvctl(&[&["restore", &url][..], &of_nothing].concat()));
+    let gone = other.kvctl(&["--namespace", "empty", "get", "c"]);
+    assert_eq!(gone.status.code(), Some(1));
+    let prune = ["--output", "json", "backup", "prune", &url, "--keep", "1"];
+    let pruned = json(&ok(&cluster.kvctl(&prune)));
+    assert_eq!(pruned["backups"], serde_json::json!([older]));
+
+    // Another cluster's backup is newer, and nearly empty.
+    ok(&other.kvctl(&["backup", "create", &url]));
+    let refused = other.kvctl(&["restore", &url, "--replace"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("backups of several clusters"), "{said}");
+    let pruned = json(&ok(&cluster.kvctl(&prune)));
+    assert_eq!(pruned["backups"], serde_json::json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -184,6 +184,7 @@ fn redis_clients_reach_every_node(cluster: &Cluster, records: &Records) {
 fn a_rolling_restart_under_load_fails_no_operation(cluster: &Cluster) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let restarts = SetWhenDropped(&done);
         let load = scope.spawn(|| {
             let mut operations = 0;
             while !done.load(Ordering::SeqCst) {
@@ -204,9 +205,18 @@ fn a_rolling_restart_under_load_fails_no_operation(cluster: &Cluster) {
                 is_whole.then_some(()).ok_or_else(|| status.to_string())
             });
         }
-        done.store(true, Ordering::SeqCst);
+        drop(restarts);
         assert!(load.join().unwrap() > 0, "there was load");
     });
+}
+
+/// Also if a check fails: a load that went on would keep the test from ending.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn a_killed_node_comes_back_with_everything(cluster: &Cluster, records: &Records) {

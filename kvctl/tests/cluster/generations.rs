@@ -141,6 +141,17 @@ async fn read(client: Client, seen: Arc<Seen>, first: u64) {
     }
 }
 
+/// The generation that a scan reads.
+async fn scanned(client: &Client) -> u64 {
+    let mut scan = client.scan(torc_client::ScanOptions::default());
+    let mut one = None;
+    while let Some(entry) = scan.next().await {
+        let of = generation_of(&entry.unwrap().value);
+        assert!(*one.get_or_insert(of) == of, "a scan of two generations");
+    }
+    one.unwrap()
+}
+
 async fn all_there(cluster: &Cluster, generation: u64) {
     let client = cluster.client().await.namespace(NAME);
     for number in 0..KEYS {
@@ -162,6 +173,9 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
     assert_eq!(empty.status.code(), Some(6), "there is nothing to get yet");
     attach(&cluster, 1);
     promote(&cluster, 1);
+    // This client only scans, so nothing tells it of a promotion.
+    let scanning = cluster.client().await.namespace(NAME);
+    assert_eq!(scanned(&scanning).await, 1);
     let seen = Arc::new(Seen::default());
     seen.floor.store(1, Ordering::SeqCst);
     let mut readers = JoinSet::new();
@@ -201,6 +215,7 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
         let attached = cluster.kvctl(&["generation", "attach", out.to_str().unwrap()]);
         ok(&attached);
         promote(&cluster, generation);
+        assert_eq!(scanned(&scanning).await, generation);
         seen.floor.store(generation, Ordering::SeqCst);
         // The build directory is no longer needed.
         std::fs::remove_dir_all(&out).unwrap();
@@ -225,7 +240,19 @@ async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_o
     all_there(&cluster, 4).await;
 
     // The rollback: the previous generation is complete on every node, including the new one.
+    let mut halfway = scanning.scan(torc_client::ScanOptions::default());
+    // The position after a record, not between two arcs.
+    while halfway.cursor().as_bytes().len() == 8 {
+        halfway.next().await.unwrap().unwrap();
+    }
     ok(&cluster.kvctl(&["generation", "rollback", NAME]));
+    assert_eq!(scanned(&scanning).await, 3);
+    let mut of_another = scanning.scan(torc_client::ScanOptions {
+        after: Some(halfway.cursor()),
+        ..torc_client::ScanOptions::default()
+    });
+    let refused = of_another.next().await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), torc_client::ErrorKind::Invalid, "{refused}");
     all_there(&cluster, 3).await;
     let back = cluster.kvctl(&["generation", "promote", "4"]);
     assert_eq!(back.status.code(), Some(6), "it has to be attached anew");

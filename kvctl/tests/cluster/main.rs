@@ -16,6 +16,7 @@ mod chaos;
 mod commands;
 mod console;
 mod containers;
+mod creations;
 mod data;
 mod doctor;
 mod enrolment;

@@ -8,9 +8,10 @@ use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
-use torc_client::{Client, NamespaceMode};
+use torc_client::{Client, ErrorKind, NamespaceMode, ScanOptions};
 use torc_proto::Fault;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{GetRequest, PutRequest};
@@ -464,6 +465,41 @@ async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_a
             assert!(gets_and_puts(&mut node, *n).await, "filler-{n}");
         }
     }
+    let client = client.with_deadline(Duration::from_secs(10));
+    the_library_gives_up_soon(&client, &lost).await;
+}
+
+/// The library asks a second node, and then gives up: in the usual time of an operation, nodes that have been away for
+/// long are not back.
+async fn the_library_gives_up_soon(client: &Client, lost: &[usize]) {
+    let key = |n: usize| format!("filler-{n}");
+    until("the nodes know that this lasts", async || {
+        let failed = client.get(key(lost[0])).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+        failed.to_string().contains("for some time")
+    })
+    .await;
+    let begun = Instant::now();
+    for n in lost {
+        let failed = client.get(key(*n)).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+        let failed = client.put(key(*n), "x").await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+    }
+    let mut scan = client.scan(ScanOptions::default());
+    let ended = loop {
+        match scan.next().await.unwrap() {
+            Ok(_) => {}
+            Err(failed) => break failed,
+        }
+    };
+    assert!(ended.to_string().contains("too few replicas"), "{ended}");
+    // Each of them would have used the 10 s of an operation.
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(5 * lost.len() as u64),
+        "{took:?}"
+    );
 }
 
 /// Flips a bit of every second of these keys' values in the slices of a running node. Returns their

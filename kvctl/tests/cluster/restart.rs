@@ -1,6 +1,7 @@
 //! Nodes that are stopped with SIGTERM and restarted, under load.
 
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tonic::transport::Endpoint;
 use torc_client::ErrorKind;
@@ -57,6 +58,45 @@ async fn a_node_that_is_killed_and_started_again_and_again_is_the_same_member() 
         until("traffic flows", async || traffic.done() > before + 100).await;
     }
     cluster.nodes[2].ready().await.unwrap();
+    traffic.stop(&client).await.assert_nothing_lost();
+}
+
+/// As from a snapshot of a machine: no start tells the copy from the original.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_the_directory_of_a_running_node_is_refused() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    let traffic = Traffic::start(&client, "r", 100);
+    let flows = async |more: u64| {
+        let before = traffic.done();
+        until("traffic flows", async || traffic.done() > before + more).await;
+    };
+    flows(400).await;
+    let node = &mut cluster.nodes[2];
+    let (data, copy) = (node.data.clone(), node.dir.join("copy"));
+    node.signal(Signal::STOP).unwrap();
+    let copied = Command::new("cp").arg("-r").args([&data, &copy]).status();
+    node.signal(Signal::CONT).unwrap();
+    assert!(copied.unwrap().success());
+    // The copy knows of the clock readings that the node had reserved.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(1) {
+        flows(400).await;
+    }
+    node.kill_9();
+    let aside = node.dir.join("aside");
+    std::fs::rename(&data, &aside).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    node.start().unwrap();
+    until("it has ended", async || node.has_ended().is_some()).await;
+    let log = node.log();
+    assert!(log.contains("the directory is an older copy"), "{log}");
+    node.kill_9();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+    node.start().unwrap();
+    node.ready().await.unwrap();
+    flows(400).await;
     traffic.stop(&client).await.assert_nothing_lost();
 }
 

@@ -24,7 +24,7 @@ use torc_proto::link::{LinkHello, push_envelope};
 use torc_proto::v1::LinkRequest;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::{Fault, Reason};
-use torc_record::{Ballot, Digest, Key, NamespaceId, Record, State};
+use torc_record::{Ballot, Digest, HybridTime, Key, NamespaceId, Record, State};
 use torc_replication::{Envelope, Message, OpId, Tag};
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 use torc_ring::{NodeId, Partition};
@@ -32,6 +32,14 @@ use torc_ring::{NodeId, Partition};
 use nodes::{BOOT, CLUSTER, Members, Node, Setup, envelope, incarnation, message, until};
 
 const MANY: u64 = 100_000;
+
+fn write_at(time: HybridTime) -> Envelope {
+    let Parcel { mut envelope, .. } = large_message(0);
+    if let Message::Accept { record, .. } = &mut envelope.message {
+        record.ballot.time = time;
+    }
+    envelope
+}
 
 /// A message with a number and 1 KiB of data.
 fn large_message(number: u64) -> Parcel {
@@ -303,6 +311,7 @@ fn hello(from: &Node, to: &Node) -> LinkHello {
         target: to.id,
         boot: BOOT,
         levels: Levels::OURS,
+        ceiling: HybridTime(u64::MAX),
     }
 }
 
@@ -408,6 +417,7 @@ fn a_start_that_a_later_one_has_outrun_is_refused_both_ways_and_told_so() {
         target: two.id,
         boot: Boot { number, draw },
         levels: Levels::OURS,
+        ceiling: HybridTime(u64::MAX),
     };
     let speaks = |number, draw| speak(&two, hello(number, draw), Vec::new());
     assert_eq!(
@@ -437,6 +447,33 @@ fn a_start_that_a_later_one_has_outrun_is_refused_both_ways_and_told_so() {
     });
 }
 
+/// A copy of a running node's directory lacks what the node did afterwards, and no start tells it.
+#[test]
+fn a_later_start_that_does_not_know_of_a_ballot_it_sent_is_refused() {
+    let members = Members::default();
+    let two = Node::start(2, &members, Setup::default());
+    let one = Node::start(1, &members, Setup::default());
+    let greet = |number, ceiling| LinkHello {
+        boot: Boot { number, draw: 1 },
+        ceiling: HybridTime(ceiling),
+        ..hello(&one, &two)
+    };
+    let mut batch = BytesMut::new();
+    push_envelope(&mut batch, write_at(HybridTime(70)), None);
+    let write = LinkRequest {
+        hello: None,
+        envelopes: batch.freeze(),
+    };
+    assert_eq!(speak(&two, greet(4, 60), vec![write]), Ok(()));
+    let again = speak(&two, greet(4, 60), Vec::new());
+    assert_eq!(again, Ok(()), "it is the same process");
+    let fault = speak(&two, greet(5, 69), Vec::new()).unwrap_err();
+    assert_eq!(fault.reason, Reason::Superseded, "{fault:?}");
+    assert_eq!(speak(&two, greet(5, 70), Vec::new()), Ok(()));
+    let fault = speak(&two, greet(6, 69), Vec::new()).unwrap_err();
+    assert_eq!(fault.reason, Reason::Superseded, "{fault:?}");
+}
+
 #[test]
 fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_stream() {
     let members = Members::default();
@@ -449,6 +486,7 @@ fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_strea
         target: two.id,
         boot: BOOT,
         levels: Levels::OURS,
+        ceiling: HybridTime(u64::MAX),
     };
     let mut batch = BytesMut::from(&[1, 0xff][..]);
     let elsewhere = Envelope {

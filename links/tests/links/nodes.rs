@@ -55,6 +55,7 @@ impl Directory for View {
             boot: BOOT,
             levels: Levels::OURS,
             level: Levels::OURS.newest,
+            ceiling: HybridTime(u64::MAX),
         })
     }
 

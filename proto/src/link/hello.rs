@@ -1,6 +1,7 @@
 //! The first message in each direction: sender and recipient.
 
 use bytes::Bytes;
+use torc_record::HybridTime;
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
@@ -21,6 +22,8 @@ pub struct LinkHello {
     pub boot: Boot,
     /// The feature levels that the sender supports.
     pub levels: Levels,
+    /// No earlier process of the data directory has used a clock reading above this one.
+    pub ceiling: HybridTime,
 }
 
 impl LinkHello {
@@ -36,6 +39,7 @@ impl LinkHello {
                 boot: Some(self.boot.into()),
                 oldest_level: self.levels.oldest,
                 newest_level: self.levels.newest,
+                ceiling: self.ceiling.0,
             }),
             envelopes: Bytes::new(),
         }
@@ -60,6 +64,7 @@ impl LinkHello {
                 oldest: hello.oldest_level,
                 newest: hello.newest_level,
             },
+            ceiling: HybridTime(hello.ceiling),
         })
     }
 }

@@ -169,17 +169,34 @@ pub(super) fn held_to_wire(held: Held) -> wire::Held {
         collecting: unless_zero(held.collecting),
         origin: held.origin.map(version_to_wire),
         never: false,
-        accepted: None,
+        stored: None,
     }
 }
 
 pub(super) fn recall_from_wire(held: &wire::Held) -> Result<Recall, WireError> {
-    match (held.never, &held.accepted) {
+    match (held.never, &held.stored) {
         (false, None) => Ok(Recall::Unsure),
         (true, None) => Ok(Recall::Never),
-        (false, Some(version)) => Ok(Recall::Accepted(version_from_wire(version)?)),
-        (true, Some(_)) => Err(WireError::Field { field: "accepted" }),
+        (false, Some(stored)) => stored_from_wire(stored),
+        (true, Some(_)) => Err(WireError::Field { field: "stored" }),
     }
+}
+
+fn stored_from_wire(stored: &wire::Stored) -> Result<Recall, WireError> {
+    let version = stored.version.as_ref();
+    let version = version_from_wire(version.ok_or(WireError::Field { field: "version" })?)?;
+    let last = stored
+        .last
+        .as_ref()
+        .map_or(Ok(version), version_from_wire)?;
+    if last < version {
+        return Err(WireError::Field { field: "last" });
+    }
+    Ok(Recall::Stored {
+        version,
+        is_accepted: stored.is_accepted,
+        last,
+    })
 }
 
 pub(super) fn held_from_wire(held: wire::Held) -> Result<Held, WireError> {

@@ -177,7 +177,13 @@ fn recalls() -> impl Strategy<Value = Recall> {
     prop_oneof![
         Just(Recall::Unsure),
         Just(Recall::Never),
-        ballots().prop_map(Recall::Accepted),
+        (ballots(), ballots(), any::<bool>()).prop_map(|(one, other, is_accepted)| {
+            Recall::Stored {
+                version: one.min(other),
+                is_accepted,
+                last: one.max(other),
+            }
+        }),
     ]
 }
 

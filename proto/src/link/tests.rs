@@ -169,7 +169,11 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             Message::Promised {
                 tag,
                 held,
-                recall: Recall::Accepted(ballot),
+                recall: Recall::Stored {
+                    version: ballot,
+                    is_accepted: true,
+                    last: ballot,
+                },
             },
         ),
         (

@@ -69,13 +69,21 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             (tag, Wire::Prepare(prepare))
         }
         Message::Promised { tag, held, recall } => {
-            let accepted = match recall {
-                Recall::Accepted(version) => Some(version_to_wire(version)),
+            let stored = match recall {
+                Recall::Stored {
+                    version,
+                    is_accepted,
+                    last,
+                } => Some(wire::Stored {
+                    version: Some(version_to_wire(version)),
+                    is_accepted,
+                    last: (last != version).then(|| version_to_wire(last)),
+                }),
                 Recall::Never | Recall::Unsure => None,
             };
             let held = wire::Held {
                 never: recall == Recall::Never,
-                accepted,
+                stored,
                 ..held_to_wire(held)
             };
             (tag, Wire::Promised(held))

@@ -74,24 +74,14 @@ impl Coordinator {
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
-    /// Whether no quorum is reachable. An operation that may have been accepted waits longer:
-    /// a node that stalls or restarts soon returns and resolves the doubt.
+    /// Whether no quorum is reachable. An operation that may have been accepted waits until its
+    /// deadline: a node that stalls or restarts soon returns and resolves the doubt.
     fn lacks_quorum(&self, op: &RegisterOp, config: &Config) -> bool {
-        let out = if op.own.mine.is_empty() {
-            &self.out_of_reach.lost
-        } else {
-            &self.out_of_reach.gone
-        };
-        if out.is_empty() {
+        let out = &self.out_of_reach.lost;
+        if out.is_empty() || !op.own.mine.is_empty() {
             return false;
         }
-        let is_lost = |member: &crate::Member| out.contains(&member.node);
-        let members = config.members.iter().enumerate();
-        let lost = members
-            .filter(|(_, member)| is_lost(member))
-            .fold(Votes::NONE, |lost, (index, _)| {
-                lost.union(Votes::one(index))
-            });
+        let lost = config.members_where(|node| out.contains(&node));
         let here = config.acceptors().union(config.readers()).without(lost);
         let may_read = config.may_read(here, self.mutations);
         !may_read || op.request.is_write() && !config.may_accept(here, self.mutations)
@@ -246,9 +236,6 @@ impl Coordinator {
                 op.own.phase = Phase::Accepting { resent: true };
                 self.resend(now, op, out);
             }
-            Phase::Preparing if Self::ends_in_doubt(now, &op) => {
-                self.finish(&op, Outcome::Overtaken, out);
-            }
             Phase::Waiting | Phase::Preparing | Phase::Accepting { resent: true } => {
                 self.attempt(now, op, out);
             }
@@ -286,7 +273,9 @@ impl Coordinator {
     /// outcome is unknown (R7).
     fn give_up(&mut self, op: &RegisterOp, out: &mut Vec<Intent>) {
         let forgets = self.mutations.has(Mutation::UnknownIsUnavailable);
-        let outcome = if op.own.may_take_effect() && !forgets {
+        let outcome = if op.own.overtaken_by.is_some() && !forgets {
+            Outcome::Overtaken
+        } else if op.own.may_take_effect() && !forgets {
             Outcome::Unknown
         } else {
             self.unavailable(op)

@@ -62,12 +62,7 @@ impl Coordinator {
 
     /// The members whose disks are known to be full.
     pub(super) fn full(&self, config: &Config) -> Votes {
-        let members = config.members.iter().enumerate();
-        members
-            .filter(|(_, member)| self.full.nodes.contains(&member.node))
-            .fold(Votes::NONE, |full, (index, _)| {
-                full.union(Votes::one(index))
-            })
+        config.members_where(|node| self.full.nodes.contains(&node))
     }
 
     /// Whether replicas with space are not a write quorum.

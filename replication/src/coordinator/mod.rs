@@ -65,9 +65,6 @@ use warm::Warm;
 /// Consecutive rounds without an answer, after which an operation that has sent nothing
 /// acceptable ends before its deadline: another node may succeed.
 const MOST_TRIES: u32 = 4;
-/// How long an overtaken write waits for replicas that may know its outcome. Writes of the
-/// same key wait behind it.
-const DOUBT_MS: u64 = 2_000;
 
 /// Limits of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,8 +201,8 @@ struct Register {
     mine: Vec<Ballot>,
     /// Those of them that delete a key without a value.
     found_nothing: Vec<Ballot>,
-    /// The time since which another write is known to have a higher ballot.
-    overtaken_ms: Option<u64>,
+    /// The version above its own that leaves it in doubt.
+    overtaken_by: Option<Ballot>,
     /// Whether a get must take two rounds.
     slow: bool,
     /// Whether it may write the key.
@@ -231,15 +228,13 @@ impl Register {
     }
 }
 
-/// Unresponsive nodes. Roughly, each set is a subset of the previous one.
+/// Unresponsive nodes. Roughly, the second set is a subset of the first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutOfReach {
     /// Recently silent: gets do not wait for them while others form a quorum.
     pub silent: BTreeSet<NodeId>,
     /// Unreachable: operations without a quorum fail at once, unless they may have been accepted.
     pub lost: BTreeSet<NodeId>,
-    /// Unreachable for so long that even operations that may have been accepted end, as unknown.
-    pub gone: BTreeSet<NodeId>,
 }
 
 /// The operations of one node on some partitions.
@@ -430,7 +425,7 @@ impl Coordinator {
 
     /// Sets the unresponsive nodes.
     pub fn on_peers(&mut self, out_of_reach: &OutOfReach) {
-        let OutOfReach { silent, lost, .. } = out_of_reach;
+        let OutOfReach { silent, lost } = out_of_reach;
         self.suspects
             .set_unreachable(silent.union(lost).copied().collect());
         self.full.forget(lost);

@@ -6,7 +6,7 @@ use torc_record::Ballot;
 
 use super::request::{Change, Current, apply};
 use super::{Coordinator, Intent, Outcome, Plan, RegisterOp};
-use crate::{Config, Held, Mutation, Now, Recall, Votes};
+use crate::{Config, Held, Mutation, Now, Votes};
 
 impl Coordinator {
     /// Versions decide, not ballots: a reconciliation meanwhile accepts the present version
@@ -17,8 +17,8 @@ impl Coordinator {
     /// below all of ours, ours was never chosen and never can be: retry. If it is above, ours may
     /// have been chosen, seen and overwritten; then replicas' memories decide. If so many never
     /// stored ours that no write quorum is left, ours was never chosen, and the promises of this
-    /// round keep it from being chosen. If a write quorum accepted it, it was chosen. Otherwise
-    /// the outcome is unknown.
+    /// round keep it from being chosen. If a write quorum stored it under one ballot, ours or that of
+    /// a coordinator that had it accepted again, it was chosen. Otherwise the outcome is unknown.
     pub(super) fn resolve(
         &mut self,
         now: Now,
@@ -29,10 +29,11 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         let version = seen.version();
+        op.own.overtaken_by = None;
         if op.own.mine.contains(&version) {
             self.carry_forward(now, op, config, seen, out);
         } else if op.own.mine.iter().all(|mine| version < *mine)
-            || self.was_never_chosen(op.own.tally.remembering(Recall::Never), config)
+            || self.was_never_chosen(op.own.tally.never_stored(), config)
         {
             // As in a first attempt, but always with an accept, because only that ends our earlier
             // one.
@@ -46,8 +47,8 @@ impl Coordinator {
         } else if let Some(version) = self.chosen_before(&op, config) {
             self.finish(&op, written(&op, version), out);
         } else {
-            op.own.overtaken_ms.get_or_insert(now.elapsed_ms);
-            if Self::silent(&op, config).is_empty() {
+            op.own.overtaken_by = Some(version);
+            if may_tell_later(&op, config).is_empty() {
                 self.finish(&op, Outcome::Overtaken, out);
             } else {
                 self.put_back(op);
@@ -63,32 +64,18 @@ impl Coordinator {
         suffices && !never.is_empty()
     }
 
-    /// Our version that was chosen, if a write quorum remembers accepting it.
+    /// Our version that was chosen, if a write quorum remembers storing it under one ballot.
     fn chosen_before(&self, op: &RegisterOp, config: &Config) -> Option<Ballot> {
-        let by = |mine: &Ballot| op.own.tally.remembering(Recall::Accepted(*mine));
-        let is_chosen = |mine: &&Ballot| {
-            let by = by(mine);
+        let is_chosen = |by: Votes| {
             config.may_accept(by, self.mutations)
                 || self.mutations.has(Mutation::OneMemoryIsEnough) && !by.is_empty()
         };
-        op.own.mine.iter().find(is_chosen).copied()
-    }
-
-    /// Replicas that were asked about our write, have not answered, and may know its outcome.
-    fn silent(op: &RegisterOp, config: &Config) -> Votes {
-        if op.own.doubted(config.epoch).is_none() {
-            return Votes::NONE;
-        }
-        let asked = config.readers().without(op.own.silent);
-        asked.without(op.own.tally.answered)
-    }
-
-    /// Whether to end in doubt after a round that saw a write above ours, but not the outcome
-    /// of ours. Replicas that stall or restart soon return and often resolve it; but operations
-    /// behind ours cannot wait for long.
-    pub(super) fn ends_in_doubt(now: Now, op: &RegisterOp) -> bool {
-        let since = op.own.overtaken_ms;
-        since.is_some_and(|since| now.elapsed_ms >= since + super::DOUBT_MS)
+        let tally = &op.own.tally;
+        let mut mine = op.own.mine.iter().copied();
+        mine.find(|version| {
+            let mut ballots = tally.ballots_of(*version);
+            ballots.any(|ballot| is_chosen(tally.storing(*version, ballot)))
+        })
     }
 
     fn carry_forward(
@@ -113,6 +100,16 @@ impl Coordinator {
         };
         self.accept(now, op, config, plan, out);
     }
+}
+
+/// Replicas that may know the outcome of a write and have not told it. A node that stalls or restarts
+/// is soon back and often tells it, so the write waits for it.
+fn may_tell_later(op: &RegisterOp, config: &Config) -> Votes {
+    if op.own.doubted(config.epoch).is_none() {
+        return Votes::NONE;
+    }
+    let asked = config.readers().without(op.own.silent);
+    asked.without(op.own.tally.answered)
 }
 
 fn written(op: &RegisterOp, version: Ballot) -> Outcome {

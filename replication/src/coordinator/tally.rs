@@ -47,9 +47,24 @@ impl Tally {
         self.recalls.push((index, recall));
     }
 
-    /// The replicas that remember exactly this.
-    pub(super) fn remembering(&self, recall: Recall) -> Votes {
-        let them = self.recalls.iter().filter(|(_, it)| *it == recall);
+    /// The replicas that never stored this operation's versions.
+    pub(super) fn never_stored(&self) -> Votes {
+        self.recalling(|recall| *recall == Recall::Never)
+    }
+
+    /// The replicas that remember storing this version under this ballot.
+    pub(super) fn storing(&self, version: Ballot, ballot: Ballot) -> Votes {
+        self.recalling(|recall| recall.ballots_of(version).contains(&Some(ballot)))
+    }
+
+    /// The ballots under which replicas remember storing this version.
+    pub(super) fn ballots_of(&self, version: Ballot) -> impl Iterator<Item = Ballot> + '_ {
+        let recalls = self.recalls.iter();
+        recalls.flat_map(move |(_, recall)| recall.ballots_of(version).into_iter().flatten())
+    }
+
+    fn recalling(&self, is_it: impl Fn(&Recall) -> bool) -> Votes {
+        let them = self.recalls.iter().filter(|(_, recall)| is_it(recall));
         them.fold(Votes::NONE, |votes, (index, _)| {
             votes.union(Votes::one(*index))
         })

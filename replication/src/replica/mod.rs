@@ -66,7 +66,7 @@ pub struct Now {
 pub struct ReplicaOptions {
     /// Limit on the promises in memory.
     pub promises: usize,
-    /// Limit on the versions that it remembers, to tell whether a write in doubt reached it. 24 bytes
+    /// Limit on the versions that it remembers, to tell whether a write in doubt reached it. 32 bytes
     /// each.
     pub recent: usize,
     /// Records per page of a copy.

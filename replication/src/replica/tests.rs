@@ -417,5 +417,11 @@ fn few_promises_do_not_shorten_the_memory_of_versions_in_doubt() {
     let [Message::Promised { recall, .. }] = &answers[..] else {
         panic!("{answers:?}");
     };
-    assert_eq!(*recall, crate::Recall::Accepted(ballot(1, 29)));
+    let version = ballot(1, 29);
+    let stored = crate::Recall::Stored {
+        version,
+        is_accepted: true,
+        last: version,
+    };
+    assert_eq!(*recall, stored);
 }

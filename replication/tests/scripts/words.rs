@@ -143,7 +143,18 @@ fn say_recall(recall: Recall) -> String {
     match recall {
         Recall::Unsure => String::new(),
         Recall::Never => ", never stored what is doubted".to_owned(),
-        Recall::Accepted(ballot) => format!(", once accepted {}", say_ballot(ballot)),
+        Recall::Stored {
+            version,
+            is_accepted,
+            last,
+        } => {
+            let once = format!(", once accepted {}", say_ballot(version));
+            match (is_accepted, last == version) {
+                (_, true) => once,
+                (true, false) => format!("{once}, and again as {}", say_ballot(last)),
+                (false, false) => format!("{once} as {}", say_ballot(last)),
+            }
+        }
     }
 }
 

@@ -112,6 +112,14 @@ impl Config {
         self.members.iter().position(|member| member.node == node)
     }
 
+    /// The members whose nodes satisfy the condition.
+    #[must_use]
+    pub fn members_where(&self, is_one: impl Fn(NodeId) -> bool) -> Votes {
+        let members = self.members.iter().enumerate();
+        let those = members.filter(|(_, member)| is_one(member.node));
+        those.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)))
+    }
+
     /// A node's membership.
     #[must_use]
     pub fn member(&self, node: NodeId) -> Option<Member> {
@@ -162,9 +170,7 @@ impl Config {
     /// replicas are a quorum for both reads and accepts.
     #[must_use]
     pub fn answering(&self, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
-        let members = self.members.iter().enumerate();
-        let present = members.filter(|(_, member)| answers(member.node));
-        let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
+        let votes = self.members_where(answers);
         let readers = votes.intersection(self.readers()).without(self.excluded);
         let is_quorum =
             self.may_read(votes, Mutations::NONE) && self.may_accept(votes, Mutations::NONE);

@@ -185,6 +185,12 @@ pub enum Mutation {
     MergesOverTombstones,
     /// A delete that finds no value leaves no tombstone while a merge is open.
     UnrecordedDeletes,
+    /// A replica takes the records of a new namespace before it has adopted its first configuration.
+    TakesUnadopted,
+    /// A namespace that is created with records has its name before all replicas hold them.
+    CreatesUnready,
+    /// Replicas compare the records of a namespace that waits for them.
+    ReconcilesFirstRecords,
     /// A record under the digest of another key must be on all replicas.
     ForeignCounts,
     /// A coordinator restarts without the reserved ceiling of its clock.
@@ -201,7 +207,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Mutations that the simulation hunts. No seed is known that detects the others.
-    pub const ALL: [Self; 92] = [
+    pub const ALL: [Self; 95] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -288,6 +294,9 @@ impl Mutation {
         Self::CollectsDuringMerge,
         Self::MergesOverTombstones,
         Self::UnrecordedDeletes,
+        Self::TakesUnadopted,
+        Self::CreatesUnready,
+        Self::ReconcilesFirstRecords,
         Self::ForeignCounts,
         Self::ClockForgotten,
         Self::LearnRevives,

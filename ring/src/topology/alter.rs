@@ -8,7 +8,7 @@
 use torc_record::Layer;
 
 use super::layers::check_number;
-use super::{Move, Topology, TopologyError, Transition, TransitionKind, is_dropped_name};
+use super::{Move, Topology, TopologyError, Transition, TransitionKind, is_hidden_name};
 use crate::Partition;
 use crate::replicas::Stage;
 
@@ -24,12 +24,12 @@ impl Topology {
         Ok(TransitionKind::Alter { layer, replicas })
     }
 
-    /// The names of the namespaces in a layer, without dropped ones.
+    /// The names of the namespaces in a layer, without those that no request can use.
     #[must_use]
     pub fn namespaces_in(&self, layer: Layer) -> Vec<String> {
         let namespaces = self.stored.namespaces.iter();
         let inside =
-            namespaces.filter(|(name, it)| it.id.layer() == layer && !is_dropped_name(name));
+            namespaces.filter(|(name, it)| it.id.layer() == layer && !is_hidden_name(name));
         inside.map(|(name, _)| name.clone()).collect()
     }
 

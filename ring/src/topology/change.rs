@@ -425,6 +425,7 @@ impl Topology {
                 transition: running.id,
             });
         }
+        self.check_not_creating()?;
         let state_of = |node: NodeId| {
             let member = self.stored.members.get(&node);
             member

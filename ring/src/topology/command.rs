@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, GenerationDigests, NamespaceId};
 
+use super::merge::check_raised;
 use super::namespace::check_name_len;
 use super::{
     Authorities, BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest,
@@ -115,6 +116,16 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digests: Option<GenerationDigests>,
     },
+    /// Reserves a namespace that is created with its first records, and a generation to build them in.
+    /// Repeating it is refused, unless it is applied [once](Self::Once).
+    ReserveNamespace {
+        /// The namespace; not a static one.
+        new: NewNamespace,
+        /// The versions of its records are above every ballot of this epoch.
+        above: Epoch,
+        /// Whether it may take the place of another one of this name, which is dropped then.
+        replaces: bool,
+    },
     /// Attaches a built or a rolled-back generation: members fetch it. Repeating it is
     /// harmless.
     AttachGeneration {
@@ -132,8 +143,8 @@ pub enum Command {
         /// The topology that named its partitions. Void if members have got others without slices since.
         epoch: Epoch,
     },
-    /// Makes a generation the current one. Refused while a member that should hold it is not ready.
-    /// Repeating it is harmless.
+    /// Makes a generation the current one, or creates the namespace that waits for it. Refused while a member
+    /// that should hold it is not ready. Repeating it is harmless.
     PromoteGeneration {
         /// The generation.
         number: u32,
@@ -257,6 +268,10 @@ impl Command {
             } => NewMember::check_addresses(address, peer_address, http_address),
             Self::Booted { release, .. } => release.check(),
             Self::CreateNamespace(new) => new.check_name(),
+            Self::ReserveNamespace { new, above, .. } => {
+                check_raised(*above)?;
+                new.check_name()
+            }
             Self::DropNamespace { name } => check_name_len(name),
             Self::ReserveGeneration { namespace, .. }
             | Self::RollBack { namespace }

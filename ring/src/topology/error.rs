@@ -176,11 +176,41 @@ pub enum TopologyError {
         /// Requested number of replicas.
         asked: u8,
     },
-    /// There is a namespace of this name with other settings. Choose another name.
-    #[error("there is a namespace `{name}` with other settings: choose another name")]
+    /// There is a namespace of this name, with other settings or of its own records. Choose another name.
+    #[error("there is a namespace `{name}` already, and nothing was changed: choose another name")]
     NamespaceExists {
         /// The name.
         name: String,
+    },
+    /// Another namespace waits for its first records, and will have this name.
+    #[error(
+        "generation {number} will create a namespace `{name}`: promote it, or drop it with `kvctl generation drop \
+         {number}`"
+    )]
+    NamespaceIsComing {
+        /// The name.
+        name: String,
+        /// The generation.
+        number: u32,
+    },
+    /// Nodes fetch the first records of a namespace: a newcomer of a move would not get them.
+    #[error(
+        "nodes fetch the first records of a new namespace, and nothing was changed: promote generation {number}, or \
+         drop it with `kvctl generation drop {number}`, then repeat this"
+    )]
+    IsCreating {
+        /// The generation.
+        number: u32,
+    },
+    /// Some partitions are in earlier epochs than the records.
+    #[error(
+        "the partitions of `{name}` are not above epoch {above} yet, and nothing was changed: raise their epoch first"
+    )]
+    EpochTooLow {
+        /// The namespace.
+        name: String,
+        /// The epoch to leave behind.
+        above: Epoch,
     },
     /// The cluster has the maximum number of namespaces.
     #[error("the cluster has {MAX_NAMESPACES} namespaces: use one of them")]
@@ -188,7 +218,7 @@ pub enum TopologyError {
     /// Only static namespaces have generations.
     #[error(
         "`{name}` is not static, so it has no generations: create a namespace with `--mode static`; into a \
-         linearizable one, rows can be merged (`--merge`)"
+         linearizable one, rows can be merged (`kvctl load --merge`), and a new one can be built (`--create`)"
     )]
     NotStatic {
         /// The namespace.

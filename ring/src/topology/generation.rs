@@ -1,5 +1,6 @@
 //! Generations: the whole, immutable content of a static namespace, replaced at once. A merge into an
-//! ordinary namespace is reserved and dropped like one (`merge.rs`).
+//! ordinary namespace is reserved and dropped like one (`merge.rs`). The first records of an ordinary namespace
+//! are reserved, attached and promoted like one (`creation.rs`).
 //!
 //! ```text
 //! reserved ── attach ──> attached ── promote ──> current ── promote another ──> previous
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Epoch, GenerationDigests, HybridTime, Layer, NamespaceId, NodeSlot};
 
 use super::{
-    MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_dropped_name,
+    MAX_GENERATIONS, Namespace, NamespaceMode, Outcome, Topology, TopologyError, is_hidden_name,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -298,16 +299,36 @@ pub struct Generation {
     /// How its digests are computed, if this does not follow from the cluster's digest key and its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<GenerationDigests>,
+    /// Of an ordinary namespace, which its promotion creates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creates: Option<Creation>,
+}
+
+/// How a promotion creates a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Creation {
+    /// Whether it takes the place of another namespace of the same name, which is dropped then.
+    pub replaces: bool,
 }
 
 impl Generation {
     /// Whether members hold or fetch it.
     #[must_use]
     pub const fn is_held(&self) -> bool {
-        !matches!(
-            self.state,
-            GenerationState::Reserved | GenerationState::Merging
-        )
+        match self.state {
+            GenerationState::Reserved | GenerationState::Merging => false,
+            GenerationState::Attached => true,
+            GenerationState::Current
+            | GenerationState::Previous(_)
+            | GenerationState::RolledBack => self.creates.is_none(),
+        }
+    }
+
+    /// Whether its promotion will create a namespace.
+    #[must_use]
+    pub const fn is_coming(&self) -> bool {
+        let is_promoted = matches!(self.state, GenerationState::Current);
+        self.creates.is_some() && !is_promoted
     }
 
     /// What it keeps of each key; `None` while it is reserved.
@@ -459,7 +480,7 @@ impl Topology {
         Ok(outcome)
     }
 
-    fn check_generations(&self) -> Result<(), TopologyError> {
+    pub(super) fn check_generations(&self) -> Result<(), TopologyError> {
         if self.stored.generations.len() < MAX_GENERATIONS {
             return Ok(());
         }
@@ -467,7 +488,12 @@ impl Topology {
     }
 
     /// A reserved generation with the next number.
-    fn next_generation(&self, namespace: String, layer: Layer, ballot: Ballot) -> Generation {
+    pub(super) fn next_generation(
+        &self,
+        namespace: String,
+        layer: Layer,
+        ballot: Ballot,
+    ) -> Generation {
         Generation {
             id: NamespaceId::generation(layer, self.stored.next_generation + 1),
             namespace,
@@ -477,10 +503,11 @@ impl Topology {
             ready: BTreeSet::new(),
             ready_since: Epoch::default(),
             digests: None,
+            creates: None,
         }
     }
 
-    fn reserved(&mut self, generation: Generation) -> Outcome {
+    pub(super) fn reserved(&mut self, generation: Generation) -> Outcome {
         let number = generation.id.number();
         self.stored.next_generation = number;
         self.stored.generations.insert(number, generation);
@@ -505,6 +532,7 @@ impl Topology {
                 return Err(TopologyError::setting("arcs", those));
             }
         }
+        self.check_creation(number, &content)?;
         let generation = self.known_generation(number)?;
         match generation.state {
             GenerationState::Attached if generation.content.as_ref() == Some(&content) => {
@@ -565,6 +593,9 @@ impl Topology {
                 waiting: waiting.into_iter().collect(),
             });
         }
+        if let Some(creation) = generation.creates {
+            return self.create_with(number, &generation, creation);
+        }
         let epoch = Epoch(self.stored.epoch.0 + 1);
         self.leave_current(&generation.namespace, GenerationState::Previous(epoch));
         self.switch_to(number, &generation.namespace);
@@ -591,6 +622,11 @@ impl Topology {
 
     pub(super) fn drop_generation(&mut self, number: u32) -> Result<Outcome, TopologyError> {
         let generation = self.known_generation(number)?;
+        if generation.creates.is_some() {
+            let generation = generation.clone();
+            self.end_creation(number, &generation);
+            return Ok(Outcome::Done);
+        }
         if generation.state == GenerationState::Current {
             return Err(TopologyError::GenerationInUse { number });
         }
@@ -626,7 +662,7 @@ impl Topology {
 
 impl Topology {
     pub(super) fn known_namespace(&self, name: &str) -> Result<Namespace, TopologyError> {
-        let known = self.namespace(name).filter(|_| !is_dropped_name(name));
+        let known = self.namespace(name).filter(|_| !is_hidden_name(name));
         known.ok_or_else(|| TopologyError::UnknownNamespace {
             name: name.to_owned(),
         })
@@ -657,7 +693,7 @@ impl Topology {
         }
     }
 
-    fn switch_to(&mut self, number: u32, namespace: &str) {
+    pub(super) fn switch_to(&mut self, number: u32, namespace: &str) {
         if let Some(generation) = self.stored.generations.get_mut(&number) {
             generation.state = GenerationState::Current;
         }

@@ -10,7 +10,7 @@ use super::*;
 
 const NAME: &str = "pages";
 
-fn content(topology: &Topology, seed: u8) -> GenerationContent {
+pub(super) fn content(topology: &Topology, seed: u8) -> GenerationContent {
     GenerationContent {
         manifest: [seed; 32],
         source: "file:///built".into(),
@@ -103,7 +103,7 @@ fn attach(topology: &mut Topology, number: u32) -> Result<Outcome, TopologyError
     topology.apply(Command::AttachGeneration { number, content })
 }
 
-fn hold(topology: &mut Topology, number: u32) {
+pub(super) fn hold(topology: &mut Topology, number: u32) {
     hold_on(topology, &[1, 2, 3], number);
 }
 
@@ -114,7 +114,7 @@ fn hold_on(topology: &mut Topology, nodes: &[u64], number: u32) {
     }
 }
 
-fn holds(topology: &Topology, node: NodeId, number: u32) -> Command {
+pub(super) fn holds(topology: &Topology, node: NodeId, number: u32) -> Command {
     Command::HoldsGeneration {
         node,
         number,
@@ -126,7 +126,7 @@ fn promote(topology: &mut Topology, number: u32) -> Result<Outcome, TopologyErro
     topology.apply(Command::PromoteGeneration { number })
 }
 
-fn all_hear(topology: &mut Topology) {
+pub(super) fn all_hear(topology: &mut Topology) {
     let epoch = topology.epoch();
     let members: Vec<_> = topology.members().keys().copied().collect();
     for node in members {

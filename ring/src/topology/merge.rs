@@ -23,6 +23,14 @@ const MAX_RAISED: Epoch = Epoch(1 << 48);
 /// Epochs that one command may skip: a recovery skips more, so it is above a raise that was lost.
 const MAX_SKIPPED: u64 = RECOVERY_GAP / 2;
 
+/// Refuses an epoch that no command reaches.
+pub(super) fn check_raised(above: Epoch) -> Result<(), TopologyError> {
+    if above > MAX_RAISED {
+        return Err(TopologyError::setting("above", "an epoch of at most 2^48"));
+    }
+    Ok(())
+}
+
 /// Getters.
 impl Topology {
     /// Whether a merge into a namespace of this layer is open.
@@ -37,8 +45,16 @@ impl Topology {
     /// namespace.
     #[must_use]
     pub fn is_above(&self, namespace: &str, epoch: Epoch) -> bool {
-        let known = self.namespace(namespace);
-        known.is_some_and(|known| self.epochs_of(known.id.layer()).0 > epoch)
+        let layer = self.layer_of(namespace);
+        layer.is_ok_and(|layer| self.epochs_of(layer).0 > epoch)
+    }
+
+    /// The layer of a namespace, or of the one that is to take its name.
+    fn layer_of(&self, name: &str) -> Result<Layer, TopologyError> {
+        if let Some(coming) = self.coming(name) {
+            return Ok(coming.id.layer());
+        }
+        Ok(self.known_namespace(name)?.id.layer())
     }
 }
 
@@ -73,7 +89,7 @@ impl Topology {
         name: &str,
         above: Epoch,
     ) -> Result<Outcome, TopologyError> {
-        let layer = self.known_namespace(name)?.id.layer();
+        let layer = self.layer_of(name)?;
         let (lowest, highest) = self.epochs_of(layer);
         if lowest > above {
             // Members may not have adopted what raised it: a move, or a raise for another namespace.
@@ -83,9 +99,7 @@ impl Topology {
             }
             return Ok(Outcome::Done);
         }
-        if above > MAX_RAISED {
-            return Err(TopologyError::setting("above", "an epoch of at most 2^48"));
-        }
+        check_raised(above)?;
         self.check_nothing_moves()?;
         if !self.unconfirmed(name).is_empty() {
             return Ok(Outcome::Done);
@@ -103,7 +117,7 @@ impl Topology {
     }
 
     /// The lowest and the highest epoch of a layer's partitions.
-    fn epochs_of(&self, layer: Layer) -> (Epoch, Epoch) {
+    pub(super) fn epochs_of(&self, layer: Layer) -> (Epoch, Epoch) {
         let configs = self.stored.configs.iter();
         let of_layer =
             configs.filter(|it| self.stored.partitions.layer(it.partition) == Some(layer));
@@ -141,7 +155,7 @@ impl Topology {
         }
     }
 
-    fn check_nothing_moves(&self) -> Result<(), TopologyError> {
+    pub(super) fn check_nothing_moves(&self) -> Result<(), TopologyError> {
         match &self.stored.transition {
             Some(running) => Err(TopologyError::Busy {
                 transition: running.id,

@@ -21,6 +21,7 @@ mod alter;
 mod bearer;
 mod change;
 mod command;
+mod creation;
 mod error;
 mod feature;
 mod generation;
@@ -58,13 +59,16 @@ pub use bearer::{
 pub use command::{Command, Founding, Report};
 pub use error::TopologyError;
 pub use generation::{
-    Arcs, Counts, Generation, GenerationContent, GenerationShape, GenerationState, Switch,
+    Arcs, Counts, Creation, Generation, GenerationContent, GenerationShape, GenerationState, Switch,
 };
 pub use holders::{Holder, Holders};
 pub use ids::{BearerId, Boot, ClusterId, Incarnation, MalformedBearer};
 pub use layers::Layers;
 pub use member::{Member, NewMember};
-pub use namespace::{Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name};
+pub use namespace::{
+    Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name, is_hidden_name,
+    is_new_name,
+};
 pub use outcome::Outcome;
 pub use read_generations::ReadGenerations;
 pub use release::{Levels, Release};
@@ -419,6 +423,11 @@ impl Topology {
                 at_ms,
                 digests,
             } => self.reserve_generation(namespace, digests, at_ms),
+            Command::ReserveNamespace {
+                new,
+                above,
+                replaces,
+            } => self.reserve_namespace(&new, above, replaces),
             Command::AttachGeneration { number, content } => {
                 self.attach_generation(number, content)
             }
@@ -487,6 +496,8 @@ impl Topology {
 mod alter_tests;
 #[cfg(test)]
 mod bearer_tests;
+#[cfg(test)]
+mod creation_tests;
 #[cfg(test)]
 mod drop_tests;
 #[cfg(test)]

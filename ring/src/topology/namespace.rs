@@ -10,6 +10,8 @@ const MAX_NAME_LEN: usize = 64;
 
 /// First character of the names of dropped namespaces, and of no other's.
 const DROPPED: char = '~';
+/// First character of the names of namespaces that wait for their first records, and of no other's.
+const NEW: char = '+';
 
 /// The name of a dropped namespace.
 #[must_use]
@@ -21,6 +23,24 @@ pub fn dropped_name(id: NamespaceId) -> String {
 #[must_use]
 pub fn is_dropped_name(name: &str) -> bool {
     name.starts_with(DROPPED)
+}
+
+/// The name of a namespace that waits for its first records.
+pub(super) fn new_name(id: NamespaceId) -> String {
+    format!("{NEW}{}", id.0)
+}
+
+/// Whether this is the name of a namespace that waits for its first records.
+#[must_use]
+pub fn is_new_name(name: &str) -> bool {
+    name.starts_with(NEW)
+}
+
+/// Whether this is the name of a namespace that no request can use: a dropped one, or one that waits for its
+/// first records.
+#[must_use]
+pub fn is_hidden_name(name: &str) -> bool {
+    name.starts_with([DROPPED, NEW])
 }
 
 /// How the replicas of a key agree. A namespace never changes its mode.

@@ -19,8 +19,8 @@ use torc_record::{Epoch, Layer, NamespaceId};
 use super::layers::check_number;
 use super::stored::Stored;
 use super::{
-    GenerationState, MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, Outcome, Topology,
-    TopologyError, dropped_name, is_dropped_name,
+    Generation, GenerationState, MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, Outcome,
+    Topology, TopologyError, dropped_name, is_dropped_name, is_hidden_name,
 };
 use crate::replicas::Config;
 use crate::{NodeId, Partition};
@@ -35,10 +35,23 @@ impl Topology {
             }
             return Err(TopologyError::NamespaceExists { name: new.name });
         }
+        self.check_not_coming(&new.name)?;
+        self.add_namespace(&new, |_| new.name.clone())?;
+        Ok(Outcome::Done)
+    }
+
+    /// Adds a namespace under a name that may depend on its id.
+    pub(super) fn add_namespace(
+        &mut self,
+        new: &NewNamespace,
+        name: impl FnOnce(NamespaceId) -> String,
+    ) -> Result<NamespaceId, TopologyError> {
+        let replicas = new.replicas.unwrap_or(self.replicas_in(Layer::BASE));
+        check_number(replicas)?;
         if self.stored.namespaces.len() >= MAX_NAMESPACES {
             return Err(TopologyError::TooManyNamespaces);
         }
-        let layer = self.layer_for(&new)?;
+        let layer = self.layer_for(new)?;
         let id = NamespaceId::in_layer(layer, self.stored.next_namespace);
         self.stored.next_namespace += 1;
         let namespace = Namespace {
@@ -46,13 +59,13 @@ impl Topology {
             mode: new.mode,
             replicas,
         };
-        self.stored.namespaces.insert(new.name, namespace);
+        self.stored.namespaces.insert(name(id), namespace);
         let epoch = self.advance_epoch();
         if !self.stored.layers.contains(layer) {
             self.use_layer(layer, replicas, epoch);
         }
         self.stored.forget_dropped();
-        Ok(Outcome::Done)
+        Ok(id)
     }
 
     /// Drops a namespace: nodes stop serving it and delete its records.
@@ -61,14 +74,21 @@ impl Topology {
             return Err(TopologyError::DefaultStays);
         }
         let unknown = || TopologyError::UnknownNamespace { name: name.into() };
-        if is_dropped_name(name) {
+        if is_hidden_name(name) {
             return Err(unknown());
         }
         let namespace = self.stored.namespaces.remove(name).ok_or_else(unknown)?;
+        self.begin_drop(name, namespace);
+        Ok(Outcome::Done)
+    }
+
+    /// Drops a namespace that has lost its name.
+    pub(super) fn begin_drop(&mut self, name: &str, namespace: Namespace) {
         let merged = self.stored.generations.values();
         let mut merged = merged.filter(|it| it.state == GenerationState::Merging);
         let was_merged = merged.any(|it| it.namespace == name);
-        self.stored.generations.retain(|_, it| it.namespace != name);
+        let stays = |it: &Generation| it.namespace != name || it.is_coming();
+        self.stored.generations.retain(|_, it| stays(it));
         if was_merged {
             self.close_merges(namespace.id.layer());
         }
@@ -81,7 +101,6 @@ impl Topology {
         self.stored.namespaces.insert(name.clone(), namespace);
         self.stored.forget_dropped();
         self.wait_for_all(name);
-        Ok(Outcome::Done)
     }
 
     /// Records that a member has deleted a dropped namespace in all partitions that it led in the

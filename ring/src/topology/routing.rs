@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use torc_record::{Digest, DigestKey, Epoch, GenerationDigests, Layer, NamespaceId};
 
-use super::{ClusterId, Generation, Layers, Member, Namespace, is_dropped_name};
+use super::{ClusterId, Generation, Layers, Member, Namespace, is_hidden_name};
 use crate::replicas::Config;
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
@@ -103,11 +103,12 @@ impl RoutingTable {
         self.partitions.holding(namespace, Token::of(digest))
     }
 
-    /// A namespace by its name; the empty name means `default`. `None` if it is unknown or dropped.
+    /// A namespace by its name; the empty name means `default`. `None` if it is unknown, dropped or waits for its
+    /// first records.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         let name = if name.is_empty() { "default" } else { name };
-        self.namespaces.get(name).filter(|_| !is_dropped_name(name))
+        self.namespaces.get(name).filter(|_| !is_hidden_name(name))
     }
 
     /// State of a partition; `None` if the partition is not in use.

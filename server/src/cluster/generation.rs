@@ -1,5 +1,5 @@
-//! Reserves, attaches, promotes, rolls back, drops and lists generations of static namespaces, and
-//! merges into ordinary ones.
+//! Reserves, attaches, promotes, rolls back, drops and lists generations of static namespaces, first
+//! records of ordinary ones, and merges into these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use torc_proto::{
     Fault, WireError, digests_from_wire, find_namespace, generation_shape_from_wire,
     generation_to_wire,
 };
+use torc_record::Epoch;
 use torc_ring::NodeId;
 use torc_ring::topology::{Arcs, Command, Generation, GenerationContent, Outcome, Topology};
 use torc_telemetry::clock::unix_ms;
 use torc_transfers::generations::Source;
 
+use super::new_namespace;
 use super::node::ClusterNode;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -36,6 +38,7 @@ pub(super) async fn change(
     let missing = || Fault::from(WireError::Field { field: "change" });
     let number = match request.change.ok_or_else(missing)? {
         Change::Reserve(asked) => return reserve(this, asked, deadline).await,
+        Change::ReserveNamespace(asked) => return reserve_namespace(this, asked, deadline).await,
         Change::Attach(asked) => {
             let number = asked.number;
             let content = content_of(asked)?;
@@ -111,10 +114,6 @@ async fn reserve(
     };
     let command = command.once(rand::random());
     let outcome = this.group.propose(command, deadline).await?;
-    let reserved_in = |topology: &Topology| match outcome {
-        Outcome::Reserved { number } => topology.generation(number).cloned(),
-        _ => None,
-    };
     // The caller sees in the answer who has not heard of a merge, and must learn its number.
     let heard = async {
         if merge {
@@ -126,21 +125,46 @@ async fn reserve(
         Ok(topology) => topology,
         Err(fault) => {
             let known = this.group.topology();
-            let known = known.filter(|it| reserved_in(it).is_some());
+            let known = known.filter(|it| reserved_in(it, &outcome).is_some());
             known.ok_or_else(|| fault.after_change())?
         }
     };
-    let reserved = reserved_in(&topology);
+    let mut response = reservation(&topology, &outcome)?;
+    if merge {
+        response.digest_key = bytes::Bytes::new();
+    }
+    Ok(response)
+}
+
+async fn reserve_namespace(
+    this: &ClusterNode,
+    asked: v1::ReserveNamespace,
+    deadline: Instant,
+) -> Result<ChangeGenerationResponse, Fault> {
+    let command = Command::ReserveNamespace {
+        new: new_namespace::checked(asked.namespace.unwrap_or_default())?,
+        above: Epoch(asked.above),
+        replaces: asked.replaces,
+    };
+    let command = command.once(rand::random());
+    let outcome = this.group.propose(command, deadline).await?;
+    reservation(&*changed(this, deadline).await?, &outcome)
+}
+
+fn reserved_in<'a>(topology: &'a Topology, outcome: &Outcome) -> Option<&'a Generation> {
+    match outcome {
+        Outcome::Reserved { number } => topology.generation(*number),
+        _ => None,
+    }
+}
+
+fn reservation(topology: &Topology, outcome: &Outcome) -> Result<ChangeGenerationResponse, Fault> {
+    let reserved = reserved_in(topology, outcome);
     let reserved =
         reserved.ok_or_else(|| Fault::unknown("another request has dropped the new generation"))?;
-    let digest_key = topology.digests_of(&reserved).key;
     Ok(ChangeGenerationResponse {
-        generation: Some(generation_to_wire(&topology, &reserved)),
-        digest_key: if merge {
-            bytes::Bytes::new()
-        } else {
-            digest_key.0.to_vec().into()
-        },
+        generation: Some(generation_to_wire(topology, reserved)),
+        digest_key: topology.digests_of(reserved).key.0.to_vec().into(),
     })
 }
 
@@ -150,12 +174,14 @@ pub(super) async fn list(
     deadline: Instant,
 ) -> Result<ListGenerationsResponse, Fault> {
     let topology = this.group.read_current(deadline).await?;
-    if !request.namespace.is_empty() {
-        find_namespace(&topology.routing(), &request.namespace)?;
-    }
     let wanted =
         |it: &&Generation| request.namespace.is_empty() || it.namespace == request.namespace;
-    let generations = topology.generations().filter(wanted);
+    let generations: Vec<_> = topology.generations().filter(wanted).collect();
+    // One that waits for its first records has no name yet.
+    if generations.is_empty() && !request.namespace.is_empty() {
+        find_namespace(&topology.routing(), &request.namespace)?;
+    }
+    let generations = generations.into_iter();
     Ok(ListGenerationsResponse {
         generations: generations
             .map(|it| generation_to_wire(&topology, it))

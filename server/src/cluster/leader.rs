@@ -23,7 +23,7 @@ pub(super) fn leader_elsewhere<T>(
     let no_leader = || {
         Fault::new(
             Reason::NoTopologyLeader,
-            "the topology group has no leader now: retry",
+            "the topology group has no leader now: retry; if most of its nodes are lost for good, see `kvd recover --help`",
         )
         .retry_after(Duration::from_millis(300))
     };

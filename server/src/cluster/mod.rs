@@ -17,6 +17,7 @@ mod generation;
 mod leader;
 mod maintenance;
 mod namespace;
+mod new_namespace;
 mod newcomer;
 mod node;
 mod plan;

@@ -7,41 +7,24 @@ use torc_proto::v1::{
     CreateNamespaceRequest, CreateNamespaceResponse, DropNamespaceRequest, DropNamespaceResponse,
     RaiseEpochRequest, RaiseEpochResponse,
 };
-use torc_proto::{Fault, Reason, namespace_to_wire};
+use torc_proto::{Fault, namespace_to_wire};
 use torc_record::Epoch;
 use torc_ring::NodeId;
-use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
+use torc_ring::topology::{self, Command, RoutingTable};
 
 use super::node::ClusterNode;
-use super::{generation, status};
+use super::{generation, new_namespace, status};
 
 /// Time for members to learn of a new namespace; slower members learn of it later.
 const HEAR_TIME: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-
-/// Why a namespace is not proposed. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NamespaceError {
-    /// More replicas than any cluster has.
-    #[error("{asked} replicas are not possible: choose 1 to 5, or omit the number")]
-    Replicas { asked: u32 },
-}
-
-impl From<NamespaceError> for Fault {
-    fn from(error: NamespaceError) -> Self {
-        let reason = match error {
-            NamespaceError::Replicas { .. } => Reason::Invalid,
-        };
-        Self::new(reason, error.to_string())
-    }
-}
 
 pub(super) async fn create(
     this: &ClusterNode,
     request: CreateNamespaceRequest,
     deadline: Instant,
 ) -> Result<CreateNamespaceResponse, Fault> {
-    let new = checked(request)?;
+    let new = new_namespace::checked(request)?;
     let name = new.name.clone();
     let command = Command::CreateNamespace(new);
     this.group.propose(command, deadline).await?;
@@ -121,17 +104,6 @@ pub(super) async fn all_heard(
     Ok((table, unconfirmed))
 }
 
-fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
-    let mode = request.mode().into();
-    let asked = request.replicas;
-    let replicas = u8::try_from(asked).map_err(|_| NamespaceError::Replicas { asked })?;
-    Ok(NewNamespace {
-        name: request.name,
-        mode,
-        replicas: (replicas != 0).then_some(replicas),
-    })
-}
-
 /// Waits until a member has adopted this epoch or a later one. Returns false if it does not answer.
 async fn heard(this: &ClusterNode, node: NodeId, epoch: Epoch) -> bool {
     loop {
@@ -145,28 +117,5 @@ async fn heard(this: &ClusterNode, node: NodeId, epoch: Epoch) -> bool {
             Ok(adopted) if adopted < epoch => tokio::time::sleep(ASK_AGAIN).await,
             adopted => return adopted.is_ok(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use torc_proto::v1::NamespaceMode;
-
-    #[test]
-    fn nothing_said_is_linearizable_and_as_many_replicas_as_the_cluster_has() {
-        let request = |mode: NamespaceMode, replicas| CreateNamespaceRequest {
-            name: "n".into(),
-            mode: mode.into(),
-            replicas,
-        };
-        let plain = checked(request(NamespaceMode::Unspecified, 0)).unwrap();
-        assert_eq!(plain.mode, topology::NamespaceMode::Linearizable);
-        assert_eq!(plain.replicas, None, "as many as the cluster's");
-        let eventual = checked(request(NamespaceMode::Eventual, 0)).unwrap();
-        assert_eq!(eventual.mode, topology::NamespaceMode::Eventual);
-        let asked = 300;
-        let refused = checked(request(NamespaceMode::Linearizable, asked));
-        assert_eq!(refused, Err(NamespaceError::Replicas { asked }));
     }
 }

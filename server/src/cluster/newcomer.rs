@@ -17,7 +17,7 @@ pub(super) async fn identify(this: &ClusterNode, address: &str) -> Result<Identi
     let resolved = resolve(address).await?.to_string();
     let mut client = this.member.peers.stranger(&resolved)?;
     let answer = client
-        .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
+        .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest::default()))
         .await;
     answer.map(tonic::Response::into_inner).map_err(|status| {
         let cause = std::error::Error::source(&status).map(deepest);

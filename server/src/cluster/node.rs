@@ -91,7 +91,7 @@ impl ClusterNode {
         let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
         Err(format!(
             "no partition of this node has a quorum, because these nodes do not answer: {}. Restart \
-             them; if one is lost for good, see `kvctl replace-node --help`",
+             them; if one is lost for good, see `kvctl replace-node --help`; if most are, `kvd recover --help`",
             lost.join(", ")
         ))
     }

@@ -269,7 +269,7 @@ impl Sketching {
             self.records += page.records.len() as u64;
             after = page.next.clone();
             let is_last = page.done || after.is_none();
-            self.take(page).await?;
+            self.take(partition, page).await?;
             if is_last {
                 return Ok(());
             }
@@ -294,11 +294,12 @@ impl Sketching {
         page.map_err(|error| store_fault(&error))
     }
 
-    /// Adds the records of a page that have a value.
-    async fn take(&mut self, page: ScanPage) -> Result<(), Fault> {
+    /// Adds the records of a page that have a value. A value that some get has found expired has none.
+    async fn take(&mut self, partition: Partition, page: ScanPage) -> Result<(), Fault> {
         let mut sets = std::mem::take(&mut self.sets);
         let digest_key = self.digest_key;
-        let now_ms = unix_ms();
+        let observed = self.node.kv.store.partition_meta(partition).collecting;
+        let now_ms = unix_ms().max(observed.time.unix_ms());
         let adding = tokio::task::spawn_blocking(move || {
             for record in &page.records {
                 let Some(value) = record.visible(now_ms) else {

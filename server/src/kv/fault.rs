@@ -1,12 +1,24 @@
 //! The faults of operations that did not succeed.
 
+use std::time::Duration;
+
 use torc_proto::{Fault, Reason};
 use torc_record::Condition;
 use torc_replication::Outcome;
 use torc_ring::Partition;
 
+use super::node::KvNode;
+
+/// Advice to wait while replicas have been out of reach for longer than a restart takes: it exceeds the usual time of an
+/// operation, so callers give up.
+const OUTAGE: Duration = Duration::from_secs(10);
+
 /// The fault of an unsuccessful outcome.
-pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Partition) -> Fault {
+pub(super) fn of(
+    node: &KvNode,
+    outcome: Outcome,
+    (condition, partition): (Option<Condition>, Partition),
+) -> Fault {
     match outcome {
         Outcome::Mismatch { current } => {
             let version = current.map(|(_, version)| version);
@@ -27,8 +39,33 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
                  changed: free space on the nodes that `kvctl status` shows as full, and retry"
             ),
         ),
-        _ => no_quorum(partition),
+        _ => advised(node, partition),
     }
+}
+
+/// As [`no_quorum`], with advice on when to try again.
+pub(super) fn advised(node: &KvNode, partition: Partition) -> Fault {
+    let fault = no_quorum(partition);
+    if !is_out(node, partition) {
+        return fault;
+    }
+    let message = format!(
+        "too few replicas of partition {partition} have responded for some time, and nothing was changed: see \
+         `kvctl status`"
+    );
+    Fault { message, ..fault }.retry_after(OUTAGE)
+}
+
+/// Whether a partition has no quorum without the replicas that have been out of reach for long.
+fn is_out(node: &KvNode, partition: Partition) -> bool {
+    let (Ok(table), Ok(registers)) = (node.member.routing(), node.member.registers()) else {
+        return false;
+    };
+    let Some(state) = table.state(partition) else {
+        return false;
+    };
+    let gone = registers.gone();
+    !state.config.answering(|node| !gone.contains(&node)).1
 }
 
 fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {

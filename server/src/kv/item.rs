@@ -191,7 +191,7 @@ impl Item for GetRequest {
                 hot,
                 ..GetResponse::default()
             }),
-            other => Err(fault::of(other, asked.condition, asked.partition)),
+            other => Err(fault::of(node, other, (asked.condition, asked.partition))),
         }
     }
 
@@ -315,12 +315,12 @@ impl Item for PutRequest {
         })
     }
 
-    fn answer(_node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
+    fn answer(node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<PutResponse, Fault> {
         match outcome {
             Outcome::Written { version, .. } => Ok(PutResponse {
                 version: Some(version_to_wire(version)),
             }),
-            other => Err(fault::of(other, asked.condition, asked.partition)),
+            other => Err(fault::of(node, other, (asked.condition, asked.partition))),
         }
     }
 
@@ -395,13 +395,13 @@ impl Item for DeleteRequest {
         })
     }
 
-    fn answer(_node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {
+    fn answer(node: &KvNode, asked: &Asked, outcome: Outcome) -> Result<DeleteResponse, Fault> {
         let (existed, version) = match outcome {
             Outcome::Written {
                 version, existed, ..
             } => (existed, version),
             Outcome::Absent { .. } => (false, Ballot::default()),
-            other => return Err(fault::of(other, asked.condition, asked.partition)),
+            other => return Err(fault::of(node, other, (asked.condition, asked.partition))),
         };
         Ok(DeleteResponse {
             existed,

@@ -133,10 +133,10 @@ pub(super) fn foreign_digest() -> Fault {
 }
 
 /// The sender's topology and this node's name different current generations.
-fn other_generation(table: &RoutingTable, name: &str) -> Fault {
+pub(super) fn other_generation(table: &RoutingTable, name: &str) -> Fault {
     let message = format!(
-        "the digest belongs to an older generation of `{name}`: refresh the \
-         topology and retry"
+        "the request is for an older generation of `{name}`: refresh the topology \
+         and retry"
     );
     Fault::new(Reason::StaleEpoch, message).at(table.epoch)
 }

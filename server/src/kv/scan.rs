@@ -22,7 +22,7 @@ use torc_driver::NoQuorum;
 use torc_limits::budget::{Charge, TINY};
 use torc_member::fault::store_fault;
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
-use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
+use torc_proto::{Fault, Reason, ScanPosition, find_namespace, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
 use torc_replication::Locator;
 use torc_ring::topology::{GenerationShape, RoutingTable};
@@ -30,9 +30,9 @@ use torc_ring::{NodeId, Partition, Token};
 use torc_sketch::rolling::Match;
 use torc_sketch::search::Matches;
 
-use super::fault::no_quorum;
+use super::fault::advised;
 use super::node::KvNode;
-use super::request::{foreign_digest, generation_of};
+use super::request::{foreign_digest, generation_of, other_generation};
 use super::run::Attempts;
 use super::search::Search;
 use crate::call::DEFAULT_DEADLINE;
@@ -74,7 +74,7 @@ pub(crate) fn start(node: &Arc<KvNode>, request: ScanRequest) -> Result<ScanStre
     let table = node.member.routing()?;
     let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
-    check_position(&table, namespace, &position)?;
+    check_position(&table, (namespace, &request.namespace), &position)?;
     let (pages, last, receiver) = answers::channel(PAGES_AHEAD);
     let is_long = request.limit == 0 || request.limit >= LONG;
     let scan = Scan {
@@ -113,6 +113,9 @@ pub(crate) fn start(node: &Arc<KvNode>, request: ScanRequest) -> Result<ScanStre
 /// The namespace, or the generation that is current when the scan begins.
 fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<NamespaceId, Fault> {
     let id = generation_of(table, &request.namespace, request.generation)?;
+    if !request.goes_on && id != find_namespace(table, &request.namespace)? {
+        return Err(other_generation(table, &request.namespace));
+    }
     let shape = table.generations.get(&id).and_then(|it| it.shape());
     if let Some(GenerationShape::Keyless { .. }) = shape {
         let message = format!(
@@ -127,10 +130,18 @@ fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<Name
 /// Refuses a position of another namespace or cluster.
 fn check_position(
     table: &RoutingTable,
-    namespace: NamespaceId,
+    (namespace, name): (NamespaceId, &str),
     position: &ScanPosition,
 ) -> Result<(), Fault> {
     match position {
+        ScanPosition::After { digest, key }
+            if namespace.is_generation() && *digest != table.digest(namespace, key.as_bytes()) =>
+        {
+            let message = format!(
+                "the position is not of the generation of `{name}` that the scan reads: begin the scan again"
+            );
+            Err(Fault::new(Reason::Invalid, message))
+        }
         ScanPosition::After { digest, key }
             if *digest != Digest::of(&table.digest_key, namespace, key.as_bytes()) =>
         {
@@ -507,6 +518,8 @@ impl Scan {
                 .as_ref()
                 .map(|it| it.wanted())
                 .unwrap_or_default(),
+            // This node has checked the generation.
+            goes_on: true,
         };
         let member = &self.node.member;
         let mut client = member.peers.kv(&member.recipient(node)?)?;
@@ -575,7 +588,9 @@ impl PageReader {
         let registers = self.node.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list_filtered(partition, after.map(Locator::id), page, deadline);
-        let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
+        let listed = listed
+            .await
+            .map_err(|NoQuorum| advised(&self.node, partition))?;
         Ok(listed.map(|found| (found.records, found.next)))
     }
 
@@ -614,7 +629,9 @@ impl PageReader {
         let registers = self.node.member.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list(partition, after.as_ref().map(Locator::id), deadline);
-        let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
+        let listed = listed
+            .await
+            .map_err(|NoQuorum| advised(&self.node, partition))?;
         Ok((listed.records, listed.next))
     }
 

@@ -7,6 +7,8 @@
 //! that does not read its answers stops its own session, which reads no more messages, but not the
 //! operations under way: these hold permits that others need.
 //!
+//! A cancelled operation ends at once, and is not answered unless it has its outcome.
+//!
 //! An old session asks the client to open another. When its node is about to stop, a session asks
 //! the client to use other nodes, and continues. When the node closes the session, it stops
 //! reading, answers everything that it has read, and sends a final message: the client then knows
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
+use futures::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -93,6 +95,7 @@ pub(super) fn start(
         asked_places: 0,
         told: Vec::new(),
         forwarded: FuturesUnordered::new(),
+        apart: HashMap::new(),
         forwards: HashMap::new(),
         ready: Vec::new(),
         leaving: Some(Box::pin(node.leaving.clone().cancelled_owned())),
@@ -146,7 +149,9 @@ struct Session {
     /// Permits that it waits for; 0 if it does not wait.
     asked_places: usize,
     told: Vec<(u32, Told)>,
-    forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
+    forwarded: FuturesUnordered<Abortable<BoxFuture<'static, SessionResponse>>>,
+    /// Cancels one of these, by the id that its caller gave it.
+    apart: HashMap<u64, AbortHandle>,
     /// Permits for gets that other nodes run for this one.
     forwards: HashMap<NodeId, Arc<Semaphore>>,
     ready: Burst,
@@ -269,11 +274,35 @@ impl Session {
             Some(Wire::Delete(delete)) => {
                 self.begin(id, delete, Operation::Delete, call, table);
             }
+            Some(Wire::Cancel(_)) => self.cancel(id),
             None => {
                 let message = "the message has no operation";
                 let fault = Fault::new(Reason::Invalid, message);
                 self.answer(id, Err::<Answer, _>(fault));
             }
+        }
+    }
+
+    /// Ends an operation without an answer, unless it has an outcome already.
+    fn cancel(&mut self, id: u64) {
+        if let Some(apart) = self.apart.remove(&id) {
+            return apart.abort();
+        }
+        let is_it = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.id == id);
+        let Some(index) = self.slots.iter().position(is_it) else {
+            return;
+        };
+        let number = index as u32;
+        let waits = self.waiting.iter().position(|(it, _)| *it == number);
+        let is_over = match (waits, &mut self.begun) {
+            (Some(place), _) => self.waiting.remove(place).is_some(),
+            (None, Some(begun)) => begun.abandon(number),
+            (None, None) => false,
+        };
+        if is_over {
+            self.slots[index] = None;
+            self.free.push(number);
+            self.node.limits.admission.leave(1);
         }
     }
 
@@ -392,7 +421,9 @@ impl Session {
             started.end(&node, answer.as_ref().err(), || partition(&node));
             response(id, answer.map(I::into_answer))
         };
-        self.forwarded.push(answer.boxed());
+        let (answer, handle) = abortable(answer.boxed());
+        self.apart.insert(id, handle);
+        self.forwarded.push(answer);
     }
 
     fn keep(&mut self, accepted: Accepted, task: Task) {
@@ -445,6 +476,8 @@ impl Session {
             return;
         };
         self.asked_places = 0;
+        // Some may have been cancelled meanwhile.
+        let count = count.min(self.waiting.len());
         let mut starting: Vec<_> = self.waiting.drain(..count).collect();
         for (number, _) in &mut starting {
             if let Some(slot) = &mut self.slots[*number as usize] {
@@ -466,7 +499,13 @@ impl Session {
         }
         self.told = told;
         while let Poll::Ready(Some(response)) = self.forwarded.poll_next_unpin(context) {
-            self.ready.push(Ok(response));
+            match response {
+                Ok(response) => {
+                    self.apart.remove(&response.id);
+                    self.ready.push(Ok(response));
+                }
+                Err(Aborted) => self.node.limits.admission.leave(1),
+            }
         }
     }
 

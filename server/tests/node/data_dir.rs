@@ -35,7 +35,7 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() {
             files.extend(contents(&path));
-        } else if !name.starts_with("log-") && name != "LOCK" {
+        } else if !name.starts_with("log-") && name != "meta-log" && name != "LOCK" {
             let is_database = name == "topology.redb";
             let content = if is_database {
                 Vec::new()
@@ -150,6 +150,62 @@ async fn an_older_topology_beside_the_current_store_does_not_start() {
     node.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_topology_of_before_the_cluster_does_not_start_beside_the_current_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, unbound) = (dir.path().join("node"), dir.path().join("unbound"));
+    start(&whole, false).await.unwrap().stop().await.unwrap();
+    copy(&whole.join("topology"), &unbound);
+    let node = start(&whole, true).await.unwrap();
+    crate::common::until("its start is confirmed", async || node.ready().is_ok()).await;
+    node.stop().await.unwrap();
+    std::fs::remove_dir_all(whole.join("topology")).unwrap();
+    copy(&unbound, &whole.join("topology"));
+    for _ in 0..2 {
+        let said = refused(&whole, true).await;
+        assert!(said.contains("is older than"), "{said}");
+    }
+}
+
+/// A node that has forgotten what it has accepted must not vote on it.
+#[tokio::test]
+async fn a_store_that_has_lost_its_log_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    for starts in 1..3 {
+        let node = start(dir.path(), true).await.unwrap();
+        crate::common::until("its start is confirmed", async || node.ready().is_ok()).await;
+        node.stop().await.unwrap();
+        let logs = std::fs::read_dir(&store).unwrap();
+        let logs = logs.map(|entry| entry.unwrap().path());
+        let is_log = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with("log-")
+        };
+        let mut logs: Vec<_> = logs.filter(is_log).collect();
+        logs.sort();
+        // The newest alone, then all of them.
+        let lost = if starts == 1 { logs.len() - 1 } else { 0 };
+        let lost = &logs[lost..];
+        assert!(!lost.is_empty());
+        let kept: Vec<_> = lost.iter().map(|log| std::fs::read(log).unwrap()).collect();
+        for log in lost {
+            std::fs::remove_file(log).unwrap();
+        }
+        let said = refused(dir.path(), true).await;
+        assert!(said.contains("is missing"), "{said}");
+        let newest = lost[lost.len() - 1].file_name().unwrap().to_str().unwrap();
+        let names_one = lost.iter().any(|log| {
+            let name = log.file_name().unwrap().to_str().unwrap();
+            said.contains(name)
+        });
+        assert!(names_one, "{said}, not {newest}");
+        for (log, bytes) in lost.iter().zip(kept) {
+            std::fs::write(log, bytes).unwrap();
+        }
+    }
+}
+
 /// The error of a running node that has detected that it must stop.
 async fn ends(node: Node) -> String {
     let failed = tokio::time::timeout(Duration::from_secs(60), node.failed());
@@ -159,6 +215,18 @@ async fn ends(node: Node) -> String {
     assert!(said.contains("kvctl replace-node"), "{said}");
     assert!(said.contains("Nothing was changed"), "{said}");
     said
+}
+
+/// The error of a copy: it refuses to start if others know of later writes, or stops once others know of a later start.
+async fn comes_to_an_end(copy: &Path) -> String {
+    match start(copy, false).await {
+        Ok(node) => ends(node).await,
+        Err(error) => {
+            let said = error.to_string();
+            assert!(said.contains("kvctl replace-node"), "{said}");
+            said
+        }
+    }
 }
 
 async fn put(servers: &Servers, index: usize, key: &str, value: &str) {
@@ -207,7 +275,7 @@ async fn an_older_copy_of_a_data_directory_does_not_come_back_however_often_it_i
     }
     // A service manager restarts it repeatedly: these starts must not count.
     for _ in 0..3 {
-        let said = ends(start(&older, false).await.unwrap()).await;
+        let said = comes_to_an_end(&older).await;
         assert!(said.contains("node 3"), "{said}");
         assert!(said.contains("an older copy"), "{said}");
     }
@@ -261,7 +329,7 @@ async fn an_older_copy_of_a_voter_gets_no_vote_where_the_others_have_no_quorum_y
     }
     // Together with the copy alone: two of three would elect a leader.
     servers.nodes.push(start_at(&first, addresses[0]).await);
-    let said = ends(start(&older, false).await.unwrap()).await;
+    let said = comes_to_an_end(&older).await;
     assert!(said.contains("node 3"), "{said}");
     assert!(servers.nodes[0].ready().is_err(), "a quorum with the copy");
     servers.nodes.push(start_at(&original, addresses[2]).await);
@@ -289,7 +357,7 @@ async fn a_clone_does_not_start_beside_the_running_node() {
     servers.nodes.push(start(&original, false).await.unwrap());
     servers.formed().await;
     servers.nodes.pop().unwrap().stop().await.unwrap();
-    ends(start(&clone, false).await.unwrap()).await;
+    comes_to_an_end(&clone).await;
     assert_eq!(get(&servers, 0, "k").await.as_deref(), Some("after"));
 }
 

@@ -55,7 +55,7 @@ async fn what_a_node_does_as_an_administrator_and_each_request_for_a_key_are_log
     let listed = clients.ends("/torc.v1.Cluster/ListTokens").await;
     assert_eq!(listed, Code::Ok);
     let mut peer = ReplicaClient::new(channel_to(node.peer_addr(), &as_node).await);
-    let who = peer.identify(IdentifyRequest {}).await.unwrap();
+    let who = peer.identify(IdentifyRequest::default()).await.unwrap();
     let asked = named(GiveAuthorityRequest::default(), who.get_ref());
     let refused = peer.give_authority(asked).await.unwrap_err();
     assert_eq!(
@@ -86,7 +86,7 @@ async fn without_tls_the_ports_refuse_the_same() {
     until("it serves", async || node.ready().is_ok()).await;
     let url = |address: SocketAddr| format!("http://{address}");
     let mut replica = ReplicaClient::connect(url(node.grpc_addr())).await.unwrap();
-    let who = replica.identify(IdentifyRequest {}).await.unwrap();
+    let who = replica.identify(IdentifyRequest::default()).await.unwrap();
     let who = who.into_inner();
     assert_eq!(who.peer_address, node.peer_addr().to_string());
     let named = || named(SummarizeRequest::default(), &who);

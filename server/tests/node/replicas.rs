@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tonic::{Code, Request, Status};
 use torc_proto::v1::{
-    BatchGetRequest, BatchPutRequest, Condition, Consistency, CreateNamespaceRequest,
+    BatchGetRequest, BatchPutRequest, Cancel, Condition, Consistency, CreateNamespaceRequest,
     DeleteRequest, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Route, ScanRequest,
     SessionRequest, StatusRequest, Version, condition, get_result, put_result, session_request,
     session_response,
@@ -663,6 +663,71 @@ async fn a_sessions_get_does_not_wait_for_a_node_that_others_wait_for() {
         matches!(&first.outcome, Some(session_response::Outcome::Get(_))),
         "{first:?}"
     );
+}
+
+/// The put would end as unknown after five seconds. It is cancelled where it runs, or where it was forwarded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_its_caller_cancels_ends_without_an_answer() {
+    let servers = Servers::start().await;
+    let mut key = "k0".to_owned();
+    for number in 1.. {
+        if servers.lead_of(&key).await == 1 {
+            break;
+        }
+        key = format!("k{number}");
+    }
+    for index in [1, 0] {
+        // On a busy machine it may end first, because its lead has found that no other replica answers.
+        let mut again = 0..5;
+        while !ends_unanswered(&servers, index, &key).await {
+            assert!(again.next().is_some(), "it is answered, node {index}");
+        }
+    }
+}
+
+/// Puts a key that cannot be put, cancels that, and returns whether there was no answer to it.
+async fn ends_unanswered(servers: &Servers, index: usize, key: &str) -> bool {
+    servers.cut_links(1, r#"{"drop_from": [1, 3]}"#).await;
+    let (requests, sent) = tokio::sync::mpsc::unbounded_channel();
+    let sent = tokio_stream::wrappers::UnboundedReceiverStream::new(sent);
+    let send = |id, operation| {
+        let message = SessionRequest {
+            id,
+            operation: Some(operation),
+            timeout_ms: 60_000,
+            ..SessionRequest::default()
+        };
+        requests.send(message).unwrap();
+    };
+    let local = || {
+        session_request::Operation::Get(GetRequest {
+            consistency: Consistency::Stale.into(),
+            ..get("other")
+        })
+    };
+    send(1, session_request::Operation::Put(put(key, "cancelled")));
+    send(2, local());
+    let answers = servers.kv(index).await.session(sent).await.unwrap();
+    let mut answers = answers.into_inner();
+    let mut answered = vec![answers.message().await.unwrap().unwrap().id];
+    send(1, session_request::Operation::Cancel(Cancel {}));
+    send(3, local());
+    drop(requests);
+    while let Some(answer) = answers.message().await.unwrap() {
+        answered.push(answer.id);
+    }
+    servers.cut_links(1, "{}").await;
+    let mut lead = servers.kv(1).await;
+    let request = || put(key, "after");
+    until("the key can be put", async || {
+        lead.put(request()).await.is_ok()
+    })
+    .await;
+    assert_eq!(
+        value_of(&mut lead, get(key)).await.as_deref(),
+        Some("after")
+    );
+    answered.contains(&2) && answered.contains(&3) && !answered.contains(&1)
 }
 
 /// Clocks reserve their readings 200 ms ahead: with slower disks, each reservation had passed

@@ -274,7 +274,7 @@ async fn identity_of_wiped(address: &str) -> Result<Option<u64>, String> {
 async fn identity(address: &str) -> Result<Option<u64>, String> {
     let replica = ReplicaClient::connect(format!("http://{address}")).await;
     let mut replica = replica.map_err(|error| error.to_string())?;
-    let answer = replica.identify(IdentifyRequest {}).await;
+    let answer = replica.identify(IdentifyRequest::default()).await;
     let answer = answer.map_err(|status| status.to_string())?.into_inner();
     Ok((!answer.cluster_id.is_empty()).then_some(answer.node))
 }

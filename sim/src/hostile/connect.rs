@@ -12,7 +12,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Longer than a handshake with an unoptimised node on a busy machine takes.
+const CONNECT_TIME: Duration = Duration::from_secs(20);
 /// An address of this machine that belongs to no node. Members need no permits on peer ports, so
 /// they are unsuitable.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));

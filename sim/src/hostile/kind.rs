@@ -12,7 +12,7 @@ use super::target::Shot;
 
 /// Time limit of a request, unless its kind has another: a hundred handshakes of an unoptimised node
 /// on a busy machine.
-const TIME: Duration = Duration::from_secs(60);
+const TIME: Duration = Duration::from_secs(120);
 
 /// An outcome that is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

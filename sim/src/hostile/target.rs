@@ -9,7 +9,7 @@ use torc_client::{NodeId, RoutingTable};
 use torc_proto::link::LinkHello;
 use torc_proto::v1;
 use torc_proto::{CLUSTER_HEADER, NODE_HEADER};
-use torc_record::{Digest, NamespaceId};
+use torc_record::{Digest, HybridTime, NamespaceId};
 use torc_ring::topology::{Boot, Incarnation, Levels};
 use torc_sim::Rng;
 
@@ -167,6 +167,7 @@ impl Shot {
             target: self.node().id,
             boot: other.boot,
             levels: other.levels,
+            ceiling: HybridTime(u64::MAX),
         }
     }
 

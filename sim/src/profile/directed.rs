@@ -339,6 +339,24 @@ impl Profile {
                 slices: rng.chance(300),
                 ..one_key
             },
+            Self::Creations => Faults {
+                creation: true,
+                keys: 3,
+                clients: 5,
+                operations: 150,
+                collect: 400,
+                delete: 350,
+                compare: 150,
+                get: 350,
+                moves: if rng.chance(500) { 200 } else { 0 },
+                slices: rng.chance(300),
+                crash: 15,
+                cut: 40,
+                split: 20,
+                outside: 200,
+                affinity: 0,
+                ..one_key
+            },
             _ => self.directed_at_eventual(one_key, rng),
         }
     }

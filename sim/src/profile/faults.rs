@@ -64,6 +64,8 @@ pub struct Faults {
     pub collect: u32,
     /// Merges reserved and ended, and puts among the operations that are part of one.
     pub merge: u32,
+    /// Whether a namespace is created with records.
+    pub creation: bool,
     /// Comparisons begun.
     pub compare: u32,
     /// Puts that expire.
@@ -138,6 +140,7 @@ impl Faults {
             slices: false,
             collect: 0,
             merge: 0,
+            creation: false,
             compare: 20,
             expiry: 0,
             delete: 100,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use torc_record::NamespaceId;
 use torc_ring::{Partition, Partitions};
 
 use crate::commit::Done;
@@ -35,6 +36,8 @@ pub(super) struct Region {
 pub(super) struct Verified {
     pub(super) at: u64,
     pub(super) header: SliceHeader,
+    /// The namespace of all of its records, if they are of one and were read.
+    pub(super) namespace: Option<NamespaceId>,
     pub(super) index: Vec<u8>,
 }
 

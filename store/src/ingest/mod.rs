@@ -15,11 +15,12 @@ mod queue;
 mod sealed;
 mod thread;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use torc_record::{Digest, DigestKey, NamespaceId, to_usize};
+use torc_record::{Ballot, Digest, DigestKey, NamespaceId, to_usize};
 use torc_ring::Partition;
 
 pub use file::SliceInfo;
@@ -218,6 +219,18 @@ impl Ingest {
         Ok(())
     }
 
+    /// The partition of the slices.
+    #[must_use]
+    pub const fn partition(&self) -> Partition {
+        self.partition
+    }
+
+    /// Bytes of the announced slices.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().map(|region| region.info.len).sum()
+    }
+
     /// Records of the verified slices.
     #[must_use]
     pub fn records(&self) -> u64 {
@@ -225,12 +238,13 @@ impl Ingest {
         headers.map(|held| held.records).sum()
     }
 
-    /// Whether all verified slices are of a generation, and how they keep its keys: without them but with
-    /// these widths, or with them, each numbered if `is_numbered`.
+    /// Whether all records of the verified slices are of a generation or an ordinary namespace, none has a later
+    /// version, and how they keep its keys: without them but with these widths, or with them, each numbered if
+    /// `is_numbered`.
     #[must_use]
     pub fn is_of(
         &self,
-        of: NamespaceId,
+        (of, version): (NamespaceId, Ballot),
         keyless: Option<KeylessLayout>,
         is_numbered: bool,
     ) -> bool {
@@ -239,8 +253,15 @@ impl Ingest {
             None if is_numbered => Kind::Numbered,
             None => Kind::Records,
         };
-        let mut headers = self.verified.iter().map(|it| &it.header);
-        headers.all(|header| header.generation() == Some(of) && header.kind() == kind)
+        self.verified.iter().all(|it| {
+            let header = &it.header;
+            let is_of = if of.is_generation() {
+                header.generation() == Some(of)
+            } else {
+                it.namespace == Some(of)
+            };
+            is_of && header.kind() == kind && header.highest() <= version
+        })
     }
 
     /// Checks a slice against the announced one, in memory or in the file.
@@ -273,9 +294,15 @@ impl Ingest {
         let index = all.copy(0, header.index_len())?;
         let rest = all.behind(index.len() as u64);
         let view = SliceView::behind(&header, &index, rest)?;
-        view.verify(|namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key)))?;
+        let (first, is_mixed) = (Cell::new(None), Cell::new(false));
+        view.verify(|namespace, key: &[u8]| {
+            let before = first.replace(Some(namespace));
+            is_mixed.set(is_mixed.get() || before.is_some_and(|before| before != namespace));
+            Some(Digest::of(cluster?, namespace, key))
+        })?;
         Ok(Verified {
             at: region.at,
+            namespace: first.get().filter(|_| !is_mixed.get()),
             header,
             index,
         })

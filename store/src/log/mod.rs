@@ -16,6 +16,7 @@
 //! So a reader tolerates only bad bytes at the end of the last segment with no frame
 //! after them.
 
+pub(crate) mod newest;
 mod replay;
 mod segment;
 mod writer;

@@ -22,6 +22,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) cuts_damaged: bool,
     /// Whether the store may be so new that it has no segment yet.
     pub(crate) may_be_empty: bool,
+    /// A segment that was in place once, with every one before it.
+    pub(crate) newest: Option<u64>,
 }
 
 /// The end of the log.
@@ -59,6 +61,9 @@ impl Replay<'_> {
         }
         if expected == self.first && !self.may_be_empty {
             return Err(self.missing(expected));
+        }
+        if let Some(newest) = self.newest.filter(|newest| *newest >= expected) {
+            return Err(self.missing(newest));
         }
         Ok(end)
     }

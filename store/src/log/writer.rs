@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use torc_ring::Partitions;
 
+use super::newest;
 use super::segment::{Prepare, Segment};
 use crate::directory::Directory;
 use crate::error::is_out_of_descriptors;
@@ -134,6 +135,10 @@ impl LogWriter {
         next.put_in_place(&self.dir)?;
         self.number = next.number;
         self.segment = Some(next);
+        if let Err(error) = newest::note(&self.dir, self.number) {
+            // Only the loss of this segment would go unnoticed.
+            tracing::warn!(%error, "could not note the number of the newest log segment");
+        }
         self.dir.hold_spare();
         Ok(completed)
     }

@@ -136,6 +136,7 @@ pub fn read_log(bytes: &[u8]) -> Result<u64, StoreError> {
         segments: &[1],
         cuts_damaged: true,
         may_be_empty: true,
+        newest: None,
     };
     replay.run(|_, _| ()).map(|end| end.entries)
 }

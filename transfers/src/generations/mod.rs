@@ -1,5 +1,6 @@
 //! Fetches the slices of generations to this node, deletes those of dropped generations, and
-//! reports to the topology group.
+//! reports to the topology group. The first records of an ordinary namespace come in the same way, but become
+//! records like any others.
 //!
 //! The node repeatedly compares its store with the adopted topology: for each partition that it
 //! holds and each generation with keys there, it needs a readable slice. So the reason for a
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use torc_member::fault::store_fault;
 use torc_proto::v1::CopySlicesRequest;
 use torc_proto::{Fault, Reason};
@@ -47,6 +49,26 @@ pub async fn run(transfers: Arc<Transfers>) {
     transfers.cancel.run_until_cancelled(both).await;
 }
 
+/// The partitions whose first records of an ordinary namespace this node has taken since it started.
+#[derive(Debug, Default)]
+pub struct Taken(Mutex<BTreeSet<(NamespaceId, Partition)>>);
+
+impl Taken {
+    fn add(&self, id: NamespaceId, partitions: impl IntoIterator<Item = Partition>) {
+        let partitions = partitions.into_iter();
+        self.0.lock().extend(partitions.map(|it| (id, it)));
+    }
+
+    fn contains(&self, id: NamespaceId, partition: Partition) -> bool {
+        self.0.lock().contains(&(id, partition))
+    }
+
+    fn forget_all_but(&self, table: &RoutingTable) {
+        let is_known = |(id, _): &(NamespaceId, Partition)| table.generations.contains_key(id);
+        self.0.lock().retain(is_known);
+    }
+}
+
 /// A generation that could not be fetched completely.
 struct Failed {
     missing: BTreeSet<Partition>,
@@ -70,12 +92,14 @@ async fn fetch_all(transfers: &Arc<Transfers>) {
                 tracing::warn!(%fault, "could not drop slices of static namespaces; retrying");
             }
             failed.retain(|id, _| table.generations.contains_key(id));
+            transfers.taken.forget_all_but(&table);
             for generation in table.generations.values() {
                 let id = generation.id;
                 if under_way.len() == TOGETHER || under_way.contains(&id) {
                     continue;
                 }
                 let missing = missing(transfers, &table, me, generation);
+                let missing = takable(transfers, generation, missing);
                 let pauses = failed.get(&id).is_some_and(|it| {
                     let is_same = it.source == source_of(generation);
                     is_same && it.until > Instant::now() && missing.is_subset(&it.missing)
@@ -130,7 +154,7 @@ fn note(
         namespace,
         generation = number,
         %fault,
-        "slices of a static namespace are still missing on this node; retrying"
+        "slices of a generation are still missing on this node; retrying"
     );
     let longest = match fault.reason {
         Reason::Corrupt => LONGEST_PAUSE_DAMAGED,
@@ -241,15 +265,34 @@ fn missing(
     me: NodeId,
     generation: &Generation,
 ) -> BTreeSet<Partition> {
-    table
-        .due(me, generation)
-        .filter(|partition| {
-            transfers
-                .store
-                .generation(*partition, generation.id)
-                .is_none()
-        })
-        .collect()
+    let id = generation.id;
+    if generation.creates.is_none() {
+        let lacks = |it: &Partition| transfers.store.generation(*it, id).is_none();
+        return table.due(me, generation).filter(lacks).collect();
+    }
+    // Its records may be in other slices by now. So what was taken is noted, until the topology has noted all.
+    let topology = transfers.group.topology();
+    let known = topology.as_ref().and_then(|it| it.generation(id.number()));
+    if known.is_some_and(|known| known.ready.contains(&me)) {
+        return BTreeSet::new();
+    }
+    let lacks = |it: &Partition| !transfers.taken.contains(id, *it);
+    table.due(me, generation).filter(lacks).collect()
+}
+
+/// The partitions whose slices this node can take now. A replica that adopts its first configuration begins empty, and
+/// would lose records that it took before; slices of generations are fetched again.
+fn takable(
+    transfers: &Transfers,
+    generation: &Generation,
+    mut missing: BTreeSet<Partition>,
+) -> BTreeSet<Partition> {
+    if generation.creates.is_some()
+        && let Some(registers) = transfers.member.registers.get()
+    {
+        missing.retain(|partition| registers.config(*partition).is_some());
+    }
+    missing
 }
 
 /// Whether this node holds all slices of generations that a replica of the partition must hold.
@@ -257,7 +300,9 @@ pub(crate) fn holds_all(transfers: &Transfers, partition: Partition) -> bool {
     let Ok(table) = transfers.member.routing() else {
         return false;
     };
-    let mut due = table.generations_in(partition);
+    let due = table.generations_in(partition);
+    // Nothing moves while another one is fetched.
+    let mut due = due.filter(|generation| generation.creates.is_none());
     due.all(|generation| {
         transfers
             .store
@@ -280,8 +325,11 @@ async fn fetch(
     });
     let ready = ready.unwrap_or_default();
     let registers = transfers.member.registers()?;
-    let may_ask =
-        |node: &NodeId| *node != me && ready.contains(node) && !registers.is_out_of_reach(*node);
+    let may_ask = |node: &NodeId| {
+        // Others have merged the first records of an ordinary namespace with their own.
+        let is_kept = generation.creates.is_none();
+        is_kept && *node != me && ready.contains(node) && !registers.is_out_of_reach(*node)
+    };
     let holders = |partition: Partition| -> Vec<NodeId> {
         let config = table.state(partition).map(|state| &state.config);
         let nodes = config.into_iter().flat_map(|config| &config.members);

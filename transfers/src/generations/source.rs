@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::future::pending;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
 use torc_build::{FileEntry, Manifest, Shape, SliceEntry, source_of};
 use torc_member::fault::store_fault;
 use torc_proto::{Fault, Reason};
@@ -26,7 +28,7 @@ use torc_record::to_usize;
 use torc_ring::Partition;
 use torc_ring::topology::{Counts, Generation, GenerationShape, RoutingTable};
 use torc_store::bulk::KeylessLayout;
-use torc_store::{Seq, SliceInfo, StoreError};
+use torc_store::{Ingest, SliceInfo, StoreError};
 
 #[cfg(feature = "objects")]
 use crate::object_fault;
@@ -36,6 +38,13 @@ use crate::{Transfers, failed};
 const PIECE: u64 = 1 << 20;
 /// Reads at a time.
 const TOGETHER: usize = 8;
+
+/// Space that stays free on the disk.
+const SPARE: u64 = 256 << 20;
+/// Slices of this many bytes come into force together, in one segment: each segment costs two syncs and an open file.
+const TOGETHER_BYTES: u64 = 64 << 20;
+/// Or the slices of this time: others wait for an ingest under way, and a source may be slow.
+const TOGETHER_TIME: Duration = Duration::from_secs(1);
 
 /// Time for a source to give a piece; a library's own retries are part of it.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +56,8 @@ const READS: usize = 16;
 /// The permits for the reads of each directory that is in use.
 static DIRS: Mutex<BTreeMap<PathBuf, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
 
-type Publishing = Pin<Box<dyn Future<Output = Result<Seq, StoreError>> + Send>>;
+/// Ends with the partition of the slices that are in force.
+type Publishing = Pin<Box<dyn Future<Output = Result<Partition, StoreError>> + Send>>;
 
 /// The location of a generation's files.
 #[derive(Debug, Clone)]
@@ -179,12 +189,11 @@ fn read_file(path: &Path, range: Range<u64>) -> Result<Bytes, Fault> {
     Ok(bytes.into())
 }
 
-/// Ingests the slices of these partitions file by file; the slices of a file come into force
-/// together. A damaged slice does not hold up the others.
+/// Ingests the slices of these partitions file by file. A damaged slice does not hold up the others.
 pub(super) async fn take(
     transfers: &Arc<Transfers>,
     generation: &Arc<Generation>,
-    wanted: BTreeSet<Partition>,
+    mut wanted: BTreeSet<Partition>,
 ) -> Result<(), Fault> {
     let url = super::source_of(generation);
     let (base, name) = source_of(url);
@@ -194,6 +203,15 @@ pub(super) async fn take(
     if manifest.target.partitions != transfers.partitions {
         return Err(unfit(url, "was built for another number of partitions"));
     }
+    if generation.creates.is_some() {
+        let held = held_already(transfers, &manifest, &wanted).await?;
+        transfers.taken.add(generation.id, held.iter().copied());
+        wanted.retain(|partition| !held.contains(partition));
+    }
+    let lens = manifest.slices();
+    let lens = lens.filter(|slice| wanted.contains(&slice.partition));
+    let needed = lens.map(|slice| slice.len).fold(0, u64::saturating_add);
+    check_space(needed, transfers.store.stats().free_bytes)?;
     let listed: BTreeSet<_> = manifest.slices().map(|slice| slice.partition).collect();
     let fetch = Fetch {
         transfers,
@@ -211,7 +229,10 @@ pub(super) async fn take(
         let runs = SliceEntry::runs(slices, PIECE);
         let (publishing, fault) = fetch.file(entry, runs).await;
         for published in join_all(publishing).await {
-            published.map_err(|error| store_fault(&error))?;
+            let partition = published.map_err(|error| store_fault(&error))?;
+            if generation.creates.is_some() {
+                transfers.taken.add(generation.id, [partition]);
+            }
         }
         let fault = fault.map(|fault| Fault {
             message: format!("{base}: {}", fault.message),
@@ -223,6 +244,47 @@ pub(super) async fn take(
         }
     }
     why.map_or(Ok(()), Err)
+}
+
+/// Refuses to fill the disk, which clients' writes need. `free` is `None` if the system does not tell.
+fn check_space(needed: u64, free: Option<u64>) -> Result<(), Fault> {
+    let left = free.map(|free| free.saturating_sub(SPARE));
+    let Some(left) = left.filter(|left| *left < needed) else {
+        return Ok(());
+    };
+    let mib = |bytes: u64| bytes >> 20;
+    let message = format!(
+        "the slices need {} MiB of this node's disk, and {} MiB can be used: free space, or drop the generation",
+        mib(needed),
+        mib(left)
+    );
+    Err(Fault::new(Reason::OutOfSpace, message))
+}
+
+/// The partitions whose slice this node holds from before a restart: those that were not merged with others
+/// since. Others are fetched again, which changes nothing.
+async fn held_already(
+    transfers: &Transfers,
+    manifest: &Manifest,
+    wanted: &BTreeSet<Partition>,
+) -> Result<BTreeSet<Partition>, Fault> {
+    let slices = manifest.slices();
+    let slices: Vec<_> = slices
+        .filter(|slice| wanted.contains(&slice.partition))
+        .copied()
+        .collect();
+    let store = transfers.store.clone();
+    let looking = spawn_blocking(move || {
+        let is_held = |slice: &&SliceEntry| {
+            let sealed = store.sealed(slice.partition);
+            let held = sealed.into_iter().flat_map(|sealed| sealed.slices);
+            let mut infos = held.filter_map(|it| it.info().ok());
+            infos.any(|info| info.digest == slice.digest)
+        };
+        let held = slices.iter().filter(is_held);
+        held.map(|slice| slice.partition).collect()
+    });
+    looking.await.map_err(|_| failed("looking for slices"))
 }
 
 /// Whether the manifest is the attached one, and of a generation that nodes can serve.
@@ -277,8 +339,7 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Fetches slices of a file, until the source fails. Returns the verified ones, to be put in force,
-    /// and the first fault.
+    /// Fetches slices of a file, until the source fails. Returns what puts them in force, and the first fault.
     async fn file(
         &self,
         entry: &FileEntry,
@@ -288,18 +349,37 @@ impl Fetch<'_> {
         let fetching = runs.into_iter().map(|run| self.run(&name, run));
         let mut fetching = futures::stream::iter(fetching).buffer_unordered(TOGETHER);
         let (mut publishing, mut why) = (Vec::new(), None);
-        while let Some((fetched, fault)) = fetching.next().await {
-            publishing.extend(fetched);
-            match fault {
-                Some(fault) if fault.reason != Reason::Corrupt => return (publishing, Some(fault)),
-                fault => why = why.or(fault),
+        let mut verified = Verified::default();
+        loop {
+            let next = tokio::select! {
+                next = fetching.next() => next,
+                () = verified.wait() => {
+                    verified.publish(&mut publishing);
+                    continue;
+                }
+            };
+            let Some((fetched, fault)) = next else {
+                break;
+            };
+            verified.add(fetched);
+            if verified.is_enough() {
+                verified.publish(&mut publishing);
             }
+            if fault
+                .as_ref()
+                .is_some_and(|it| it.reason != Reason::Corrupt)
+            {
+                why = fault;
+                break;
+            }
+            why = why.or(fault);
         }
+        verified.publish(&mut publishing);
         (publishing, why)
     }
 
-    /// Fetches the slices of a run, until the source fails.
-    async fn run(&self, name: &str, run: Vec<SliceEntry>) -> (Vec<Publishing>, Option<Fault>) {
+    /// Fetches and verifies the slices of a run, until the source fails.
+    async fn run(&self, name: &str, run: Vec<SliceEntry>) -> (Vec<Ingest>, Option<Fault>) {
         let mut whole = None;
         if let [first, .., last] = run[..] {
             let range = first.at..last.at.saturating_add(last.len);
@@ -310,7 +390,7 @@ impl Fetch<'_> {
                 Err(fault) => return (Vec::new(), Some(fault)),
             }
         }
-        let (mut publishing, mut why) = (Vec::new(), None);
+        let (mut verified, mut why) = (Vec::new(), None);
         for slice in run {
             let ready = whole.as_ref().map(|(from, bytes)| {
                 let at = to_usize(slice.at - from);
@@ -318,12 +398,12 @@ impl Fetch<'_> {
             });
             let fetched = self.slice(name, slice, ready).await;
             match fetched.map_err(|fault| of_slice(name, slice, fault)) {
-                Ok(fetched) => publishing.push(fetched),
+                Ok(fetched) => verified.push(fetched),
                 Err(fault) if fault.reason == Reason::Corrupt => why = why.or(Some(fault)),
-                Err(fault) => return (publishing, Some(fault)),
+                Err(fault) => return (verified, Some(fault)),
             }
         }
-        (publishing, why)
+        (verified, why)
     }
 
     /// Reads a piece, within the rate limit of transfers between nodes.
@@ -332,13 +412,13 @@ impl Fetch<'_> {
         in_time(READ_TIMEOUT, self.source.read(name, range)).await
     }
 
-    /// Fetches a slice, whose bytes may be `ready`.
+    /// Fetches and verifies a slice, whose bytes may be `ready`.
     async fn slice(
         &self,
         name: &str,
         slice: SliceEntry,
         ready: Option<Bytes>,
-    ) -> Result<Publishing, Fault> {
+    ) -> Result<Ingest, Fault> {
         let is_long = ready.is_none() && slice.len > PIECE;
         let _spool = if is_long {
             Some(self.spool.acquire().await)
@@ -397,14 +477,14 @@ impl Fetch<'_> {
             Some(GenerationShape::Ids(_)) => (None, true),
             Some(GenerationShape::Values) | None => (None, false),
         };
-        let id = self.generation.id;
-        if records != u64::from(slice.records) || !ingest.is_of(id, keyless, is_numbered) {
+        let of = (self.generation.id, self.generation.ballot);
+        if records != u64::from(slice.records) || !ingest.is_of(of, keyless, is_numbered) {
             let message = "it does not hold what the manifest says";
             return Err(Fault::new(Reason::Corrupt, message));
         }
         let metrics = &self.transfers.metrics;
         metrics.received_records.inc_by(records);
-        Ok(Box::pin(ingest.publish()))
+        Ok(ingest)
     }
 
     /// Reads a slice into a file without a name.
@@ -436,6 +516,44 @@ impl Fetch<'_> {
             return Ok(());
         }
         Err(Fault::new(Reason::Refused, "the generation was dropped"))
+    }
+}
+
+/// Verified slices that wait to be put in force together.
+#[derive(Default)]
+struct Verified {
+    ingests: Vec<Ingest>,
+    since: Option<Instant>,
+}
+
+impl Verified {
+    fn add(&mut self, ingests: Vec<Ingest>) {
+        self.ingests.extend(ingests);
+        if !self.ingests.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.ingests.iter().map(Ingest::bytes).sum::<u64>() >= TOGETHER_BYTES
+    }
+
+    /// Waits until they have waited long enough: forever if there are none.
+    async fn wait(&self) {
+        match self.since {
+            Some(since) => sleep_until(since + TOGETHER_TIME).await,
+            None => pending().await,
+        }
+    }
+
+    fn publish(&mut self, publishing: &mut Vec<Publishing>) {
+        let ingests = self.ingests.drain(..);
+        publishing.extend(ingests.map(|ingest| -> Publishing {
+            let partition = ingest.partition();
+            let published = ingest.publish();
+            Box::pin(async move { published.await.map(|_| partition) })
+        }));
+        self.since = None;
     }
 }
 
@@ -483,6 +601,16 @@ fn spool_fault(error: &std::io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_that_would_fill_the_disk_are_not_fetched() {
+        assert!(check_space(1 << 30, None).is_ok());
+        assert!(check_space(1 << 30, Some((1 << 30) + SPARE)).is_ok());
+        let refused = check_space(1 << 30, Some(1 << 30)).unwrap_err();
+        assert_eq!(refused.reason, Reason::OutOfSpace);
+        assert!(refused.message.contains("need 1024 MiB"), "{refused}");
+        assert!(check_space(1, Some(0)).is_err());
+    }
 
     #[test]
     fn a_file_url_names_a_directory_as_in_any_other_program() {

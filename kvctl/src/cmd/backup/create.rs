@@ -15,7 +15,7 @@ use torc_client::{
 };
 use torc_objects::ObjectError;
 use torc_record::{DigestKey, NamespaceId};
-use torc_ring::topology::is_dropped_name;
+use torc_ring::topology::is_hidden_name;
 
 use crate::args;
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", conflicts_with = "full")]
     resume: Option<String>,
     /// Back up only this namespace; repeat the option for several. Such a backup always copies all
-    /// of their records.
+    /// records of ordinary namespaces.
     #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["resume", "full"])]
     only: Vec<String>,
     /// Copy every slice, even if an earlier backup has it. Do this after a verification has failed:
@@ -186,9 +186,8 @@ fn namespaces(
     args: &Args,
     generations: &BTreeMap<NamespaceId, Generation>,
 ) -> Result<Vec<Namespace>, Failure> {
-    let is_wanted = |name: &String| {
-        !is_dropped_name(name) && (args.only.is_empty() || args.only.contains(name))
-    };
+    let is_wanted =
+        |name: &String| !is_hidden_name(name) && (args.only.is_empty() || args.only.contains(name));
     let wanted = table.namespaces.iter().filter(|(name, _)| is_wanted(name));
     let described = wanted.map(|(name, it)| {
         let generation = generations.get(&it.id).cloned();
@@ -229,7 +228,7 @@ async fn begin(
     let base = if args.full {
         None
     } else {
-        base(location, &cluster).await?
+        base(location, &cluster, &args.only).await?
     };
     let namespaces = namespaces(table, args, &generations(client, table).await?)?;
     let layers = namespaces.iter().map(|it| NamespaceId(it.id).layer());
@@ -261,10 +260,18 @@ async fn begin(
     Ok(Writing::begin(location, plan).await?)
 }
 
-/// The newest backup of a cluster, unless one of its packs is missing or cut off.
-async fn base(location: &Location, cluster: &str) -> Result<Option<String>, Failure> {
+/// The newest backup of a cluster with all of these namespaces, unless one of its packs is missing or cut off.
+async fn base(
+    location: &Location,
+    cluster: &str,
+    only: &[String],
+) -> Result<Option<String>, Failure> {
     let earlier = super::readable(location).await?;
-    let of_this = |it: &&Listed| it.plan.cluster == cluster && it.sums.is_some() && !it.plan.only;
+    let has = |plan: &Plan, name: &String| plan.namespaces.iter().any(|it| it.name == *name);
+    let has_them =
+        |plan: &Plan| !plan.only || !only.is_empty() && only.iter().all(|name| has(plan, name));
+    let of_this =
+        |it: &&Listed| it.plan.cluster == cluster && it.sums.is_some() && has_them(&it.plan);
     for listed in earlier.iter().rev().filter(of_this) {
         let name = &listed.plan.name;
         match verify(location, name, Depth::Names, || ()).await {

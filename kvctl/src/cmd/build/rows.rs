@@ -136,24 +136,16 @@ impl Parsing<'_> {
                 self.skip -= 1;
                 continue;
             }
-            if row.expires_at_ms.is_some() {
-                return Err(expires(input, line));
-            }
             let value = if self.keeps_values {
                 row.value
             } else {
                 Bytes::new()
             };
-            let pushed = batch.push(row.key, value);
+            let pushed = batch.push_expiring(row.key, value, row.expires_at_ms);
             pushed.map_err(|what| bad(what, input, line))?;
         }
         Ok(())
     }
-}
-
-fn expires(input: &Input, line: u64) -> Failure {
-    let what = "values of a static namespace cannot expire: remove `expires_at_ms`";
-    bad(what.to_owned(), input, line)
 }
 
 /// A row that was refused, by its line.

@@ -122,7 +122,7 @@ pub(crate) async fn attach(
     source: String,
 ) -> Result<Generation, Failure> {
     let id = manifest.target.namespace;
-    if !id.is_generation() {
+    if manifest.target.is_offline() {
         return Err(Failure::Usage(format!(
             "{source} was built without a cluster: build again with `--into NAMESPACE`"
         )));
@@ -185,13 +185,18 @@ pub(crate) async fn attach(
     Ok(attached)
 }
 
-/// Promotes a generation, and waits until no node answers from an older one.
+/// Promotes a generation, and waits until no node answers from an older one. One that creates its namespace is
+/// then dropped from the list: it is done.
 pub(crate) async fn promote(
     client: &Client,
     number: u32,
     force: bool,
 ) -> Result<Generation, Failure> {
-    heard(client, client.promote(number, force).await?).await
+    let promoted = heard(client, client.promote(number, force).await?).await?;
+    if promoted.creates {
+        client.drop_generation(number).await?;
+    }
+    Ok(promoted)
 }
 
 pub(super) async fn roll_back(
@@ -214,6 +219,11 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
                 note(format_args!(
                     "waiting for {nodes}, which may not know of merge {number}: start them, or \
                      remove those that are lost for good"
+                ));
+            } else if current.creates {
+                note(format_args!(
+                    "`{}` is created; waiting for {nodes}, which may not know of it (`--force` does not wait)",
+                    current.namespace
                 ));
             } else {
                 note(format_args!(
@@ -369,6 +379,7 @@ mod tests {
                 slot: NodeSlot(0),
             },
             state: GenerationState::RolledBack,
+            creates: false,
             shape: Some(GenerationShape::Keyless {
                 fingerprint_bits: 16,
                 payload_bytes: 0,

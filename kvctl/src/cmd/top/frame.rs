@@ -300,6 +300,7 @@ pub(super) mod tests {
             id: NamespaceId(5),
             version: torc_client::Version::default(),
             state: GenerationState::Attached,
+            creates: false,
             shape: None,
             false_positive_rate: 0.0,
             manifest: String::new(),

@@ -44,20 +44,77 @@ fn refused() -> (Scene, Ballot) {
     (scene, mine)
 }
 
-#[test]
-fn who_was_overtaken_waits_a_while_for_those_that_may_know_of_its_write() {
+/// A put that was overtaken by the returned version. One replica, which may know its outcome, is silent.
+fn overtaken() -> (Scene, Held) {
     let (mut scene, mine) = refused();
     let above = Held {
         ballot: higher(mine),
         ..held(1, Some(b"w"))
     };
     scene.hear_recall(B, 1, above.clone(), Recall::Never);
-    scene.hear_promise(C, 1, above);
-    for _ in 0..DOUBT_MS / 10 - 1 {
+    scene.hear_promise(C, 1, above.clone());
+    for _ in 0..500 {
         scene.pass(10);
-        assert_eq!(scene.answers(), []);
+        assert_eq!(scene.answers(), [], "it may come back");
     }
-    for _ in 0..400 {
+    scene.hear_recall(B, 1, above.clone(), Recall::Never);
+    scene.hear_promise(C, 1, above.clone());
+    assert_eq!(scene.answers(), [], "it may still come back");
+    (scene, above)
+}
+
+#[test]
+fn an_overtaken_write_waits_for_a_replica_that_may_know_its_outcome_and_restarts() {
+    let (mut scene, above) = overtaken();
+    scene.hear_recall(A, 1, above, Recall::Never);
+    assert!(!scene.accepts().is_empty(), "it was never chosen");
+    scene.hear_accepted(A, 1);
+    scene.hear_accepted(B, 1);
+    let _ = written(&mut scene);
+}
+
+/// The answers to an overtaken put that A stored, and that B and C stored when coordinators with
+/// these slots had it accepted again.
+fn completed_by(by_b: u16, by_c: u16) -> Vec<(u64, Outcome)> {
+    let (mut scene, mine) = refused();
+    let by = |slot| Ballot {
+        slot: NodeSlot(slot),
+        ..higher(mine)
+    };
+    let above = Held {
+        ballot: by(9),
+        ..held(1, Some(b"w"))
+    };
+    for (replica, ballot) in [(A, mine), (B, by(by_b)), (C, by(by_c))] {
+        let stored = Recall::Stored {
+            version: mine,
+            is_accepted: ballot == mine,
+            last: ballot,
+        };
+        scene.hear_recall(replica, 1, above.clone(), stored);
+    }
+    scene.answers()
+}
+
+#[test]
+fn an_overtaken_write_that_another_coordinator_completed_has_succeeded() {
+    let answers = completed_by(7, 7);
+    assert!(
+        matches!(answers[..], [(1, Outcome::Written { .. })]),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn memories_of_a_version_under_different_ballots_prove_nothing() {
+    let answers = completed_by(7, 8);
+    assert_eq!(answers, [(1, Outcome::Overtaken)]);
+}
+
+#[test]
+fn a_write_that_is_still_overtaken_at_its_deadline_says_so() {
+    let (mut scene, _) = overtaken();
+    for _ in 0..1_000 {
         scene.pass(10);
     }
     assert_eq!(scene.answers(), [(1, Outcome::Overtaken)]);
@@ -105,21 +162,18 @@ fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
     let both = BTreeSet::from([B, C]);
     scene.begin(1, put(b"v"));
     assert!(!scene.sent().is_empty());
-    let mut out_of_reach = OutOfReach {
-        lost: both.clone(),
-        ..OutOfReach::default()
-    };
-    scene.coordinator.on_peers(&out_of_reach);
-    for _ in 0..200 {
+    scene.coordinator.on_peers(&OutOfReach {
+        silent: both.clone(),
+        lost: both,
+    });
+    for _ in 0..900 {
         scene.pass(10);
     }
     assert_eq!(scene.answers(), [], "they may come back");
-    out_of_reach.gone = both;
-    scene.coordinator.on_peers(&out_of_reach);
     for _ in 0..200 {
         scene.pass(10);
     }
-    assert_eq!(scene.answers(), [(1, Outcome::Unknown)]);
+    assert_eq!(scene.answers(), [(1, Outcome::Unknown)], "at its deadline");
 }
 
 #[test]

@@ -221,11 +221,27 @@ fn session(
 ) -> Kind {
     Kind::call(name, what, expect::ANSWERED, move |shot| {
         let operations = operations(shot);
-        let body: Vec<Bytes> = operations.iter().map(framed_message).collect();
-        let body = Bytes::from(body.concat());
-        let call = Call::new(shot.node().grpc, SESSION, Headers::new(), body);
-        call.with_answers(operations.len())
+        on_a_session(shot, &operations).with_answers(operations.len())
     })
+}
+
+fn on_a_session(shot: &Shot, messages: &[v1::SessionRequest]) -> Call {
+    let body: Vec<Bytes> = messages.iter().map(framed_message).collect();
+    let body = Bytes::from(body.concat());
+    Call::new(shot.node().grpc, SESSION, Headers::new(), body)
+}
+
+/// Most of the operations are not answered.
+fn cancelled(
+    shot: &Shot,
+    of: impl Fn(u64, session_request::Operation) -> v1::SessionRequest,
+) -> Call {
+    let cancel = |id| of(id, session_request::Operation::Cancel(v1::Cancel {}));
+    let messages = (0..100).flat_map(|id| {
+        let put = session_request::Operation::Put(put("hostile/k", "v"));
+        [of(id, put), cancel(id), cancel(id), cancel(id + 1)]
+    });
+    on_a_session(shot, &messages.collect::<Vec<_>>())
 }
 
 fn sessions() -> Vec<Kind> {
@@ -245,6 +261,12 @@ fn sessions() -> Vec<Kind> {
             "kv.session.no-operation",
             "a hundred messages without an operation",
             |_| vec![v1::SessionRequest::default(); 100],
+        ),
+        Kind::call(
+            "kv.session.cancels",
+            "a hundred operations that are cancelled twice, and cancellations of none",
+            expect::ANSWERED,
+            move |shot| cancelled(shot, of),
         ),
         session(
             "kv.session.foreign-digests",
