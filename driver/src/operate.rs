@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio_util::sync::PollSemaphore;
+use tokio::sync::Semaphore;
 use torc_proto::TraceContext;
 use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
@@ -133,8 +133,8 @@ impl Drop for Begun {
 
 impl Registers {
     /// Permits for client operations: the caller holds one for each operation under way.
-    pub fn places(&self) -> PollSemaphore {
-        PollSemaphore::new(Arc::clone(&self.window))
+    pub fn places(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.window)
     }
 
     /// Runs an operation on a key. Returns its outcome by its deadline at the latest.

@@ -15,7 +15,6 @@ mod browser;
 mod chaos;
 mod commands;
 mod console;
-mod containers;
 mod creations;
 mod data;
 mod doctor;

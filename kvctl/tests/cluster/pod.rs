@@ -233,6 +233,13 @@ impl Pods {
             let group = format!("-{}", child.id());
             let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
             let _ = child.wait();
+            // The node is no child of this process: it has ended once its ports are free.
+            let deadline = Instant::now() + TIMEOUT;
+            let is_free =
+                |port| std::net::TcpListener::bind(format!("127.0.0.1{number}:{port}")).is_ok();
+            while !(is_free(self.port) && is_free(self.peer_port)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
     }
 

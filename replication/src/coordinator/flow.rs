@@ -384,13 +384,13 @@ impl Coordinator {
         }
     }
 
-    /// The time limit of a round: a multiple of recent rounds, doubled with every attempt.
-    /// Under overload, asking again for answers that are on their way only adds load, until
-    /// all answers are late.
+    /// The time limit of a round: a multiple of recent rounds, doubled with every attempt, at most
+    /// 256 times the shortest. Under overload, asking again for answers that are on their way only
+    /// adds load, until all answers are late.
     pub(super) fn round_ms(&self, op: &RegisterOp) -> u64 {
         let shortest = self.options.round_ms;
-        let usual = self.round_ms_x8 / 8 * 3;
-        usual.clamp(shortest, 8 * shortest) << op.attempts.saturating_sub(1).min(5)
+        let usual = (self.round_ms_x8 / 8 * 3).clamp(shortest, 8 * shortest);
+        (usual << op.attempts.saturating_sub(1).min(8)).min(256 * shortest)
     }
 
     /// Records the time of a successful round, as a moving average over about eight rounds.

@@ -4,7 +4,7 @@
 //! * `item`: a common form of get, put and delete. `run`: their single path, alone or in a batch.
 //! * `started`: counts, traces and logs an operation.
 //! * `fault`: the faults of operations that did not succeed.
-//! * `batch`, `session`: many operations at once. `scan`, with `search` to filter by value.
+//! * `batch`, `session`: many operations at once. `places`: permits of a session. `scan`, with `search` to filter by value.
 //! * `get_key`: from the id of a key to the key.
 //! * `node`: what all of these need of the node.
 
@@ -13,6 +13,7 @@ mod fault;
 mod get_key;
 mod item;
 mod node;
+mod places;
 mod request;
 mod run;
 mod scan;

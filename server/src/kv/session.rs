@@ -31,7 +31,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
-use tokio_util::sync::{PollSemaphore, PollSender, WaitForCancellationFutureOwned};
+use tokio_util::sync::{PollSender, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
 use torc_access::caller::Caller;
 use torc_driver::{Begun, Mailbox, Told, Wanted};
@@ -48,6 +48,7 @@ use torc_ring::{NodeId, Partition};
 
 use super::item::{Asked, Item};
 use super::node::KvNode;
+use super::places::Places;
 use super::run::{self, Routed, Task};
 use super::started::Started;
 use crate::call::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE};
@@ -92,7 +93,6 @@ pub(super) fn start(
         free: Vec::new(),
         waiting: VecDeque::new(),
         places: None,
-        asked_places: 0,
         told: Vec::new(),
         forwarded: FuturesUnordered::new(),
         apart: HashMap::new(),
@@ -145,9 +145,7 @@ struct Session {
     free: Vec<u32>,
     /// Waiting for one of the node's operation permits.
     waiting: VecDeque<(u32, Wanted)>,
-    places: Option<PollSemaphore>,
-    /// Permits that it waits for; 0 if it does not wait.
-    asked_places: usize,
+    places: Option<Places>,
     told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<Abortable<BoxFuture<'static, SessionResponse>>>,
     /// Cancels one of these, by the id that its caller gave it.
@@ -453,7 +451,8 @@ impl Session {
 
     /// Starts waiting operations as far as the node has permits.
     fn poll_starting(&mut self, context: &mut Context<'_>) {
-        if self.waiting.is_empty() {
+        let waiting = self.waiting.len().min(BURST) as u32;
+        if waiting == 0 && self.places.is_none() {
             return;
         }
         let registers = match self.node.member.registers() {
@@ -465,19 +464,14 @@ impl Session {
                 return;
             }
         };
-        let places = self.places.get_or_insert_with(|| registers.places());
-        // Another number would queue again behind all others.
-        let count = match self.asked_places {
-            0 => self.waiting.len().min(BURST),
-            asked => asked,
-        };
-        self.asked_places = count;
-        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, count as u32) else {
+        let places = self
+            .places
+            .get_or_insert_with(|| Places::new(registers.places()));
+        let Poll::Ready(mut permit) = places.poll(context, waiting) else {
             return;
         };
-        self.asked_places = 0;
         // Some may have been cancelled meanwhile.
-        let count = count.min(self.waiting.len());
+        let count = permit.num_permits().min(self.waiting.len());
         let mut starting: Vec<_> = self.waiting.drain(..count).collect();
         for (number, _) in &mut starting {
             if let Some(slot) = &mut self.slots[*number as usize] {

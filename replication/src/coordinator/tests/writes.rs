@@ -198,3 +198,60 @@ fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round()
     scene.begin(2, conditional(Some(Condition::IfVersion(version))));
     assert_eq!(scene.prepares(), 3, "the replicas know whether it is gone");
 }
+
+/// Answers of replicas that need two seconds. No round of a coordinator that had not seen a successful one lasted
+/// longer than 1.6 seconds, so no put ever succeeded.
+#[test]
+fn rounds_get_longer_until_answers_arrive_in_time() {
+    let mut scene = Scene::new(None);
+    let operation = Operation {
+        partition: Partition(0),
+        at: locator(),
+        rules: Rules::Linearizable,
+        request: put(b"v"),
+        deadline_ms: 60_000,
+    };
+    let now = scene.now();
+    let said = &mut scene.said;
+    scene.coordinator.start(now, OpId(1), operation, said);
+    scene.keep_reserving();
+    let (mut under_way, mut answers) = (std::collections::VecDeque::new(), Vec::new());
+    let mut stored = absent();
+    while answers.is_empty() {
+        let sent = scene.sent().into_iter();
+        under_way.extend(sent.map(|(to, message)| (scene.ms + 2_000, to, message)));
+        while under_way.front().is_some_and(|it| it.0 <= scene.ms) {
+            let (_, from, message) = under_way.pop_front().unwrap();
+            let message = match message {
+                Message::Accept { tag, record, .. } => {
+                    stored = held(1, Some(b"v"));
+                    stored.ballot = record.ballot;
+                    stored.origin = record.origin;
+                    Message::Accepted { tag }
+                }
+                Message::Prepare { tag, .. } => Message::Promised {
+                    tag,
+                    held: stored.clone(),
+                    recall: Recall::Unsure,
+                },
+                other => panic!("{other:?}"),
+            };
+            let envelope = Envelope {
+                partition: Partition(0),
+                epoch: EPOCH,
+                message,
+            };
+            let now = scene.now();
+            let said = &mut scene.said;
+            scene.coordinator.on_message(now, from, envelope, said);
+            scene.keep_reserving();
+        }
+        scene.pass(10);
+        answers = scene.answers();
+    }
+    assert!(
+        matches!(answers[..], [(1, Outcome::Written { .. })]),
+        "{answers:?}"
+    );
+    assert!(scene.ms < 20_000, "{}", scene.ms);
+}
