@@ -110,9 +110,9 @@ pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, FieldJoin, FieldJoinEstimate, FieldJoinSide,
     Generation, GenerationContent, GenerationShape, GenerationState, HotEstimate, HotHistory,
     HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LayerStatus, LoadSample, Losses, Member,
-    MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap,
-    OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, RecordKind, ReplicaRecord,
-    Reservation, SliceTrace, SliceVerdict, Stage, Transition,
+    MemberState, MissingSlices, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus,
+    Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, RecordKind,
+    ReplicaRecord, Reservation, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

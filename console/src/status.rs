@@ -97,7 +97,12 @@ fn stored_json(node: &NodeStatus) -> Value {
         "exposed": node.exposed,
         "out_of_reach": node.out_of_reach,
         "backing_up": node.backing_up,
+        "missing_slices": node.missing_slices.iter().map(missing_json).collect::<Vec<_>>(),
     })
+}
+
+fn missing_json(missing: &v1::MissingSlices) -> Value {
+    json!({"generation": missing.generation, "problem": missing.problem})
 }
 
 fn generation_json(generation: &v1::Generation) -> Value {

@@ -28,7 +28,7 @@ use torc_telemetry::clock;
 use torc_telemetry::slow::SlowLog;
 use torc_telemetry::spans::Tracer;
 use torc_tls::{NodeTls, Pool};
-use torc_transfers::generations::Taken;
+use torc_transfers::generations::Fetches;
 use torc_transfers::throttle::Throttle;
 use torc_transfers::{Background, Transfers, generations, retreat};
 
@@ -428,7 +428,7 @@ fn open(
         data_dir: settings.data_dir.clone(),
         throttle: throttle(settings.transfer_rates, &limits),
         background: Background::new(settings.worker_threads).map_err(NodeError::Thread)?,
-        taken: Taken::default(),
+        fetches: Fetches::default(),
         metrics: metrics.transfers.clone(),
         cancel: cancel.clone(),
     });

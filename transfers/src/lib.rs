@@ -38,7 +38,7 @@ use torc_proto::{Fault, Reason};
 use torc_ring::Partitions;
 use torc_store::{Store, StoreError};
 
-use crate::generations::Taken;
+use crate::generations::Fetches;
 use crate::metrics::TransferMetrics;
 use crate::throttle::Throttle;
 
@@ -59,8 +59,8 @@ pub struct Transfers {
     /// Threads on which ingests are written and verified, and packs of backups filled. With more threads, ingests would
     /// wait for each other's files, each on a thread with its own memory.
     pub background: Background,
-    /// What was taken of generations that become ordinary records.
-    pub taken: Taken,
+    /// What was taken of generations, and why slices of them are missing.
+    pub fetches: Fetches,
     /// Counters.
     pub metrics: TransferMetrics,
     /// Cancelled to end all tasks.

@@ -7,8 +7,8 @@ use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
     Change, ChangeKind, Checked, ClusterStatus, Explanation, Generation, HotEstimate, LayerStatus,
-    LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum,
-    RecordKind, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Transition, missing,
+    LoadSample, Losses, Member, MemberState, MissingSlices, NodeShare, NodeStatus, Plan, Position,
+    Quorum, RecordKind, ReplicaRecord, SliceTrace, SliceVerdict, Stage, Transition, missing,
 };
 use crate::answers::moment;
 use crate::{Error, ErrorKind};
@@ -153,9 +153,21 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         exposed: wire.exposed,
         out_of_reach: wire.out_of_reach.into_iter().map(NodeId).collect(),
         backing_up: wire.backing_up,
+        missing_slices: wire
+            .missing_slices
+            .into_iter()
+            .map(missing_slices)
+            .collect(),
         load: wire.load.into_iter().map(load_sample).collect(),
         heat: wire.heat,
     })
+}
+
+fn missing_slices(wire: v1::MissingSlices) -> MissingSlices {
+    MissingSlices {
+        generation: wire.generation,
+        problem: wire.problem,
+    }
 }
 
 fn load_sample(wire: v1::LoadSample) -> LoadSample {

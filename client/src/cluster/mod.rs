@@ -187,12 +187,23 @@ pub struct NodeStatus {
     pub out_of_reach: Vec<NodeId>,
     /// Whether it is writing a backup.
     pub backing_up: bool,
+    /// Generations of which it lacks slices, and could not fetch them.
+    pub missing_slices: Vec<MissingSlices>,
     /// Its operations, oldest sample first, if requested.
     #[serde(skip)]
     pub load: Vec<LoadSample>,
     /// Present accesses per second, in thousandths, by equal parts of the token circle, if requested.
     #[serde(skip)]
     pub heat: Vec<u32>,
+}
+
+/// Slices of a generation that a node could not fetch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingSlices {
+    /// Number of the generation.
+    pub generation: u32,
+    /// Why it could not fetch them when it last tried.
+    pub problem: String,
 }
 
 /// The operations of a node in five seconds.

@@ -390,6 +390,7 @@ pub(crate) mod tests {
             exposed: Vec::new(),
             out_of_reach: Vec::new(),
             backing_up: false,
+            missing_slices: Vec::new(),
             load: Vec::new(),
             heat: Vec::new(),
         }

@@ -528,3 +528,29 @@ async fn a_failed_build_drops_what_it_reserved_or_says_how() {
     ok(&piped("a,1\nb,2\n"));
     assert_eq!(generations(&cluster), kept, "the same one");
 }
+
+/// Only the logs of nodes said it, while the attachment waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attachment_says_why_nodes_lack_slices() {
+    let cluster = Cluster::start_with(1, &["--partitions=64"]).await;
+    ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
+    let from = rows(cluster.dir.path(), 1);
+    let path = |name: &str| cluster.dir.path().join(name).to_str().unwrap().to_owned();
+    let (from, out) = (from.to_str().unwrap(), path("built"));
+    ok(&cluster.kvctl(&[
+        "build", "--from", from, "--key", "key", "--value", "value", "--into", NAME, "--out", &out,
+    ]));
+    let nowhere = format!("file://{}", path("nowhere"));
+    let attach = ["generation", "attach", &out, "--source", &nowhere];
+    let mut waiting = cluster.kvctl_spawned(&attach);
+    let said = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let said = said.map(Result::unwrap).find(|it| it.contains("nowhere"));
+    let why = "node 1 lacks slices of generation 1: ";
+    assert!(said.unwrap().contains(why));
+    let list = || ok(&cluster.kvctl(&["generation", "list"]));
+    assert!(list().contains(why), "{}", list());
+
+    ok(&cluster.kvctl(&["generation", "attach", &out]));
+    ok(&waiting.wait_with_output().unwrap());
+    assert!(!list().contains(why), "{}", list());
+}

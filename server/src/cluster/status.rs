@@ -12,7 +12,7 @@ use futures::future::join_all;
 use tokio::time::timeout_at;
 use torc_group::GroupError;
 use torc_member::peers::within;
-use torc_proto::v1::{LayerStatus, NodeStatus, StatusRequest, StatusResponse};
+use torc_proto::v1::{LayerStatus, MissingSlices, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, generation_to_wire, member_to_wire, transition_to_wire};
 use torc_ring::NodeId;
 use torc_ring::topology::{Member, RoutingTable, Topology};
@@ -269,8 +269,18 @@ fn own(
         backing_up: this.kv.limits.classes.backups.is_full(),
         load: this.console.load(load_ms),
         heat,
+        missing_slices: missing_slices(this),
         ..counts(table, id)
     }
+}
+
+fn missing_slices(this: &ClusterNode) -> Vec<MissingSlices> {
+    let problems = this.transfers.fetches.problems().into_iter();
+    let missing = problems.map(|(generation, problem)| MissingSlices {
+        generation,
+        problem,
+    });
+    missing.collect()
 }
 
 /// Resident memory of this process; 0 if the system does not report it.

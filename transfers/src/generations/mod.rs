@@ -49,23 +49,47 @@ pub async fn run(transfers: Arc<Transfers>) {
     transfers.cancel.run_until_cancelled(both).await;
 }
 
-/// The partitions whose first records of an ordinary namespace this node has taken since it started.
+/// What this node knows of its fetches since it started.
 #[derive(Debug, Default)]
-pub struct Taken(Mutex<BTreeSet<(NamespaceId, Partition)>>);
+pub struct Fetches {
+    /// The partitions whose first records of an ordinary namespace it has taken.
+    taken: Mutex<BTreeSet<(NamespaceId, Partition)>>,
+    /// Why it could not fetch slices when it last tried.
+    problems: Mutex<BTreeMap<NamespaceId, String>>,
+}
 
-impl Taken {
+impl Fetches {
     fn add(&self, id: NamespaceId, partitions: impl IntoIterator<Item = Partition>) {
         let partitions = partitions.into_iter();
-        self.0.lock().extend(partitions.map(|it| (id, it)));
+        self.taken.lock().extend(partitions.map(|it| (id, it)));
     }
 
-    fn contains(&self, id: NamespaceId, partition: Partition) -> bool {
-        self.0.lock().contains(&(id, partition))
+    fn has_taken(&self, id: NamespaceId, partition: Partition) -> bool {
+        self.taken.lock().contains(&(id, partition))
+    }
+
+    fn note(&self, id: NamespaceId, fetched: &Result<(), Fault>) {
+        let mut problems = self.problems.lock();
+        match fetched {
+            Ok(()) => drop(problems.remove(&id)),
+            Err(fault) => {
+                let why = fault.message.chars().take(1_000).collect();
+                problems.insert(id, why);
+            }
+        }
+    }
+
+    /// Why slices of generations are missing, by the generation's number, in at most 1,000 characters.
+    pub fn problems(&self) -> Vec<(u32, String)> {
+        let problems = self.problems.lock();
+        let listed = problems.iter().map(|(id, why)| (id.number(), why.clone()));
+        listed.collect()
     }
 
     fn forget_all_but(&self, table: &RoutingTable) {
-        let is_known = |(id, _): &(NamespaceId, Partition)| table.generations.contains_key(id);
-        self.0.lock().retain(is_known);
+        let is_known = |id: &NamespaceId| table.generations.contains_key(id);
+        self.taken.lock().retain(|(id, _)| is_known(id));
+        self.problems.lock().retain(|id, _| is_known(id));
     }
 }
 
@@ -92,7 +116,7 @@ async fn fetch_all(transfers: &Arc<Transfers>) {
                 tracing::warn!(%fault, "could not drop slices of static namespaces; retrying");
             }
             failed.retain(|id, _| table.generations.contains_key(id));
-            transfers.taken.forget_all_but(&table);
+            transfers.fetches.forget_all_but(&table);
             for generation in table.generations.values() {
                 let id = generation.id;
                 if under_way.len() == TOGETHER || under_way.contains(&id) {
@@ -118,6 +142,7 @@ async fn fetch_all(transfers: &Arc<Transfers>) {
         tokio::select! {
             Some((generation, missing, fetched)) = fetching.next() => {
                 under_way.remove(&generation.id);
+                transfers.fetches.note(generation.id, &fetched);
                 note(&mut failed, &generation, missing, fetched);
             }
             // Fails only while the node stops.
@@ -276,7 +301,7 @@ fn missing(
     if known.is_some_and(|known| known.ready.contains(&me)) {
         return BTreeSet::new();
     }
-    let lacks = |it: &Partition| !transfers.taken.contains(id, *it);
+    let lacks = |it: &Partition| !transfers.fetches.has_taken(id, *it);
     table.due(me, generation).filter(lacks).collect()
 }
 

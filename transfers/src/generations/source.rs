@@ -205,7 +205,7 @@ pub(super) async fn take(
     }
     if generation.creates.is_some() {
         let held = held_already(transfers, &manifest, &wanted).await?;
-        transfers.taken.add(generation.id, held.iter().copied());
+        transfers.fetches.add(generation.id, held.iter().copied());
         wanted.retain(|partition| !held.contains(partition));
     }
     let lens = manifest.slices();
@@ -231,7 +231,7 @@ pub(super) async fn take(
         for published in join_all(publishing).await {
             let partition = published.map_err(|error| store_fault(&error))?;
             if generation.creates.is_some() {
-                transfers.taken.add(generation.id, [partition]);
+                transfers.fetches.add(generation.id, [partition]);
             }
         }
         let fault = fault.map(|fault| Fault {

@@ -1,11 +1,13 @@
 //! Attaches and promotes generations in a cluster.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use torc_build::{Manifest, Shape, Target};
 use torc_client::{
-    Client, Generation, GenerationContent, GenerationShape, GenerationState, Reservation,
+    Client, Generation, GenerationContent, GenerationShape, GenerationState, NodeId, NodeStatus,
+    Reservation,
 };
 
 use super::{failure, hex};
@@ -21,8 +23,8 @@ use crate::text;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long to ask if no node answers.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
-/// After this many rounds, half a minute, say what keeps us waiting.
-const SAYS_WHY_AFTER: u32 = 150;
+/// After so many rounds, five seconds, ask again why nodes lack slices.
+const ROUNDS_OF_WHY: u32 = 25;
 
 /// The build target of a reserved generation.
 pub(crate) fn target_of(reserved: &Reservation) -> Target {
@@ -167,15 +169,20 @@ pub(crate) async fn attach(
     };
     let mut attached = client.attach_generation(id.number(), &content).await?;
     let bar = input::spinner();
-    let mut looks = 0_u32;
+    let (mut looks, mut told) = (0_u32, Vec::new());
     while !attached.not_ready.is_empty() {
         looks += 1;
-        if looks == SAYS_WHY_AFTER {
-            note(format_args!(
-                "still waiting for {}. They fetch {} at the rate of --transfer-mib-per-s, or log why they cannot",
-                text::nodes(&attached.not_ready),
-                content.source
-            ));
+        if looks.is_multiple_of(ROUNDS_OF_WHY) {
+            let problems = problems(client).await;
+            for problem in problems
+                .iter()
+                .filter(|it| it.generation == attached.number)
+            {
+                if !told.contains(problem) {
+                    note(format_args!("{problem}: it tries again"));
+                    told.push(problem.clone());
+                }
+            }
         }
         bar.set_message(format!("waiting for {}", text::nodes(&attached.not_ready)));
         bar.tick();
@@ -183,6 +190,47 @@ pub(crate) async fn attach(
     }
     bar.finish_and_clear();
     Ok(attached)
+}
+
+/// Why a node lacks slices of a generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Problem {
+    node: NodeId,
+    generation: u32,
+    why: String,
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self {
+            node,
+            generation,
+            why,
+        } = self;
+        write!(
+            f,
+            "node {node} lacks slices of generation {generation}: {why}"
+        )
+    }
+}
+
+/// Why nodes lack slices of generations, as far as they tell it.
+async fn problems(client: &Client) -> Vec<Problem> {
+    // It only explains what the caller says anyway.
+    let nodes = client
+        .status()
+        .await
+        .map_or_else(|_| Vec::new(), |it| it.nodes);
+    let of_node = |it: NodeStatus| {
+        let node = it.member.id;
+        let missing = it.missing_slices.into_iter();
+        missing.map(move |it| Problem {
+            node,
+            generation: it.generation,
+            why: it.problem,
+        })
+    };
+    nodes.into_iter().flat_map(of_node).collect()
 }
 
 /// Promotes a generation, and waits until no node answers from an older one. One that creates its namespace is
@@ -289,7 +337,8 @@ pub(super) async fn list(
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let all = global.client()?.generations(namespace).await?;
+    let client = global.client()?;
+    let all = client.generations(namespace).await?;
     if global.json() {
         return all.iter().try_for_each(|each| out.json(each));
     }
@@ -318,7 +367,13 @@ pub(super) async fn list(
             },
         ]);
     }
-    out.line(table)
+    out.line(table)?;
+    if all.iter().all(|each| each.not_ready.is_empty()) {
+        return Ok(());
+    }
+    let mut problems = problems(&client).await;
+    problems.retain(|it| all.iter().any(|each| each.number == it.generation));
+    problems.iter().try_for_each(|problem| out.line(problem))
 }
 
 pub(crate) const fn state(state: GenerationState) -> &'static str {
