@@ -128,7 +128,12 @@ async fn fetch_all(transfers: &Arc<Transfers>) {
                     let is_same = it.source == source_of(generation);
                     is_same && it.until > Instant::now() && missing.is_subset(&it.missing)
                 });
-                if missing.is_empty() || pauses {
+                if missing.is_empty() {
+                    // Perhaps its partitions have moved away.
+                    transfers.fetches.note(id, &Ok(()));
+                    continue;
+                }
+                if pauses {
                     continue;
                 }
                 under_way.insert(id);
