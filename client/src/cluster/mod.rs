@@ -187,7 +187,7 @@ pub struct NodeStatus {
     pub out_of_reach: Vec<NodeId>,
     /// Whether it is writing a backup.
     pub backing_up: bool,
-    /// Generations of which it lacks slices, and could not fetch them.
+    /// Generations with slices that it should hold and could not fetch.
     pub missing_slices: Vec<MissingSlices>,
     /// Its operations, oldest sample first, if requested.
     #[serde(skip)]

@@ -23,8 +23,8 @@ use crate::text;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long to ask if no node answers.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
-/// After so many rounds, five seconds, ask again why nodes lack slices.
-const ROUNDS_OF_WHY: u32 = 25;
+/// While it waits, an attachment asks every five seconds, which are so many looks, why nodes lack slices.
+const LOOKS_PER_QUESTION: u32 = 25;
 
 /// The build target of a reserved generation.
 pub(crate) fn target_of(reserved: &Reservation) -> Target {
@@ -172,14 +172,14 @@ pub(crate) async fn attach(
     let (mut looks, mut told) = (0_u32, Vec::new());
     while !attached.not_ready.is_empty() {
         looks += 1;
-        if looks.is_multiple_of(ROUNDS_OF_WHY) {
+        if looks.is_multiple_of(LOOKS_PER_QUESTION) {
             let problems = problems(client).await;
             for problem in problems
                 .iter()
                 .filter(|it| it.generation == attached.number)
             {
                 if !told.contains(problem) {
-                    note(format_args!("{problem}: it tries again"));
+                    note(format_args!("{problem}; it retries"));
                     told.push(problem.clone());
                 }
             }
