@@ -182,7 +182,7 @@ mod tests {
     use std::sync::mpsc;
 
     use tokio::runtime::{Builder, Runtime};
-    use torc_record::{ReplicaBatch, ReplicaFacts, StoredVersions};
+    use torc_record::{HybridTime, ReplicaBatch, ReplicaFacts, StoredVersions};
     use torc_replication::testing::{TestDisk, check};
     use torc_ring::Partitions;
     use torc_store::StoreOptions;
@@ -235,6 +235,10 @@ mod tests {
 
         fn facts(&self) -> ReplicaFacts {
             self.store.partition_meta(HERE)
+        }
+
+        fn highest(&self) -> HybridTime {
+            self.store.highest_time()
         }
 
         fn position(&self) -> LogPosition {

@@ -77,7 +77,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
 use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, State, to_millis};
 use torc_replication::{
-    Config, CoordinatorOptions, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
+    Config, CoordinatorOptions, Input, Locator, Lookup, Now, Recovered, ReplicaOptions, Rules, Seq,
 };
 use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable, is_new_name};
 use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
@@ -305,8 +305,11 @@ impl Registers {
 
     /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
-        let meta = self.store.partition_meta(partition);
-        let stored = self.store.take_stored_versions(partition);
+        let recovered = Recovered {
+            facts: self.store.partition_meta(partition),
+            highest: self.store.highest_time(),
+            stored: &self.store.take_stored_versions(partition),
+        };
         let count = self.partitions.count() as usize;
         let options = ReplicaOptions {
             promises: (PROMISES / count).clamp(16, 4_096),
@@ -314,24 +317,19 @@ impl Registers {
             parked_bytes: PARKED_BYTES / count,
             ..ReplicaOptions::default()
         };
-        ReplicaSlot::recover(self.me.node, partition, (meta, &stored), options, life)
+        ReplicaSlot::recover(self.me.node, partition, recovered, options, life)
     }
 
     /// Handles parcels from another node.
     pub fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
-        let mut shards: [Vec<Parcel>; MOST_SHARDS] = Default::default();
-        for parcel in parcels {
-            shards[self.shard_of(parcel.envelope.partition)].push(parcel);
-        }
+        let shards = self.by_shard(parcels, |parcel| parcel.envelope.partition);
         let mut outbox = Outbox::of_thread();
         for (shard, parcels) in shards.into_iter().enumerate() {
             if parcels.is_empty() {
                 continue;
             }
             let mut turn = Turn::with(self, shard, outbox);
-            for parcel in parcels {
-                turn.deliver(from, parcel);
-            }
+            turn.deliver_all(from, parcels);
             outbox = turn.close();
         }
         outbox.send(&self.links);
@@ -491,6 +489,23 @@ impl Registers {
 
     fn shard_of(&self, partition: Partition) -> usize {
         partition.index() % self.shards.len()
+    }
+
+    /// Divides a list among the shards; each part keeps the order.
+    fn by_shard<T>(
+        &self,
+        all: Vec<T>,
+        partition_of: impl Fn(&T) -> Partition,
+    ) -> [Vec<T>; MOST_SHARDS] {
+        let mut shards: [Vec<T>; MOST_SHARDS] = Default::default();
+        if self.shards.len() == 1 {
+            shards[0] = all;
+            return shards;
+        }
+        for one in all {
+            shards[self.shard_of(partition_of(&one))].push(one);
+        }
+        shards
     }
 
     fn turn(&self, partition: Partition) -> Turn<'_> {

@@ -11,7 +11,7 @@ use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
 use super::turn::{Outbox, Turn};
-use super::{MOST_SHARDS, Mailbox, Registers, Told, WINDOW};
+use super::{Mailbox, Registers, Told, WINDOW};
 use torc_limits::budget::{LongValues, SMALL};
 
 /// An operation on a key, as its caller requests it.
@@ -55,10 +55,8 @@ impl Begun {
         wanted: impl IntoIterator<Item = (u32, Wanted)>,
     ) {
         let registers = Arc::clone(&self.registers);
-        let mut shards: [Vec<(u32, Wanted)>; MOST_SHARDS] = Default::default();
-        for (number, wanted) in registers.answer_alone(mailbox, wanted) {
-            shards[registers.shard_of(wanted.partition)].push((number, wanted));
-        }
+        let wanted = registers.answer_alone(mailbox, wanted);
+        let shards = registers.by_shard(wanted, |(_, wanted)| wanted.partition);
         let mut outbox = Outbox::of_thread();
         for (shard, wanted) in shards.into_iter().enumerate() {
             if wanted.is_empty() {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use torc_record::{Epoch, ReplicaBatch, ReplicaFacts, StoredVersions};
+use torc_record::{Epoch, ReplicaBatch};
 use torc_replication::{
-    Collector, Config, Effect, Envelope, Input, Milestone, Now, Reading, Replica, ReplicaOptions,
-    Seq,
+    Collector, Config, Effect, Envelope, Input, Milestone, Now, Reading, Recovered, Replica,
+    ReplicaOptions, Seq,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -72,7 +72,7 @@ impl ReplicaSlot {
     pub(super) fn recover(
         me: NodeId,
         partition: Partition,
-        recovered: (ReplicaFacts, &StoredVersions),
+        recovered: Recovered<'_>,
         options: ReplicaOptions,
         life: u64,
     ) -> Self {
@@ -238,11 +238,20 @@ impl ReplicaSlot {
 mod tests {
     use super::*;
     use arc_swap::ArcSwap;
-    use torc_record::Epoch;
+    use torc_record::{Epoch, HybridTime, ReplicaFacts, StoredVersions};
     use torc_store::StoreOptions;
 
     const ME: NodeId = NodeId(1);
     const HERE: Partition = Partition(0);
+
+    fn recover(life: u64) -> ReplicaSlot {
+        let recovered = Recovered {
+            facts: ReplicaFacts::default(),
+            highest: HybridTime::default(),
+            stored: &StoredVersions::UNKNOWN,
+        };
+        ReplicaSlot::recover(ME, HERE, recovered, ReplicaOptions::default(), life)
+    }
 
     fn adopting(epoch: u64) -> Input {
         let nodes = [ME, NodeId(2), NodeId(3)];
@@ -261,13 +270,7 @@ mod tests {
     fn a_replica_that_lost_a_batch_starts_over_only_when_nothing_is_on_its_way() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(StoreOptions::new(dir.path())).unwrap();
-        let mut slot = ReplicaSlot::recover(
-            ME,
-            HERE,
-            (ReplicaFacts::default(), &StoredVersions::UNKNOWN),
-            ReplicaOptions::default(),
-            0,
-        );
+        let mut slot = recover(0);
         assert_eq!(step(&mut slot, &store, adopting(1)), 1);
         assert_eq!(step(&mut slot, &store, adopting(2)), 1);
         assert!(
@@ -283,13 +286,7 @@ mod tests {
             slot.on_batch_ended(false),
             "now the store shows all there will be"
         );
-        let next = ReplicaSlot::recover(
-            ME,
-            HERE,
-            (ReplicaFacts::default(), &StoredVersions::UNKNOWN),
-            ReplicaOptions::default(),
-            1,
-        );
+        let next = recover(1);
         assert!(slot.begin_life(next).is_none(), "the disk took no epoch");
         let configured = slot.to_adopt().map(|config| config.epoch);
         assert_eq!(

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use torc_index::prefetch_value;
 use torc_links::{Links, Parcel};
 use torc_proto::TraceContext;
 use torc_record::{HybridTime, ReplicaBatch};
@@ -40,10 +41,8 @@ pub(super) struct Turn<'a> {
     now: Now,
     buffers: Buffers,
     outbox: Outbox,
-    batches: Vec<(Partition, ReplicaBatch)>,
     /// For each batch: its partition, the life of its replica, and its number there.
     batch_names: Vec<(Partition, u64, Seq)>,
-    told: Vec<(Waiting, Outcome)>,
     /// The span of the message that is being handled, if it is traced.
     handling: Option<TraceContext>,
     /// Spans that end when the turn's batches are stored.
@@ -57,6 +56,8 @@ struct Buffers {
     heard: VecDeque<Parcel>,
     intents: Vec<Intent>,
     made: Made,
+    batches: Vec<(Partition, ReplicaBatch)>,
+    told: Vec<(Waiting, Outcome)>,
 }
 
 /// Messages to send, by peer. Linear search: there are few peers.
@@ -70,6 +71,8 @@ thread_local! {
     static OUTBOX: Cell<Outbox> = Cell::default();
 }
 
+/// How many messages ahead replicas are prefetched.
+pub(super) const AHEAD: usize = 8;
 /// The longest list that a thread keeps. An entry takes some 250 bytes.
 const MOST_KEPT: usize = 1_024;
 /// The most lists of an outbox that a thread keeps.
@@ -85,6 +88,8 @@ impl Buffers {
             self.heard.capacity(),
             self.intents.capacity(),
             self.made.capacity(),
+            self.batches.capacity(),
+            self.told.capacity(),
         ];
         if lists.into_iter().all(|length| length <= MOST_KEPT) {
             BUFFERS.set(self);
@@ -140,9 +145,7 @@ impl<'a> Turn<'a> {
             shard,
             buffers: Buffers::of_thread(),
             outbox,
-            batches: Vec::new(),
             batch_names: Vec::new(),
-            told: Vec::new(),
             handling: None,
             storing: Vec::new(),
         }
@@ -249,7 +252,7 @@ impl<'a> Turn<'a> {
                         if !self.shard.spans.is_idle() {
                             self.shard.spans.end(op, Some(&outcome));
                         }
-                        self.told.push((waiting, outcome));
+                        self.buffers.told.push((waiting, outcome));
                     }
                 }
                 Intent::Reserve(ceiling) => self.registers.reserve(ceiling),
@@ -276,8 +279,29 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Handles messages for this node.
+    pub(super) fn deliver_all(&mut self, from: NodeId, parcels: Vec<Parcel>) {
+        let mut parcels = parcels.into_iter();
+        for parcel in parcels.as_slice().iter().take(AHEAD) {
+            self.prefetch(parcel.envelope.partition);
+        }
+        while let Some(parcel) = parcels.next() {
+            if let Some(later) = parcels.as_slice().get(AHEAD - 1) {
+                self.prefetch(later.envelope.partition);
+            }
+            self.deliver(from, parcel);
+        }
+    }
+
+    /// Prefetches a partition's replica, which is seldom in the processor's cache: a node has thousands.
+    pub(super) fn prefetch(&self, partition: Partition) {
+        if let Some(slot) = self.known_slot(partition) {
+            prefetch_value(slot);
+        }
+    }
+
     /// Handles a message for this node.
-    pub(super) fn deliver(&mut self, from: NodeId, parcel: Parcel) {
+    fn deliver(&mut self, from: NodeId, parcel: Parcel) {
         let Parcel { envelope, trace } = parcel;
         if let Some(trace) = trace.filter(|_| self.registers.tracer.is_some()) {
             self.handling = self.shard.spans.received(from, &envelope, *trace);
@@ -409,7 +433,7 @@ impl<'a> Turn<'a> {
             self.storing.extend(self.handling);
         }
         for (seq, batch) in made.batches.drain(..) {
-            self.batches.push((partition, batch));
+            self.buffers.batches.push((partition, batch));
             self.batch_names.push((partition, life, seq));
         }
         self.perform_deferred(partition, &mut made.deferred);
@@ -517,35 +541,37 @@ impl<'a> Turn<'a> {
     /// releases the shard, and delivers outcomes. Returns the messages to send.
     pub(super) fn close(mut self) -> Outbox {
         while let Some(parcel) = self.buffers.heard.pop_front() {
+            if let Some(later) = self.buffers.heard.get(AHEAD - 1) {
+                self.prefetch(later.envelope.partition);
+            }
             self.deliver(self.registers.me.node, parcel);
         }
         let Self {
             registers,
             mut shard,
             was_idle,
-            buffers,
+            mut buffers,
             outbox,
-            batches,
             batch_names,
-            told,
             storing,
             ..
         } = self;
-        if !batches.is_empty() {
+        if !buffers.batches.is_empty() {
             let durable = registers.durable.clone();
             let tracer = registers.tracer.clone().filter(|_| !storing.is_empty());
-            registers.store.apply_many(batches, move |applied| {
-                if let Some(tracer) = tracer {
-                    record_sync(&tracer, &storing, &applied);
-                }
-                // Fails only while the node stops.
-                let _ = durable.send(Durable::Batches(batch_names, applied.failed));
-            });
+            registers
+                .store
+                .apply_many(buffers.batches.drain(..), move |applied| {
+                    if let Some(tracer) = tracer {
+                        record_sync(&tracer, &storing, &applied);
+                    }
+                    // Fails only while the node stops.
+                    let _ = durable.send(Durable::Batches(batch_names, applied.failed));
+                });
         }
         let is_idle = shard.is_idle();
         let spans = shard.spans.take_ended();
         drop(shard);
-        buffers.keep();
         if let Some(tracer) = &registers.tracer {
             for span in spans {
                 tracer.record(span);
@@ -557,11 +583,11 @@ impl<'a> Turn<'a> {
         let is_counted = |(waiting, outcome): &&(Waiting, Outcome)| {
             waiting.is_counted || matches!(outcome, Outcome::Reconciled)
         };
-        for (waiting, outcome) in told.iter().filter(is_counted) {
+        for (waiting, outcome) in buffers.told.iter().filter(is_counted) {
             let metrics = &registers.metrics;
             metrics.count(waiting.is_write, waiting.is_eventual, outcome);
         }
-        let mut told = told.into_iter().peekable();
+        let mut told = buffers.told.drain(..).peekable();
         while let Some((first, outcome)) = told.next() {
             let rest = std::iter::from_fn(|| {
                 told.next_if(|(waiting, _)| Arc::ptr_eq(&waiting.mailbox, &first.mailbox))
@@ -571,6 +597,8 @@ impl<'a> Turn<'a> {
                 .mailbox
                 .tell(std::iter::once((first.number, outcome)).chain(rest));
         }
+        drop(told);
+        buffers.keep();
         outbox
     }
 }

@@ -15,10 +15,10 @@ use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
 use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::Partition;
 use torc_ring::topology::Stage;
-use torc_store::{Scratch, StoreError};
+use torc_store::Scratch;
 
 use super::disk::Disk;
-use super::turn::{Outbox, Turn};
+use super::turn::{AHEAD, Outbox, Turn};
 use super::{Durable, Reconcile, Registers, Wanted, fetches, hints, scrub};
 use crate::mutants::broken_rules;
 
@@ -229,17 +229,18 @@ impl Registers {
     pub(super) fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
         match event {
             Durable::Batches(names, failures) => {
-                let mut lost: Vec<Option<StoreError>> = vec![None; names.len()];
-                for (at, error) in failures {
-                    lost[at] = Some(error);
-                }
+                let mut failures = failures.into_iter().peekable();
                 // One turn made these batches, so they all belong to one shard.
                 let Some((partition, ..)) = names.first() else {
                     return outbox;
                 };
                 let mut turn = Turn::with(self, self.shard_of(*partition), outbox);
-                for (name, lost) in names.into_iter().zip(lost) {
-                    turn.on_batch_ended(name, lost.as_ref());
+                for (at, name) in names.iter().enumerate() {
+                    if let Some((later, ..)) = names.get(at + AHEAD) {
+                        turn.prefetch(*later);
+                    }
+                    let lost = failures.next_if(|(failed, _)| *failed == at);
+                    turn.on_batch_ended(*name, lost.as_ref().map(|(_, error)| error));
                 }
                 turn.close()
             }
@@ -478,7 +479,7 @@ mod tests {
         };
         for (is_purge, batch) in [(false, records), (true, purge)] {
             let (done, durable) = tokio::sync::oneshot::channel();
-            store.apply_many(vec![(HERE, batch)], |applied| {
+            store.apply_many([(HERE, batch)], |applied| {
                 assert!(applied.failed.is_empty());
                 done.send(()).unwrap();
             });

@@ -30,6 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
+use torc_proto::codec::BUFFER_LEN;
 use torc_proto::{Access, Fault, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -49,8 +50,6 @@ const OF_STRANGERS: usize = 8;
 /// Calls of `Health/Watch` that may be open: each lasts until its caller ends it.
 const MOST_WATCHES: usize = 64;
 const WATCH_AGAIN: Duration = Duration::from_secs(1);
-/// Size of the buffer of a short answer.
-const LEAST_FRAME: usize = 8 << 10;
 /// The compression flag and the length.
 const HEAD_LEN: usize = 5;
 
@@ -411,7 +410,7 @@ impl Leaving {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         frame.map_ok(|frame| {
             frame.map_data(|data| {
-                let charge = self.budget.force(data.len().max(LEAST_FRAME));
+                let charge = self.budget.force(data.len().max(BUFFER_LEN));
                 charge.hold(data)
             })
         })

@@ -10,13 +10,18 @@ use std::marker::PhantomData;
 
 use bytes::Buf as _;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
 
 use crate::{Fault, Reason, v1};
 
 include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
+/// Initial size of the buffer of a call, bytes. tonic's own 8 KiB are many times a short message, and
+/// an allocator gets and returns whole pages for them.
+pub const BUFFER_LEN: usize = 1 << 10;
+/// A stream of messages is sent in pieces of about this many bytes.
+const PIECE_LEN: usize = 32 << 10;
 /// Memory that decoding any message may take in addition to its bytes.
 const FREE: usize = 1 << 20;
 /// Additional memory for each byte of a request: 64 MiB at most for 16 MiB.
@@ -66,21 +71,48 @@ impl<T, U> Default for BoundedCodec<T, U> {
 
 impl<T, U> Codec for BoundedCodec<T, U>
 where
-    T: prost::Message + Send + 'static,
+    T: prost::Message + Default + Send + 'static,
     U: prost::Message + Default + Shaped + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = <ProstCodec<T, U> as Codec>::Encoder;
+    type Encoder = SizedEncoder<T>;
     type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, U>::default().encoder()
+        SizedEncoder(ProstCodec::<T, T>::raw_encoder(buffers()))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        BoundedDecoder(ProstCodec::<U, U>::default().decoder())
+        BoundedDecoder(ProstCodec::<U, U>::raw_decoder(buffers()))
     }
+}
+
+/// prost's encoder, which grows the buffer once for a message, whatever its length.
+#[derive(Debug)]
+pub struct SizedEncoder<T>(<ProstCodec<T, T> as Codec>::Encoder)
+where
+    T: prost::Message + Default + Send + 'static;
+
+impl<T> Encoder for SizedEncoder<T>
+where
+    T: prost::Message + Default + Send + 'static,
+{
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, message: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(message.encoded_len());
+        self.0.encode(message, buffer)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
+    }
+}
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(BUFFER_LEN, PIECE_LEN)
 }
 
 /// See [`BoundedCodec`].
@@ -105,6 +137,10 @@ where
             return Err(Fault::new(Reason::Invalid, why).into());
         }
         self.0.decode(source)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
     }
 }
 

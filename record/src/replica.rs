@@ -24,7 +24,7 @@ pub struct ReplicaFacts {
     pub epoch: Epoch,
     /// Epoch in which the present membership began; zero if it is not a member.
     pub since: Epoch,
-    /// Promises and accepts of the adopted epoch lie below this time (R3).
+    /// Promises of the adopted epoch lie below this time (R3).
     pub ceiling: HybridTime,
     /// Everything at or below was identical on all replicas, and its tombstones are dropped.
     pub collected: Ballot,

@@ -61,7 +61,7 @@ pub use message::{
     Claim, Content, Envelope, Held, KnownPage, MAX_CLAIMS, Message, OpId, Recall, Tag,
 };
 pub use reading::{Reading, Readout};
-pub use replica::{Input, Now, Replica, ReplicaOptions};
+pub use replica::{Input, Now, Recovered, Replica, ReplicaOptions};
 pub use same::SameRound;
 pub use scan::{FilteredPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep};
 pub use storage::{Entry, LogPosition, Lookup, Scanned, Seq, Storage};

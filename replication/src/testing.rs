@@ -10,7 +10,7 @@ use torc_record::{
 };
 
 use crate::compare::{self, Range};
-use crate::{Entry, KeyId, Locator, LogPosition, Lookup, Scanned, Storage};
+use crate::{Entry, KeyId, Locator, LogPosition, Lookup, Recovered, Scanned, Storage};
 
 /// What the contract of [`ReplicaBatch`] and [`Storage`] says, in the simplest form: every batch is
 /// durable at once.
@@ -24,7 +24,7 @@ pub struct Model {
     /// The versions that it tells after a start.
     pub stored: StoredVersions,
     /// The time of the highest version ever stored.
-    highest: HybridTime,
+    pub highest: HybridTime,
     /// Whether no key is at hand.
     pub is_far: bool,
 }
@@ -63,6 +63,16 @@ impl Model {
     /// Makes it forget which versions were stored, as a store does when it has flushed them.
     pub fn flush(&mut self) {
         self.stored = StoredVersions::after(self.highest);
+    }
+
+    /// What a replica that starts learns from it.
+    #[must_use]
+    pub const fn recovered(&self) -> Recovered<'_> {
+        Recovered {
+            facts: self.meta,
+            highest: self.highest,
+            stored: &self.stored,
+        }
     }
 
     /// All entries in ring order.
@@ -132,6 +142,8 @@ pub trait TestDisk {
     fn apply(&mut self, batch: ReplicaBatch);
     /// The replica's facts.
     fn facts(&self) -> ReplicaFacts;
+    /// At least the time of every record that was stored.
+    fn highest(&self) -> HybridTime;
     /// The position after all that is stored.
     fn position(&self) -> LogPosition;
     /// What it knows after a start of the versions that were stored, if it was just started.
@@ -256,6 +268,7 @@ pub fn check(disk: &mut impl TestDisk, seed: u64) {
         let context = format!("seed {seed}, round {round}");
         assert_eq!(disk.facts(), model.meta, "{context}");
         check_stored(&disk.stored(), &ever_stored, &context);
+        assert!(disk.highest() >= model.highest, "{context}");
         let limit = 1 + usize::try_from(random.below(8)).unwrap_or_default();
         compare_all(&disk.storage(), &model, limit, &context);
         let mark = marks[usize::try_from(random.below(marks.len() as u64)).unwrap_or_default()];
@@ -376,6 +389,10 @@ mod tests {
 
         fn facts(&self) -> ReplicaFacts {
             self.meta
+        }
+
+        fn highest(&self) -> HybridTime {
+            self.highest
         }
 
         fn position(&self) -> LogPosition {

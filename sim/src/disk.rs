@@ -50,7 +50,7 @@ pub(crate) struct Disk {
     /// The versions that it tells after a start.
     pub(crate) stored: StoredVersions,
     /// The time of the highest ballot ever stored.
-    highest: HybridTime,
+    pub(crate) highest: HybridTime,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
     /// Breaks the contract of scans: a page may end between two keys with the same digest.
@@ -405,6 +405,10 @@ mod tests {
 
         fn facts(&self) -> ReplicaFacts {
             self.meta
+        }
+
+        fn highest(&self) -> HybridTime {
+            self.highest
         }
 
         fn position(&self) -> LogPosition {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use torc_record::{HybridTime, NodeSlot, StoredVersions};
 use torc_replication::{
     Collector, Config, Coordinator, CoordinatorOptions, Envelope, EventualOptions, Hints, Locator,
-    Milestone, Mutation, Mutations, Now, OpId, Replica, ReplicaOptions, Seq,
+    Milestone, Mutation, Mutations, Now, OpId, Recovered, Replica, ReplicaOptions, Seq,
 };
 use torc_ring::{NodeId, Partition};
 
@@ -158,7 +158,11 @@ impl Node {
             page_records: 2,
             ..ReplicaOptions::default()
         };
-        let recovered = (self.disk.meta, stored);
+        let recovered = Recovered {
+            facts: self.disk.meta,
+            highest: self.disk.highest,
+            stored,
+        };
         Replica::recover(self.id, PARTITION, recovered, options, mutations)
     }
 }

@@ -59,6 +59,8 @@ pub enum Profile {
     EventualMoves,
     /// The same with records that become unreadable.
     EventualDamage,
+    /// `eventual`: answers from before a collection that arrive after it.
+    EventualLate,
     /// Late learning, with records that become unreadable.
     Learns,
     /// The same with keys of `eventual` namespaces.
@@ -87,7 +89,7 @@ pub enum Profile {
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -110,6 +112,7 @@ impl Profile {
         Self::Eventual,
         Self::EventualMoves,
         Self::EventualDamage,
+        Self::EventualLate,
         Self::Learns,
         Self::EventualLearns,
         Self::EventualExpiry,
@@ -150,6 +153,7 @@ impl Profile {
             Self::Eventual => "eventual",
             Self::EventualMoves => "eventual-moves",
             Self::EventualDamage => "eventual-damage",
+            Self::EventualLate => "eventual-late",
             Self::Learns => "learns",
             Self::EventualLearns => "eventual-learns",
             Self::EventualExpiry => "eventual-expiry",

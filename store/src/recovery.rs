@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use torc_record::{HybridTime, MAX_CLOCK_SKEW_MS};
 
 use crate::commit::Queue;
 use crate::counters::Counters;
@@ -25,6 +26,10 @@ use crate::segment::open_segment;
 use crate::shared::{LogState, Shared};
 use crate::stored::Stored;
 use crate::{LogTail, Recovery, Seq, StoreError, StoreOptions};
+
+/// How much later the records may be that a damaged log has lost. Less than the clock skew that replicas
+/// tolerate, or they refuse writes for as long.
+const LOST_MS: u64 = MAX_CLOCK_SKEW_MS / 2;
 
 /// Opens the directory and recovers the store.
 pub(crate) fn recover(
@@ -70,6 +75,7 @@ pub(crate) fn recover(
     })?;
     if matches!(end.tail, LogTail::Damaged { .. }) {
         stored = stored.unknown();
+        highest_time = HybridTime::from_unix_ms(highest_time.unix_ms() + LOST_MS);
     }
     let (log, state) = start_log(&dir, &options, &manifest, &end)?;
     let recovery = Recovery {

@@ -42,10 +42,10 @@ impl Store {
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`].
     pub fn apply_many(
         &self,
-        changes: Vec<(Partition, ReplicaBatch)>,
+        changes: impl IntoIterator<Item = (Partition, ReplicaBatch), IntoIter: ExactSizeIterator>,
         done: impl FnOnce(Applied) + Send + 'static,
     ) {
-        let shared = self.shared();
+        let (shared, changes) = (self.shared(), changes.into_iter());
         let mut parts = Parts::new(MAX_OP_BYTES, changes.len(), Report::new(done));
         let mut records = Vec::new();
         for (partition, mut batch) in changes {
@@ -80,7 +80,7 @@ impl Store {
         done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
     ) -> Result<(), StoreError> {
         self.shared().health.check()?;
-        self.apply_many(vec![(partition, batch)], move |applied| {
+        self.apply_many([(partition, batch)], move |applied| {
             let failed = applied.failed.into_iter().next();
             done(failed.map_or(Ok(()), |(_, error)| Err(error)));
         });
@@ -146,6 +146,12 @@ impl Store {
     #[must_use]
     pub fn watermark(&self, partition: Partition) -> Ballot {
         self.shared().table.facts(partition).watermark
+    }
+
+    /// At least the time of every ballot of a record that is or was stored here. Never goes back.
+    #[must_use]
+    pub fn highest_time(&self) -> HybridTime {
+        self.shared().highest_time()
     }
 
     /// The highest durable ceiling of the node's clock.

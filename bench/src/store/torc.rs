@@ -57,7 +57,9 @@ impl Torc {
         });
         let (done, applied) = oneshot::channel();
         self.store
-            .apply_many(changes.collect(), |applied| drop(done.send(applied)));
+            .apply_many(changes.collect::<Vec<_>>(), |applied| {
+                drop(done.send(applied));
+            });
         match applied.await?.failed.pop() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),

@@ -9,9 +9,9 @@
 //!   never overlooks an accept that is about to be durable.
 //! * The replica acts in a new epoch only once it is durable. Batches become durable
 //!   in order, so by then every accept of the previous epoch is on disk or lost.
-//! * Every accepted ballot and every promise of the adopted epoch is below the
-//!   durable `ceiling`. After a restart, the replica refuses everything up to it, and
-//!   knows that an unreadable record is no newer.
+//! * Every promise of the adopted epoch is below the durable `ceiling`, and every accepted ballot is that
+//!   of a record that the disk has had. After a restart, the replica refuses everything up to the
+//!   ceiling and the latest of these, and knows that an unreadable record is no newer.
 //!
 //! Absent on purpose: callers, the wire, and timers.
 
@@ -179,17 +179,35 @@ pub struct Replica {
     parked: Parked,
 }
 
+/// What a replica's disk knows when the replica starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Recovered<'a> {
+    /// Its facts; all zero for a new one.
+    pub facts: ReplicaFacts,
+    /// At least the time of every ballot under which it has stored a record.
+    pub highest: HybridTime,
+    /// The versions that it stored.
+    pub stored: &'a StoredVersions,
+}
+
 impl Replica {
-    /// Restores a replica from its durable facts, all zero for a new one, and from what its disk
-    /// knows of the versions that it stored.
+    /// Restores a replica from its disk.
     #[must_use]
     pub fn recover(
         me: NodeId,
         partition: Partition,
-        (meta, stored): (ReplicaFacts, &StoredVersions),
+        recovered: Recovered<'_>,
         options: ReplicaOptions,
         mutations: Mutations,
     ) -> Self {
+        let Recovered {
+            facts: mut meta,
+            highest,
+            stored,
+        } = recovered;
+        if meta.epoch > Epoch(0) && !mutations.has(Mutation::AcceptsForgotten) {
+            meta.ceiling = meta.ceiling.max(highest);
+        }
         let forgets = mutations.has(Mutation::PromisesForgotten);
         let floor = if meta.ceiling == HybridTime::default() || forgets {
             Ballot::default()
@@ -468,11 +486,8 @@ impl Replica {
         batch.meta = Some(self.meta);
     }
 
-    /// Puts a record into a batch; the ceiling follows.
+    /// Puts a record into a batch.
     fn store(&mut self, record: Record, batch: &mut ReplicaBatch) {
-        if record.ballot.epoch == self.meta.epoch {
-            self.reserve(record.ballot.time, batch);
-        }
         let seq = Seq(self.last_seq.0 + 1);
         let flying = InFlight {
             seq,
@@ -486,7 +501,14 @@ impl Replica {
         if !self.unreadable.is_empty() {
             self.unreadable.remove(&Locator::of(&record));
         }
+        // One, not the four that a list begins with: nearly all have one.
+        if self.in_flight.capacity() == 0 {
+            self.in_flight.reserve_exact(1);
+        }
         self.in_flight.push_back(flying);
+        if batch.records.capacity() == 0 {
+            batch.records.reserve_exact(1);
+        }
         batch.records.push(record);
     }
 
@@ -548,7 +570,7 @@ impl Replica {
     /// At least as high as any ballot that this replica has promised or accepted in its
     /// epoch or before.
     fn upper_bound(&self) -> Ballot {
-        self.floor.max(ceiling_ballot(&self.meta))
+        self.floor.max(ceiling_ballot(&self.meta)).max(self.top)
     }
 }
 

@@ -42,13 +42,7 @@ impl Bench {
             ..ReplicaOptions::default()
         };
         Self {
-            replica: Replica::recover(
-                ME,
-                Partition(0),
-                (disk.meta, &disk.stored),
-                options,
-                Mutations::NONE,
-            ),
+            replica: Replica::recover(ME, Partition(0), disk.recovered(), options, Mutations::NONE),
             disk,
             queue: Vec::new(),
             waiting: Vec::new(),

@@ -16,6 +16,7 @@ const SHOWN: &[(Mutation, &str)] = &[
     (Mutation::NextUnpromised, "registers/promises"),
     (Mutation::LastWriterWins, "registers/promises"),
     (Mutation::PromisesForgotten, "registers/durability"),
+    (Mutation::AcceptsForgotten, "registers/durability"),
     (Mutation::AckBeforeDurable, "registers/durability"),
     (Mutation::OneAckQuorum, "registers/refused_put"),
     (Mutation::RetryReapplies, "registers/refused_put"),

@@ -194,7 +194,7 @@ impl World {
             ..CoordinatorOptions::default()
         };
         let slot = NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX));
-        let (recovered, ceiling) = ((node.disk.meta, &node.disk.stored), node.ceiling);
+        let (recovered, ceiling) = (node.disk.recovered(), node.ceiling);
         node.process = Some(Process {
             replica: Replica::recover(id, PARTITION, recovered, options, self.mutations),
             coordinator: Coordinator::new(slot, ceiling, coordinating, self.mutations),

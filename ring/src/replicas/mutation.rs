@@ -19,6 +19,8 @@ pub enum Mutation {
     NoReadNewStage,
     /// A restarted replica does not raise its floor to the ceiling (R3).
     PromisesForgotten,
+    /// A restarted replica does not raise its floor to what it has stored (R3).
+    AcceptsForgotten,
     /// A get returns the newest version it saw without proof (R5).
     GetWithoutWriteBack,
     /// A compare-and-set that does not match answers from an unproven version (R4).
@@ -207,12 +209,13 @@ pub enum Mutation {
 
 impl Mutation {
     /// Mutations that the simulation hunts. No seed is known that detects the others.
-    pub const ALL: [Self; 95] = [
+    pub const ALL: [Self; 96] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
         Self::NoReadNewStage,
         Self::PromisesForgotten,
+        Self::AcceptsForgotten,
         Self::GetWithoutWriteBack,
         Self::CasMissUnchosen,
         Self::RetryReapplies,

@@ -428,6 +428,18 @@ impl Profile {
                 collect: 400,
                 ..eventual
             },
+            Self::EventualLate => Faults {
+                late: 350,
+                late_ms: 250,
+                get: 600,
+                delete: 300,
+                collect: 500,
+                expiry: 0,
+                cut: 0,
+                crash: 0,
+                keys: 1,
+                ..eventual
+            },
             Self::EventualDamage => Faults {
                 corrupt: 250,
                 drop: 150,

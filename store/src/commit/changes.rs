@@ -77,13 +77,13 @@ pub(crate) struct Change {
     pub(super) partition: Partition,
     pub(super) wipe: bool,
     pub(super) purge: Option<Ballot>,
-    pub(super) meta: Option<ReplicaFacts>,
+    pub(super) meta: Option<Box<ReplicaFacts>>,
     /// The number of records in [`Changes`] that belong to it.
     records: usize,
     /// Memory that its records add to the memtable.
     cost: u64,
     /// Why it is not stored.
-    refused: Option<StoreError>,
+    refused: Option<Box<StoreError>>,
 }
 
 impl Change {
@@ -97,10 +97,10 @@ impl Change {
             partition,
             wipe: batch.wipe,
             purge: batch.purge,
-            meta: batch.meta,
+            meta: batch.meta.map(Box::new),
             records: 0,
             cost: 0,
-            refused: packed.err(),
+            refused: packed.err().map(Box::new),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Changes {
         for change in &mut self.list {
             match admit(change.cost) {
                 Ok(()) => self.reserved_bytes += change.cost,
-                Err(why) => drop(change.refused.get_or_insert(why)),
+                Err(why) => drop(change.refused.get_or_insert_with(|| Box::new(why))),
             }
         }
     }
@@ -157,12 +157,12 @@ impl Changes {
     pub(super) fn refuse_behind(&mut self, broken: &mut BTreeSet<Partition>) {
         for change in &mut self.list {
             let partition = change.partition;
-            match change.refused {
+            match change.refused.as_deref() {
                 // An unknown partition has no changes that could follow.
                 Some(StoreError::UnknownPartition { .. }) => {}
                 Some(_) => drop(broken.insert(partition)),
                 None if broken.contains(&partition) => {
-                    change.refused = Some(StoreError::AfterFailure { partition });
+                    change.refused = Some(Box::new(StoreError::AfterFailure { partition }));
                 }
                 None => {}
             }
@@ -172,7 +172,7 @@ impl Changes {
     /// Refuses all changes that are not refused yet.
     pub(crate) fn refuse(&mut self, why: &StoreError) {
         for change in &mut self.list {
-            change.refused.get_or_insert_with(|| why.clone());
+            change.refused.get_or_insert_with(|| Box::new(why.clone()));
         }
     }
 
@@ -204,7 +204,7 @@ impl Drop for Changes {
         }
         let places = self.first..;
         let outcomes = places.zip(self.list.drain(..));
-        let refused = outcomes.filter_map(|(place, change)| Some((place, change.refused?)));
+        let refused = outcomes.filter_map(|(place, change)| Some((place, *change.refused?)));
         let mut refused = refused.peekable();
         if refused.peek().is_some() {
             self.report.0.lock().applied.failed.extend(refused);

@@ -13,6 +13,7 @@ use super::{Callback, Changes, Op, Rotated};
 use crate::format::{Entry, FRAME_LEN, FrameBuilder};
 use crate::log::LogWriter;
 use crate::packed::Packed;
+use crate::partition_table::PREFETCHED;
 use crate::shared::Shared;
 use crate::{LogSync, Seq, StoreError};
 
@@ -263,21 +264,26 @@ fn apply(shared: &Shared, seq: &mut u64, changes: &Changes) {
         *seq += 1;
         this
     };
-    for (change, records) in changes.taken() {
-        let partition = change.partition;
-        if change.wipe {
-            shared.table.drop_partition(partition, next());
-        }
-        for packed in records {
-            shared.apply(next(), packed);
-        }
-        if let Some(watermark) = change.purge {
-            next();
-            shared.table.purge(partition, watermark);
-        }
-        if let Some(meta) = change.meta {
-            next();
-            shared.table.set_meta(partition, meta);
+    let taken: Vec<_> = changes.taken().collect();
+    for taken in taken.chunks(PREFETCHED) {
+        let records = taken.iter().filter_map(|(_, records)| records.first());
+        shared.table.prefetch(records);
+        for (change, records) in taken {
+            let partition = change.partition;
+            if change.wipe {
+                shared.table.drop_partition(partition, next());
+            }
+            for packed in *records {
+                shared.apply(next(), packed);
+            }
+            if let Some(watermark) = change.purge {
+                next();
+                shared.table.purge(partition, watermark);
+            }
+            if let Some(meta) = &change.meta {
+                next();
+                shared.table.set_meta(partition, **meta);
+            }
         }
     }
 }

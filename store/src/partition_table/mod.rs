@@ -40,7 +40,7 @@ use torc_ring::{Layered, Partition, Partitions, Token};
 pub(crate) use self::merge::{Damaged, MergedSlices};
 use self::ordered::{Ordered, Upsert};
 pub(crate) use self::publish::Compacted;
-pub(crate) use self::reads::{ReadCounts, newest_readable};
+pub(crate) use self::reads::{PREFETCHED, ReadCounts, newest_readable};
 use crate::packed::{Packed, PackedRef};
 use crate::partition::Facts;
 use crate::segment::Slice;
@@ -141,12 +141,13 @@ impl PartitionTable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Applies a durable record. Returns whether it is the newest version now.
+    /// Applies a durable record. Returns whether it is the newest version now. Only one thread applies
+    /// records.
     ///
     /// An unreadable sealed version is superseded: the new record is what is known now.
     pub(crate) fn apply(&self, seq: Seq, packed: &Packed) -> bool {
         self.note_longest(packed.payload_len());
-        if let Some(is_held) = self.apply_new(seq, packed) {
+        if let Some(is_held) = self.apply_at_once(seq, packed) {
             return is_held;
         }
         loop {
@@ -157,27 +158,26 @@ impl PartitionTable {
         }
     }
 
-    /// Applies a record of a key that no slice has, according to the gates; `None` if a slice may
-    /// have it.
-    fn apply_new(&self, seq: Seq, packed: &Packed) -> Option<bool> {
-        let mut shard = self.place(&packed.position()).shard.write();
-        let digest = packed.digest();
-        let may_be_sealed = shard.slices.iter().any(|slice| slice.may_hold(&digest));
-        (!may_be_sealed).then(|| self.upsert(&mut shard, seq, packed, None))
+    /// Applies a record of a key that the memtable has, or that no slice has, according to the gates;
+    /// `None` for any other.
+    fn apply_at_once(&self, seq: Seq, packed: &Packed) -> Option<bool> {
+        let position = packed.position();
+        let mut shard = self.place(&position).shard.write();
+        let may_be_sealed = shard
+            .slices
+            .iter()
+            .any(|slice| slice.may_hold(&position.digest));
+        // The memtable's version is newer than those of all slices.
+        let is_known = !may_be_sealed || shard.memtable.get(&position).is_some();
+        is_known.then(|| self.upsert(&mut shard, seq, packed, None))
     }
 
-    /// The slices' newest version of a record's key, unless the memtable has one.
+    /// The slices' newest version of a record's key, which the memtable does not have: it gets records
+    /// only from the caller's thread.
     fn beneath(&self, packed: &Packed) -> Beneath {
         let position = packed.position();
-        let shard = self.place(&position).shard.read();
-        let is_in_memtable = shard.memtable.get(&position).is_some();
-        let slices = Arc::clone(&shard.slices);
-        drop(shard);
-        let sealed = if is_in_memtable {
-            None
-        } else {
-            reads::newest_readable(&slices, &position)
-        };
+        let slices = Arc::clone(&self.place(&position).shard.read().slices);
+        let sealed = reads::newest_readable(&slices, &position);
         Beneath { slices, sealed }
     }
 

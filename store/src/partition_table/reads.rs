@@ -21,8 +21,8 @@ use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::slice::{Damage, Found, Reading};
 
-/// Reads whose memory is prefetched at a time: it fits the processor's first cache.
-const PREFETCHED: usize = 32;
+/// Records whose memory is prefetched at a time: it fits the processor's first cache.
+pub(crate) const PREFETCHED: usize = 32;
 
 /// Read counters of a partition. Each has its own cache line, so that partitions do not contend.
 #[derive(Debug, Default)]
@@ -335,6 +335,12 @@ impl PartitionTable {
             self.ask_memtable_for(reads, part, answers, &mut pending);
         }
         pending
+    }
+
+    /// Prefetches what the memtable has of these keys, of which there are at most [`PREFETCHED`].
+    pub(crate) fn prefetch<'a>(&self, records: impl Iterator<Item = &'a Packed>) {
+        let positions: Vec<_> = records.map(Packed::position).collect();
+        self.prefetch_memtable(&positions);
     }
 
     /// Prefetches what the memtable has at these positions. One alone has nothing to do meanwhile.
