@@ -17,8 +17,8 @@ use crate::{Fault, Reason, v1};
 
 include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
 
-/// Initial size of the buffer of a call, bytes. tonic's own 8 KiB are many times a short message, and
-/// an allocator gets and returns whole pages for them.
+/// Initial size of a call's buffers, bytes. tonic's default is 8 KiB, many times a short message; the
+/// allocator fetches and returns whole pages for it.
 pub const BUFFER_LEN: usize = 1 << 10;
 /// A stream of messages is sent in pieces of about this many bytes.
 const PIECE_LEN: usize = 32 << 10;

@@ -337,7 +337,7 @@ impl PartitionTable {
         pending
     }
 
-    /// Prefetches what the memtable has of these keys, of which there are at most [`PREFETCHED`].
+    /// Prefetches the memtable's records of these keys. Pass at most [`PREFETCHED`].
     pub(crate) fn prefetch<'a>(&self, records: impl Iterator<Item = &'a Packed>) {
         let positions: Vec<_> = records.map(Packed::position).collect();
         self.prefetch_memtable(&positions);
