@@ -39,6 +39,6 @@ pub use error::BackupError;
 pub use manifest::{Backup, Generation, Line, Listed, Namespace, PackSlice, Plan, Sums, Writing};
 pub use pack::{Known, PackWriter, Part};
 pub use prune::{Pruned, RESTORES, prune};
-pub use read::{PartitionReader, PartitionSlices};
+pub use read::{Foreign, PartitionReader, PartitionSlices};
 pub use torc_objects::Location;
 pub use verify::{Depth, Verified, verify, verify_namespaces};

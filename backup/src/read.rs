@@ -30,10 +30,21 @@ const AHEAD: u64 = 8;
 /// Limit of their bytes, unless one is longer.
 const AHEAD_BYTES: u64 = 8 << 20;
 
+/// Records of ordinary namespaces stored under the digest of another key. They belong to no key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Their number, superseded ones and tombstones included.
+    pub records: u64,
+    /// The first of them.
+    pub first: Option<Locator>,
+}
+
 /// The checked slices of a partition.
 #[derive(Debug)]
 pub struct PartitionSlices {
     partition: Partition,
+    /// The key of digests in ordinary namespaces.
+    digest_key: DigestKey,
     slices: Vec<LooseSlice>,
     /// What the manifest says of each.
     named: Vec<PackSlice>,
@@ -139,6 +150,7 @@ impl<'a> PartitionReader<'a> {
         }
         Ok(Some(PartitionSlices {
             partition,
+            digest_key: DigestKey(backup.plan.digest_key),
             slices,
             named: line.slices,
         }))
@@ -299,14 +311,37 @@ impl PartitionSlices {
         Ok(merged.map(|record| record.map_err(|what| self.damaged(what))))
     }
 
-    /// Whether each record is as it was written, has the digest of its key, and is found by it; and whether
-    /// each namespace has as many of them as the manifest says.
-    pub(crate) fn verify(&self, cluster: &DigestKey) -> Result<(), BackupError> {
-        let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster, namespace, key));
+    /// Whether a record of an ordinary namespace is stored under the digest of another key. It belongs to no
+    /// key, so it must not be restored.
+    #[must_use]
+    pub fn is_foreign(&self, record: &Record) -> bool {
+        let (namespace, key) = (record.namespace, record.key.as_bytes());
+        !namespace.is_generation() && record.digest != Digest::of(&self.digest_key, namespace, key)
+    }
+
+    /// Whether each record is as it was written and is found by its digest, which in a generation is that of
+    /// its key; and whether each namespace has as many of them as the manifest says. Adds to `foreign`.
+    pub(crate) fn verify(&self, foreign: &mut Foreign) -> Result<(), BackupError> {
+        let digest_of = |namespace: NamespaceId, key: &[u8]| {
+            let is_strict = namespace.is_generation();
+            is_strict.then(|| Digest::of(&self.digest_key, namespace, key))
+        };
         for (slice, named) in self.slices.iter().zip(&self.named) {
             slice.verify(digest_of).map_err(|what| self.damaged(what))?;
             let counts = slice.namespaces().map_err(|what| self.damaged(what))?;
             check_counts(&counts, named)?;
+            if counts.keys().all(|id| id.is_generation()) {
+                continue;
+            }
+            let records = MergedRecords::of(std::slice::from_ref(slice));
+            for record in records.map_err(|what| self.damaged(what))? {
+                let record = record.map_err(|what| self.damaged(what))?;
+                if self.is_foreign(&record) {
+                    foreign.records += 1;
+                    let first = || Locator::of(&record).detached();
+                    foreign.first.get_or_insert_with(first);
+                }
+            }
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use torc_record::{DigestKey, NamespaceId};
+use torc_record::NamespaceId;
 
 use crate::manifest::pack_object;
 use crate::read::GAP;
-use crate::{Backup, BackupError, Location, PackSlice, Plan, Sums};
+use crate::{Backup, BackupError, Foreign, Location, PackSlice, Plan, Sums};
 
 /// Objects that are read together.
 const TOGETHER: usize = 8;
@@ -29,7 +29,7 @@ pub enum Depth {
 }
 
 /// What was looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// What the backup comes to.
     pub sums: Sums,
@@ -37,6 +37,8 @@ pub struct Verified {
     pub packs: u64,
     /// Their bytes; those of slices of other backups included.
     pub pack_bytes: u64,
+    /// Records that belong to no key; none is found unless the depth is [`Depth::Restore`].
+    pub foreign: Foreign,
 }
 
 /// Looks at a backup, its plan included. `told` hears of each pack or partition that is as it should be.
@@ -66,11 +68,11 @@ pub async fn verify(
     });
     let looking = looking.buffer_unordered(TOGETHER);
     let pack_bytes = looking.try_fold(0, async |sum, len| Ok(sum + len)).await?;
+    let mut foreign = Foreign::default();
     if depth == Depth::Restore {
-        let key = DigestKey(backup.plan.digest_key);
         let mut reader = backup.read_partitions(location, backup.lines());
         while let Some(slices) = reader.next().await? {
-            slices.verify(&key)?;
+            slices.verify(&mut foreign)?;
             told();
         }
     }
@@ -78,6 +80,7 @@ pub async fn verify(
         sums: backup.sums,
         packs,
         pack_bytes,
+        foreign,
     })
 }
 

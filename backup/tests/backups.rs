@@ -10,12 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tempfile::TempDir;
 use torc_backup::{
-    Backup, BackupError, Depth, Known, Listed, Location, Namespace, PackWriter, Part, Plan,
-    Writing, prune, verify, verify_namespaces,
+    Backup, BackupError, Depth, Foreign, Known, Listed, Location, Namespace, PackWriter, Part,
+    Plan, Writing, prune, verify, verify_namespaces,
 };
 use torc_objects::ObjectError;
 use torc_record::{
-    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, Locator, NamespaceId, NodeSlot, Record,
+    State,
 };
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::testing::WaitingStore;
@@ -754,4 +755,27 @@ async fn a_place_that_is_none_is_refused_without_its_secrets() {
         let read = Backup::read(&location, name).await.unwrap_err();
         assert!(matches!(read, BackupError::Name { .. }), "{name}: {read}");
     }
+}
+
+#[tokio::test]
+async fn a_record_under_the_digest_of_another_key_is_named_and_damages_nothing() {
+    let node = Fixture::new();
+    let mut foreign = record(KEYS, 1, Some("foreign"));
+    foreign.digest = record(0, 1, None).digest;
+    node.store.write(foreign.clone()).await.unwrap();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let (backup, _) = node.back_up("a", None).await;
+    let verified = verify(&node.location, "a", Depth::Restore, || {}).await;
+    let named = Foreign {
+        records: 1,
+        first: Some(Locator::of(&foreign)),
+    };
+    assert_eq!(verified.unwrap().foreign, named);
+    let mut reader = backup.read_partitions(&node.location, backup.lines());
+    let mut found = Vec::new();
+    while let Some(slices) = reader.next().await.unwrap() {
+        let records = slices.records().unwrap().map(Result::unwrap);
+        found.extend(records.filter(|record| slices.is_foreign(record)));
+    }
+    assert_eq!(found, [foreign]);
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use torc_record::HybridTime;
+use torc_record::{Epoch, HybridTime};
 use torc_replication::{Lookup, Outcome, Replica, Request, Rules};
 use torc_ring::Partition;
 
@@ -49,10 +49,10 @@ impl Registers {
     }
 
     /// The epoch in which this node is the partition's only reader, if it is now.
-    fn alone_epoch(&self, partition: Partition) -> Option<u64> {
+    fn alone_epoch(&self, partition: Partition) -> Option<Epoch> {
         fence(Ordering::SeqCst);
         let epoch = self.alone.get(partition)?.epoch.load(Ordering::SeqCst);
-        (epoch != 0).then_some(epoch)
+        (epoch != 0).then_some(Epoch(epoch))
     }
 
     /// Answers the gets that need no other node, with one visit to the store; returns all other
@@ -67,7 +67,7 @@ impl Registers {
             let epoch = match wanted.rules {
                 _ if wanted.request != Request::Get => None,
                 Rules::Linearizable => self.alone_epoch(wanted.partition),
-                Rules::Static => Some(0),
+                Rules::Static => Some(Epoch(0)),
                 Rules::Eventual(_) => None,
             };
             // An earlier operation of this batch may write the key, and a later get must see it.
@@ -90,7 +90,7 @@ impl Registers {
     fn read_alone(
         &self,
         mailbox: &Mailbox,
-        epochs: &[u64],
+        epochs: &[Epoch],
         gets: &[(u32, Wanted)],
         are_answered: &mut Vec<bool>,
     ) {
@@ -107,10 +107,12 @@ impl Registers {
             let lookup = found.map_or(Lookup::Unreadable, |found| known.lookup(found));
             let collecting = self.alone.get(wanted.partition);
             let collecting = collecting.map_or(0, |it| it.collecting.load(Ordering::Relaxed));
-            let answer = Replica::alone(lookup, now, HybridTime(collecting), broken_rules());
-            let is_still =
-                wanted.rules == Rules::Static || self.alone_epoch(wanted.partition) == Some(*epoch);
-            let answer = answer.filter(|_| is_still);
+            let after = match wanted.rules {
+                Rules::Static => Some(*epoch),
+                _ => self.alone_epoch(wanted.partition),
+            };
+            let (epochs, rules) = ((*epoch, after), broken_rules());
+            let answer = Replica::alone(lookup, now, HybridTime(collecting), epochs, rules);
             are_answered.push(answer.is_some());
             if let Some(outcome) = answer {
                 self.metrics.count(false, false, &outcome);

@@ -131,8 +131,7 @@ impl Storage for Disk<'_> {
     }
 
     fn is_foreign(&self, at: &Locator) -> bool {
-        let key = self.keys.load().digest_key;
-        key.is_some_and(|key| Digest::of(&key, at.namespace, at.key.as_bytes()) != at.digest)
+        self.keys.load().is_foreign(at.borrowed())
     }
 
     fn is_partial(&self) -> bool {
@@ -182,7 +181,7 @@ mod tests {
     use std::sync::mpsc;
 
     use tokio::runtime::{Builder, Runtime};
-    use torc_record::{HybridTime, ReplicaBatch, ReplicaFacts, StoredVersions};
+    use torc_record::{Epoch, HybridTime, ReplicaBatch, ReplicaFacts, StoredVersions};
     use torc_replication::testing::{TestDisk, check};
     use torc_ring::Partitions;
     use torc_store::StoreOptions;
@@ -237,8 +236,8 @@ mod tests {
             self.store.partition_meta(HERE)
         }
 
-        fn highest(&self) -> HybridTime {
-            self.store.highest_time()
+        fn highest_in(&self, epoch: Epoch) -> HybridTime {
+            self.store.highest_in(HERE, epoch)
         }
 
         fn position(&self) -> LogPosition {

@@ -68,6 +68,7 @@ mod upkeep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -75,9 +76,11 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
-use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, State, to_millis};
+use torc_record::{
+    Digest, DigestKey, HybridTime, Locator, NamespaceId, NodeSlot, Record, State, to_millis,
+};
 use torc_replication::{
-    Config, CoordinatorOptions, Input, Locator, Lookup, Now, Recovered, ReplicaOptions, Rules, Seq,
+    Config, CoordinatorOptions, Input, Lookup, Now, Recovered, ReplicaOptions, Rules, Seq,
 };
 use torc_ring::topology::{Generation, GenerationShape, NamespaceMode, RoutingTable, is_new_name};
 use torc_ring::{Layered, NodeId, Partition, Partitions, Token};
@@ -143,6 +146,9 @@ enum Durable {
 /// A key that waits in `reconciles`, and whether to rewrite its record.
 type Reconcile = (Partition, Locator, bool);
 
+/// Interval between reports of records under the digest of another key.
+const REPORT_FOREIGN_MS: u64 = 60_000;
+
 /// What the topology says about keys.
 #[derive(Default)]
 struct Keys {
@@ -161,6 +167,13 @@ struct Keys {
 }
 
 impl Keys {
+    /// Whether a digest belongs to another key. Such a record belongs to no key, so it must neither be
+    /// spread nor told to clients.
+    fn is_foreign(&self, at: Locator<&[u8]>) -> bool {
+        let key = self.digest_key;
+        key.is_some_and(|key| Digest::of(&key, at.namespace, at.key) != at.digest)
+    }
+
     /// Whether a generation that members hold has no keys in a partition. Then no slice of it
     /// exists there, and every key is absent.
     fn is_without(&self, partition: Partition, id: NamespaceId) -> bool {
@@ -238,6 +251,8 @@ pub struct Registers {
     /// Notified when an operation starts while none is under way.
     busy: Notify,
     metrics: RegisterMetrics,
+    /// When the next report of foreign digests is due.
+    report_foreign_ms: AtomicU64,
     /// `None` if tracing is off.
     tracer: Option<Arc<Tracer>>,
 }
@@ -265,12 +280,7 @@ impl Registers {
         ),
         (metrics, tracer): (RegisterMetrics, Option<Arc<Tracer>>),
     ) -> Self {
-        let ceiling = store.node_ceiling();
-        let options = CoordinatorOptions {
-            near: Some(me.node),
-            ..CoordinatorOptions::default()
-        };
-        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
+        let shards = new_shards(me, &store, shard_count());
         let (durable, inbox) = mpsc::unbounded_channel();
         let (reconciles, unreconciled) = mpsc::channel(upkeep::RECONCILES_WAITING);
         Self {
@@ -281,7 +291,7 @@ impl Registers {
             budget,
             links,
             started,
-            shards: (0..shard_count()).map(shard).collect(),
+            shards,
             alone: Layered::new(partitions),
             durable,
             inbox: Mutex::new(Some(inbox)),
@@ -299,15 +309,24 @@ impl Registers {
             long_values: LongValues::default(),
             busy: Notify::new(),
             metrics,
+            report_foreign_ms: AtomicU64::new(0),
             tracer,
         }
     }
 
+    /// The same registers, divided among this many shards instead of [`shard_count`].
+    #[cfg(test)]
+    fn with_shards(mut self, count: usize) -> Self {
+        self.shards = new_shards(self.me, &self.store, count.clamp(1, MOST_SHARDS));
+        self
+    }
+
     /// A replica as the store describes it.
     fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
+        let facts = self.store.partition_meta(partition);
         let recovered = Recovered {
-            facts: self.store.partition_meta(partition),
-            highest: self.store.highest_time(),
+            facts,
+            highest: self.store.highest_in(partition, facts.epoch),
             stored: &self.store.take_stored_versions(partition),
         };
         let count = self.partitions.count() as usize;
@@ -322,17 +341,25 @@ impl Registers {
 
     /// Handles parcels from another node.
     pub fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
+        let outbox = self.receive_with(from, parcels, Outbox::of_thread());
+        outbox.send(&self.links);
+    }
+
+    fn receive_with(&self, from: NodeId, mut parcels: Vec<Parcel>, mut outbox: Outbox) -> Outbox {
+        let mut spread = self.take_spread(&mut parcels);
         let shards = self.by_shard(parcels, |parcel| parcel.envelope.partition);
-        let mut outbox = Outbox::of_thread();
         for (shard, parcels) in shards.into_iter().enumerate() {
-            if parcels.is_empty() {
+            if parcels.is_empty() && !spread.iter().any(|it| it.concerns(shard)) {
                 continue;
             }
             let mut turn = Turn::with(self, shard, outbox);
             turn.deliver_all(from, parcels);
+            for it in &mut spread {
+                turn.confirm_part(from, shard, it);
+            }
             outbox = turn.close();
         }
-        outbox.send(&self.links);
+        outbox
     }
 
     /// Passes one input to a partition's replica.
@@ -361,6 +388,27 @@ impl Registers {
     /// The key with which key digests are computed.
     fn digest_key(&self) -> Option<DigestKey> {
         self.keys.load().digest_key
+    }
+
+    /// Counts records found under the digest of another key, and reports some once per minute.
+    fn note_foreign(&self, partition: Partition, records: u64) {
+        if records == 0 {
+            return;
+        }
+        self.metrics.foreign_digests.inc_by(records);
+        let now_ms = self.now().elapsed_ms;
+        let next = |due| (due <= now_ms).then_some(now_ms + REPORT_FOREIGN_MS);
+        let due = &self.report_foreign_ms;
+        if due
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .is_ok()
+        {
+            tracing::error!(
+                %partition,
+                records,
+                "found records under the digest of another key: they belong to no key, and scans leave them out"
+            );
+        }
     }
 
     /// The mode of a namespace; `None` if this node does not know the namespace.
@@ -548,6 +596,16 @@ impl Registers {
             self.metrics.reconciles_dropped.inc();
         }
     }
+}
+
+fn new_shards(me: Me, store: &Store, count: usize) -> Vec<Mutex<Shard>> {
+    let ceiling = store.node_ceiling();
+    let options = CoordinatorOptions {
+        near: Some(me.node),
+        ..CoordinatorOptions::default()
+    };
+    let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
+    (0..count).map(shard).collect()
 }
 
 /// One lock for two threads. A batch is divided among all shards, and each part costs messages of its

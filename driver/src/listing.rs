@@ -198,14 +198,23 @@ impl Registers {
         time
     }
 
-    /// Reads the keys for which the pages prove nothing.
+    /// Reads the keys for which the pages prove nothing. Leaves out records under the digest of
+    /// another key.
     async fn complete(
         self: &Arc<Self>,
         partition: Partition,
         listed: Listed,
         deadline: Instant,
     ) -> Result<Found, NoQuorum> {
-        let entries = listed.entries.into_iter();
+        let (keys, mut foreign) = (self.keys.load_full(), 0);
+        let entries = listed.entries.into_iter().filter(|entry| {
+            let is_foreign = keys.is_foreign(match entry {
+                ListedEntry::Value(record) => record.locator(),
+                ListedEntry::Ask(at) => at.borrowed(),
+            });
+            foreign += u64::from(is_foreign);
+            !is_foreign
+        });
         // Nobody can ask for a key of a namespace without rules.
         let entries = entries.filter_map(|entry| match entry {
             ListedEntry::Value(_) => Some((entry, None)),
@@ -215,6 +224,7 @@ impl Registers {
             }
         });
         let entries: Vec<_> = entries.collect();
+        self.note_foreign(partition, foreign);
         let asked = entries.iter().filter_map(|(entry, rules)| match entry {
             ListedEntry::Value(_) => None,
             ListedEntry::Ask(at) => Some(Wanted {
@@ -271,7 +281,7 @@ fn found(at: Locator, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
 mod tests {
     use super::*;
     use crate::rig::{HERE, ME, Rig, record};
-    use torc_record::{Ballot, Epoch};
+    use torc_record::{Ballot, Digest, DigestKey, Epoch, ReplicaBatch};
     use torc_replication::Rules;
     use torc_replication::{Config, Message};
 
@@ -316,6 +326,43 @@ mod tests {
     fn a_newcomers_page_is_no_listings() {
         let listings = Listings::new(HybridTime(7));
         assert!(!listings.take(PEER, &page(Tag::default())));
+    }
+
+    /// A get of such a key would accept it on all replicas.
+    #[tokio::test]
+    async fn a_listing_leaves_out_and_counts_records_under_the_digest_of_another_key() {
+        let mut rig = Rig::start(|_| {});
+        let digest_key = DigestKey([7; 32]);
+        rig.know_digests(digest_key);
+        let config = Config::founded(HERE, Epoch(2), &[ME]);
+        rig.adopt(&Arc::new(config)).await;
+        let (mut own, foreign, mut asked) =
+            (record(7, vec![1]), record(8, vec![1]), record(9, vec![1]));
+        own.digest = Digest::of(&digest_key, own.namespace, own.key.as_bytes());
+        // Only an operation can prove that it has expired.
+        asked.state = State::Value {
+            value: "v".into(),
+            expires_at_ms: Some(1),
+        };
+        let batch = ReplicaBatch {
+            records: vec![own.clone(), foreign, asked.clone()],
+            ..ReplicaBatch::default()
+        };
+        let registers = Arc::clone(&rig.registers);
+        let (done, durable) = tokio::sync::oneshot::channel();
+        registers.store.apply_many([(HERE, batch)], |applied| {
+            assert!(applied.failed.is_empty());
+            done.send(()).unwrap();
+        });
+        durable.await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let Ok(found) = rig.during(registers.list(HERE, None, deadline)).await else {
+            panic!("the only replica answers");
+        };
+        assert_eq!(found.records, [own]);
+        assert_eq!(registers.metrics.foreign_digests.get(), 2);
+        let stored = registers.store.get(asked.locator()).unwrap();
+        assert_eq!(stored, Some(asked), "nothing was settled");
     }
 
     #[tokio::test]

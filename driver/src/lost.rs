@@ -29,7 +29,7 @@ use torc_telemetry::clock::unix_ms;
 const UNDER_WAY: Duration = Duration::from_secs(10);
 /// Time for the others to raise a floor or send a page before they are asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// An inquiry without an answer for this long is abandoned until the next pass.
+/// An inquiry without an answer for this long is abandoned until the next inquiry.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keys reconciled at a time.
 const RECONCILES_AT_ONCE: usize = 64;
@@ -64,7 +64,7 @@ impl Floors {
     }
 }
 
-/// Why places have not been recovered. They stay unknown, and the next pass asks for them again.
+/// Why places have not been recovered. They stay unknown, and the next inquiry asks for them again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unsupplied {
     /// A quorum of the others, without this replica, is needed.
@@ -139,7 +139,7 @@ impl Registers {
         keys.sort_unstable();
         keys.dedup();
         let keys = keys.into_iter().map(|(id, key)| locator(id, key));
-        let doubtful = self.in_doubt(keys.collect()).await?;
+        let doubtful = self.in_doubt(partition, keys.collect()).await?;
         self.reconcile_all(partition, &doubtful).await;
         self.until_known(partition, stretch, doubtful, &listed)
             .await?;
@@ -250,23 +250,30 @@ impl Registers {
 
     /// The keys whose content here is unknown. Leaves out records stored under the digest of
     /// another key: they belong to no key.
-    async fn in_doubt(self: &Arc<Self>, keys: Vec<Locator>) -> Result<Vec<Locator>, Unsupplied> {
-        let cluster = self.digest_key().ok_or(Unsupplied::Moving)?;
-        let store = self.store.clone();
-        let foreign = self.metrics.foreign_digests.clone();
+    async fn in_doubt(
+        self: &Arc<Self>,
+        partition: Partition,
+        keys: Vec<Locator>,
+    ) -> Result<Vec<Locator>, Unsupplied> {
+        let known = self.keys.load_full();
+        if known.digest_key.is_none() {
+            return Err(Unsupplied::Moving);
+        }
+        let registers = Arc::clone(self);
         let read = tokio::task::spawn_blocking(move || {
-            let mut doubtful = Vec::new();
+            let (mut doubtful, mut foreign) = (Vec::new(), 0);
             for at in keys {
-                if Digest::of(&cluster, at.namespace, at.key.as_bytes()) != at.digest {
-                    foreign.inc();
+                if known.is_foreign(at.borrowed()) {
+                    foreign += 1;
                     continue;
                 }
-                match store.get(at.borrowed()) {
+                match registers.store.get(at.borrowed()) {
                     Ok(_) => {}
                     Err(StoreError::Damaged { .. }) => doubtful.push(at),
                     Err(error) => return Err(error.into()),
                 }
             }
+            registers.note_foreign(partition, foreign);
             Ok(doubtful)
         });
         read.await.map_err(|_| Unsupplied::Stopped)?
@@ -302,7 +309,7 @@ impl Registers {
     ) -> Result<(), Unsupplied> {
         let until = Instant::now() + STORE_TIME;
         loop {
-            doubtful = self.in_doubt(doubtful).await?;
+            doubtful = self.in_doubt(partition, doubtful).await?;
             let held = self.versions_held(partition, stretch).await?;
             // A copied record keeps its ballot, so the store alone cannot tell that it is current.
             let is_brought = |at: &Locator| {

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use torc_links::{Contact, Directory, LinkMetrics, LinkOptions, Links, Whoami};
 use torc_proto::Fault;
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+    Ballot, DIGEST_LEN, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record,
+    State,
 };
 use torc_replication::Config;
 use torc_ring::topology::NamespaceMode;
@@ -19,11 +20,11 @@ use torc_store::fs::{Fs, RealFs};
 use torc_store::{Store, StoreOptions};
 
 use super::turn::Outbox;
-use super::{Durable, Keys, Me, RegisterMetrics, Registers, WantedSlices, upkeep};
+use super::{Durable, Keys, Me, RegisterMetrics, Registers, WantedSlices, shard_count, upkeep};
 use torc_limits::budget::Budget;
 
 pub(super) const ME: NodeId = NodeId(1);
-/// The only partition.
+/// The only partition, unless a test says otherwise.
 pub(super) const HERE: Partition = Partition(0);
 
 /// No other node can be reached.
@@ -57,6 +58,15 @@ impl Rig {
 
     /// The same on another file system.
     pub(super) fn on(fs: Arc<dyn Fs>, change: impl Fn(&mut StoreOptions)) -> Self {
+        Self::divided(shard_count(), fs, change)
+    }
+
+    /// The same with this many shards.
+    pub(super) fn divided(
+        shards: usize,
+        fs: Arc<dyn Fs>,
+        change: impl Fn(&mut StoreOptions),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(dir.path());
         options.partitions = Partitions::new(1).unwrap();
@@ -76,7 +86,7 @@ impl Rig {
             node: ME,
             slot: NodeSlot(1),
         };
-        let registers = Arc::new(Registers::recover(
+        let registers = Registers::recover(
             me,
             partitions,
             (store, Budget::new(64 << 20)),
@@ -84,7 +94,8 @@ impl Rig {
             Instant::now(),
             (reports, slices),
             (RegisterMetrics::register(&mut registry), None),
-        ));
+        );
+        let registers = Arc::new(registers.with_shards(shards));
         registers.keys.store(Arc::new(Keys {
             modes: [(NamespaceId::DEFAULT, NamespaceMode::Linearizable)].into(),
             partitions: Some(partitions),
@@ -101,6 +112,17 @@ impl Rig {
             _slices: wanted,
             _dir: dir,
         }
+    }
+
+    /// The registers learn the key of digests.
+    pub(super) fn know_digests(&self, key: DigestKey) {
+        let before = self.registers.keys.load_full();
+        self.registers.keys.store(Arc::new(Keys {
+            modes: before.modes.clone(),
+            partitions: before.partitions,
+            digest_key: Some(key),
+            ..Keys::default()
+        }));
     }
 
     /// The registers' metrics.
@@ -137,7 +159,7 @@ impl Rig {
         let registers = Arc::clone(&self.registers);
         let acts = || {
             registers
-                .config(HERE)
+                .config(config.partition)
                 .is_some_and(|it| it.epoch == config.epoch)
         };
         self.during(until("the replica acts in its configuration", acts))

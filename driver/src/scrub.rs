@@ -1,11 +1,12 @@
-//! Finds damage before a request meets it, and starts the repair. A background thread reads
-//! one partition after another from end to end, at a limited rate; a partition in which a
-//! request met damage comes next.
+//! Finds damage before a request meets it, and starts the repair. A pass reads one partition after
+//! another from end to end, at a limited rate. Damaged partitions do not wait for the pass: a second
+//! loop repairs them, whether a pass or a request met the damage.
 //!
 //! A key that is still readable is reconciled separately, which takes a quorum of the others. For
 //! places with an unreadable key, and for keys of `eventual` namespaces, which keep their
 //! ballots, the others list their records (`lost`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,35 +18,53 @@ use super::Registers;
 
 /// Bytes read per second.
 const BYTES_PER_S: u64 = 8 << 20;
-/// Pause between two passes over all partitions.
-const PASS: Duration = Duration::from_secs(60);
-/// Interval between checks for damage that requests met.
+/// Pause before each pass over all partitions.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Interval between checks for known damage.
 const LOOK: Duration = Duration::from_secs(2);
+/// Longest pause before lost records are asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Scrubs until the node stops.
 pub(super) async fn run(registers: Arc<Registers>) {
-    let (mut pause, mut pass) = (LOOK, Instant::now() + PASS);
-    loop {
-        tokio::time::sleep(pause).await;
-        let is_pass = Instant::now() >= pass;
-        let mut is_left = false;
-        for partition in registers.known_partitions() {
-            if is_pass || registers.store.damage(partition).is_some() {
-                let Some(is_whole) = registers.mend(partition).await else {
-                    return;
-                };
-                is_left |= !is_whole;
-            }
-        }
-        // Asks less and less often for records that no replica can supply now.
-        pause = if is_left { (2 * pause).min(PASS) } else { LOOK };
-        if is_pass {
-            pass = Instant::now() + PASS;
-        }
-    }
+    // Two loops, because a pass may take hours. Only one of them repairs.
+    tokio::join!(registers.find_damage(PAUSE), registers.mend_damage());
 }
 
 impl Registers {
+    /// Ends if the store cannot be read.
+    async fn find_damage(self: &Arc<Self>, pause: Duration) -> Option<()> {
+        loop {
+            tokio::time::sleep(pause).await;
+            for partition in self.known_partitions() {
+                self.scrub(partition).await?;
+            }
+        }
+    }
+
+    /// Ends if the store cannot be read.
+    async fn mend_damage(self: &Arc<Self>) -> Option<()> {
+        // When a partition with lost records is due again, and the pause before that.
+        let mut due = BTreeMap::new();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            for partition in self.known_partitions() {
+                let now = Instant::now();
+                let (at, pause) = due.remove(&partition).unwrap_or((now, LOOK));
+                if self.store.damage(partition).is_none() {
+                    continue;
+                }
+                if now < at {
+                    due.insert(partition, (at, pause));
+                } else if !self.mend(partition).await? {
+                    // Asks less and less often for records that no replica can supply now.
+                    let pause = (2 * pause).min(ASK_AGAIN);
+                    due.insert(partition, (Instant::now() + pause, pause));
+                }
+            }
+        }
+    }
+
     /// Scrubs a partition, and recovers lost records from the other replicas. Returns whether
     /// nothing is left to recover; `None` if the store has failed or was closed and so cannot be
     /// read.
@@ -97,4 +116,85 @@ fn known_keys(places: &[Unreadable]) -> Vec<Locator> {
         .iter()
         .filter_map(|place| place.key.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use torc_ring::Partitions;
+    use torc_store::testing::{Call, CrashFs, WaitingStore};
+
+    use super::*;
+    use crate::rig::{Rig, record, until};
+
+    /// Two partitions with a slice each, which only a scrub has written again.
+    async fn with_slices() -> (CrashFs, Rig) {
+        let disk = CrashFs::new();
+        let rig = Rig::on(Arc::new(disk.clone()), |options| {
+            options.partitions = Partitions::new(2).unwrap();
+            options.compact_when_idle = Duration::from_secs(3600);
+        });
+        let store = &rig.registers.store;
+        let records = [1, 200].map(|number| record(number, vec![number]));
+        store.write_batch(records.into()).await.unwrap();
+        store.flush().await.unwrap();
+        for partition in [Partition(0), Partition(1)] {
+            let mut turn = rig.registers.turn(partition);
+            turn.slot(partition);
+            turn.end();
+        }
+        (disk, rig)
+    }
+
+    /// Begins a pass at once.
+    fn scrub(registers: &Arc<Registers>) {
+        let registers = Arc::clone(registers);
+        tokio::spawn(async move {
+            tokio::join!(
+                registers.find_damage(Duration::ZERO),
+                registers.mend_damage()
+            )
+        });
+    }
+
+    #[tokio::test]
+    async fn a_partition_with_known_damage_does_not_wait_for_the_pass() {
+        let (disk, rig) = with_slices().await;
+        let (_release, released) = sync_channel::<()>(0);
+        // Fails once the test has ended.
+        disk.before(Call::Read, "segment-", 0, move || {
+            let _ = released.recv();
+        });
+        scrub(&rig.registers);
+        until("the pass reads the first partition", || disk.is_used_up()).await;
+        let (store, partition) = (&rig.registers.store, Partition(1));
+        let _ = store.sealed(partition).unwrap().slices[0].note_damage();
+        let is_mended = || store.damage(partition).is_none();
+        until("the other partition is mended", is_mended).await;
+    }
+
+    #[tokio::test]
+    async fn scrubbing_alone_finds_a_flipped_bit_and_has_the_slice_written_again() {
+        let (disk, rig) = with_slices().await;
+        let (store, partition) = (&rig.registers.store, Partition(0));
+        let before = store.sealed(partition).unwrap().slices.remove(0);
+        // No get reads the digest of a slice.
+        let digest = before.info().unwrap().digest;
+        for path in disk.files() {
+            disk.rot(&path, |bytes| {
+                let mut windows = bytes.windows(digest.len());
+                if let Some(at) = windows.position(|it| it == digest) {
+                    bytes[at] ^= 1;
+                }
+            });
+        }
+        assert_ne!(before.info().unwrap().digest, digest);
+        scrub(&rig.registers);
+        let is_rewritten = || {
+            let now = store.sealed(partition);
+            now.is_ok_and(|now| now.slices[0].id() != before.id())
+        };
+        until("the slice is written again", is_rewritten).await;
+    }
 }

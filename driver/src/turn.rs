@@ -302,12 +302,16 @@ impl<'a> Turn<'a> {
 
     /// Handles a message for this node.
     fn deliver(&mut self, from: NodeId, parcel: Parcel) {
-        let Parcel { envelope, trace } = parcel;
-        if let Some(trace) = trace.filter(|_| self.registers.tracer.is_some()) {
-            self.handling = self.shard.spans.received(from, &envelope, *trace);
-        }
-        self.handle(from, envelope);
+        self.handling = self.begin_span(from, &parcel);
+        self.handle(from, parcel.envelope);
         self.handling = None;
+    }
+
+    /// Begins the span of a message, if it is traced.
+    pub(super) fn begin_span(&mut self, from: NodeId, parcel: &Parcel) -> Option<TraceContext> {
+        let trace = parcel.trace.as_deref()?;
+        self.registers.tracer.as_ref()?;
+        self.shard.spans.received(from, &parcel.envelope, *trace)
     }
 
     fn handle(&mut self, from: NodeId, envelope: Envelope) {

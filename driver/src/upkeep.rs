@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
+use torc_record::{Ballot, HybridTime, NodeSlot, to_millis, to_usize};
 use torc_replication::{Collector, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::Partition;
 use torc_ring::topology::Stage;
@@ -353,13 +353,8 @@ impl Registers {
 
     /// Brings the replicas of a key to one version, as the mode of its namespace requires.
     async fn reconcile(self: &Arc<Self>, partition: Partition, at: Locator, rewrite: bool) {
-        let digest = self
-            .digest_key()
-            .map(|key| Digest::of(&key, at.namespace, at.key.as_bytes()));
-        if digest != Some(at.digest) {
-            // The record is stored under the digest of another key, so it must not be spread.
-            self.metrics.foreign_digests.inc();
-            return;
+        if self.keys.load().is_foreign(at.borrowed()) {
+            return self.note_foreign(partition, 1);
         }
         let Some(rules) = self.rules(at.namespace) else {
             // Comparison will find the difference again.
@@ -381,10 +376,9 @@ impl Registers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Keys;
     use crate::rig::{HERE, ME, Rig, record};
     use std::sync::mpsc::sync_channel;
-    use torc_record::{DigestKey, Epoch, State};
+    use torc_record::{Digest, DigestKey, Epoch, State};
     use torc_record::{ReplicaBatch, ReplicaFacts};
     use torc_replication::Config;
     use torc_ring::NodeId;
@@ -425,14 +419,7 @@ mod tests {
     async fn keys_that_are_being_reconciled_are_abandoned_with_the_loop() {
         let mut rig = Rig::start(|_| {});
         let registers = Arc::clone(&rig.registers);
-        let before = registers.keys.load_full();
-        registers.keys.store(Arc::new(Keys {
-            modes: before.modes.clone(),
-            coming: before.coming.clone(),
-            partitions: before.partitions,
-            digest_key: Some(DigestKey([7; 32])),
-            ..Keys::default()
-        }));
+        rig.know_digests(DigestKey([7; 32]));
         // Nobody else answers.
         let nodes = [ME, NodeId(2), NodeId(3)];
         let founded = Config::founded(HERE, Epoch(2), &nodes);

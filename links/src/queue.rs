@@ -223,7 +223,9 @@ impl Queue {
     pub(crate) fn unreachable(&self, metrics: &LinkMetrics) {
         let mut state = self.state.lock();
         let before = std::mem::take(&mut *state);
-        state.unreachable = before.unreachable.or_else(|| Some(Instant::now()));
+        // A peer that was silent before has been out of reach since then.
+        let since = before.unreachable.or(before.asked);
+        state.unreachable = since.or_else(|| Some(Instant::now()));
         state.leaving = before.leaving;
         let dropped = before.waiting;
         metrics.queued.dec_by(dropped.len() as i64);
@@ -263,5 +265,25 @@ const fn wants_answer(message: &Message) -> bool {
         | Message::Compare { .. }
         | Message::List { .. }
         | Message::Epoch { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use torc_ring::Partitions;
+
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_to_which_connecting_fails_as_well_stays_out_of_reach() {
+        const LONG: Duration = Duration::from_secs(1);
+        let queue = Queue::new(&LinkOptions::new(Partitions::DEFAULT));
+        queue.state.lock().asked = Instant::now().checked_sub(LONG);
+        assert!(queue.is_out_for(LONG));
+        queue.unreachable(&LinkMetrics::register(&mut Registry::default()));
+        assert!(queue.is_out_for(LONG), "it was silent before");
+        queue.reachable();
+        assert!(!queue.is_out_for(Duration::ZERO));
     }
 }

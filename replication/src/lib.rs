@@ -18,8 +18,8 @@
 //! Invariants, and where they are kept: a replica acts in an epoch only once it is durable
 //! (`replica/adopt.rs`); it sends nothing that is not durable (`replica/mod.rs`); a ballot
 //! belongs to one version (`clock.rs`); a version is returned only if proven chosen
-//! ([`Config::is_chosen`], `coordinator/get.rs`). Every rule has a [`Mutation`] that breaks it,
-//! which the simulation (`torc-sim`) detects.
+//! ([`Config::is_chosen`], `coordinator/get.rs`). Each [`Mutation`] breaks one rule, which the simulation
+//! (`torc-sim`) detects. Not every rule has one: R10, which refuses ballots too far ahead of the clock, has none.
 //!
 //! Absent on purpose: the wire, the disk, the topology group's log, batching of
 //! messages between nodes, and the client's choice of a node.

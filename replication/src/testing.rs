@@ -12,6 +12,30 @@ use torc_record::{
 use crate::compare::{self, Range};
 use crate::{Entry, KeyId, Locator, LogPosition, Lookup, Recovered, Scanned, Storage};
 
+/// The latest times of the ballots that were stored, by epoch.
+#[derive(Debug, Default, Clone)]
+pub struct Latest(BTreeMap<Epoch, HybridTime>);
+
+impl Latest {
+    /// Notes a ballot.
+    pub fn note(&mut self, ballot: Ballot) {
+        let time = self.0.entry(ballot.epoch).or_default();
+        *time = ballot.time.max(*time);
+    }
+
+    /// The latest time in an epoch.
+    #[must_use]
+    pub fn in_epoch(&self, epoch: Epoch) -> HybridTime {
+        self.0.get(&epoch).copied().unwrap_or_default()
+    }
+
+    /// The latest time in any epoch.
+    #[must_use]
+    pub fn of_all(&self) -> HybridTime {
+        self.0.values().max().copied().unwrap_or_default()
+    }
+}
+
 /// What the contract of [`ReplicaBatch`] and [`Storage`] says, in the simplest form: every batch is
 /// durable at once.
 #[derive(Debug, Default, Clone)]
@@ -23,8 +47,8 @@ pub struct Model {
     pub meta: ReplicaFacts,
     /// The versions that it tells after a start.
     pub stored: StoredVersions,
-    /// The time of the highest version ever stored.
-    pub highest: HybridTime,
+    /// Of all ballots ever stored.
+    pub latest: Latest,
     /// Whether no key is at hand.
     pub is_far: bool,
 }
@@ -54,7 +78,7 @@ impl Model {
     }
 
     fn insert(&mut self, record: Record) {
-        self.highest = self.highest.max(record.ballot.time);
+        self.latest.note(record.ballot);
         let name = name(&Locator::of(&record));
         let entry = (LogPosition(self.log), Entry::Found(record));
         self.entries.insert(name, entry);
@@ -62,15 +86,15 @@ impl Model {
 
     /// Makes it forget which versions were stored, as a store does when it has flushed them.
     pub fn flush(&mut self) {
-        self.stored = StoredVersions::after(self.highest);
+        self.stored = StoredVersions::after(self.latest.of_all());
     }
 
     /// What a replica that starts learns from it.
     #[must_use]
-    pub const fn recovered(&self) -> Recovered<'_> {
+    pub fn recovered(&self) -> Recovered<'_> {
         Recovered {
             facts: self.meta,
-            highest: self.highest,
+            highest: self.latest.in_epoch(self.meta.epoch),
             stored: &self.stored,
         }
     }
@@ -142,8 +166,8 @@ pub trait TestDisk {
     fn apply(&mut self, batch: ReplicaBatch);
     /// The replica's facts.
     fn facts(&self) -> ReplicaFacts;
-    /// At least the time of every record that was stored.
-    fn highest(&self) -> HybridTime;
+    /// At least the time of every ballot of an epoch that was stored.
+    fn highest_in(&self, epoch: Epoch) -> HybridTime;
     /// The position after all that is stored.
     fn position(&self) -> LogPosition;
     /// What it knows after a start of the versions that were stored, if it was just started.
@@ -268,7 +292,10 @@ pub fn check(disk: &mut impl TestDisk, seed: u64) {
         let context = format!("seed {seed}, round {round}");
         assert_eq!(disk.facts(), model.meta, "{context}");
         check_stored(&disk.stored(), &ever_stored, &context);
-        assert!(disk.highest() >= model.highest, "{context}");
+        for epoch in model.latest.0.keys().copied() {
+            let latest = model.latest.in_epoch(epoch);
+            assert!(disk.highest_in(epoch) >= latest, "{context}, {epoch}");
+        }
         let limit = 1 + usize::try_from(random.below(8)).unwrap_or_default();
         compare_all(&disk.storage(), &model, limit, &context);
         let mark = marks[usize::try_from(random.below(marks.len() as u64)).unwrap_or_default()];
@@ -391,8 +418,8 @@ mod tests {
             self.meta
         }
 
-        fn highest(&self) -> HybridTime {
-            self.highest
+        fn highest_in(&self, epoch: Epoch) -> HybridTime {
+            self.latest.in_epoch(epoch)
         }
 
         fn position(&self) -> LogPosition {

@@ -18,7 +18,7 @@ use torc_proto::{DATA_DIR_ADVICE, Fault, Reason};
 use torc_record::HybridTime;
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, Command, TopologyError};
-use torc_store::{Store, StoreError};
+use torc_store::{LogTail, Recovery, Store, StoreError};
 
 use crate::own_node::OwnNode;
 
@@ -48,13 +48,12 @@ pub(crate) fn next(store: &Store) -> Result<Boot, IdentityError> {
     })
 }
 
-/// No earlier process of the data directory has used a clock reading above this one. If the end of the log may have been
+/// No earlier process of the data directory has used a clock reading above this one. If the end of the log was just
 /// cut off, any reading may have been used.
-pub(crate) fn ceiling(store: &Store, may_be_cut: bool) -> HybridTime {
-    if may_be_cut {
-        HybridTime(u64::MAX)
-    } else {
-        store.node_ceiling()
+pub(crate) fn ceiling(store: &Store, recovery: &Recovery) -> HybridTime {
+    match recovery.log_tail {
+        LogTail::Damaged { .. } => HybridTime(u64::MAX),
+        LogTail::Whole | LogTail::Torn { .. } => store.node_ceiling(),
     }
 }
 

@@ -364,15 +364,18 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     options
 }
 
-fn open_store(settings: &Settings, dir: &DataDir) -> Result<Store, NodeError> {
+fn open_store(
+    settings: &Settings,
+    dir: &DataDir,
+) -> Result<(Store, torc_store::Recovery), NodeError> {
     dir.check_store()?;
     let options = store_options(settings, dir);
-    let (store, _) = match settings.test_disk_faults.clone() {
+    let opened = match settings.test_disk_faults.clone() {
         None => Store::open(options)?,
         Some(plan) => Store::open_with(options, Arc::new(FaultyFs::new(plan)))?,
     };
-    dir.check_identity(&store)?;
-    Ok(store)
+    dir.check_identity(&opened.0)?;
+    Ok(opened)
 }
 
 /// The throttle of all transfers.
@@ -394,8 +397,8 @@ fn open(
     let connector = tls.as_ref().map(NodeTls::connector);
     let pool = Arc::new(Pool::new(connector));
     let dir = DataDir::new(&settings.data_dir);
-    let store = open_store(&settings, &dir)?;
-    let ceiling = boot::ceiling(&store, settings.store.cut_damaged_log);
+    let (store, recovery) = open_store(&settings, &dir)?;
+    let ceiling = boot::ceiling(&store, &recovery);
     let identity = Identity::load(&store)?;
     let boot = boot::next(&store)?;
     let group = TopologyGroup::open(GroupOptions {
@@ -529,6 +532,7 @@ impl Parts {
             node: Arc::clone(cluster),
             replica: ReplicaService {
                 own: Arc::clone(own),
+                runtime: Handle::current(),
                 transfers: Arc::clone(&cluster.transfers),
                 links: Arc::clone(&self.links),
                 audit: Arc::clone(&cluster.kv.audit),

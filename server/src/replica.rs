@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tokio::runtime::Handle;
 use tonic::{Request, Response, Status, Streaming};
 use torc_access::audit::{Act, Audit};
 use torc_access::tls_dir::OwnAuthority;
@@ -30,6 +31,8 @@ use torc_limits::connections::caller_of;
 /// The service.
 pub(crate) struct ReplicaService {
     pub(crate) own: Arc<OwnNode>,
+    /// The node's runtime, which outlives the threads that serve.
+    pub(crate) runtime: Handle,
     pub(crate) transfers: Arc<Transfers>,
     /// Receives the messages between replicas, once this node has replicas.
     pub(crate) links: Arc<OnceLock<LinkService>>,
@@ -76,8 +79,10 @@ impl Replica for ReplicaService {
         &self,
         request: Request<EnlistRequest>,
     ) -> Result<Response<EnlistResponse>, Status> {
-        let request = request.into_inner();
-        enlist(&self.own, &request).await?;
+        // The topology group starts on the runtime of this call.
+        let enlisting = enlist(Arc::clone(&self.own), request.into_inner());
+        let enlisted = self.runtime.spawn(enlisting).await;
+        enlisted.map_err(|_| enlisting_failed())??;
         Ok(Response::new(EnlistResponse {}))
     }
 
@@ -171,7 +176,7 @@ pub(crate) fn summary(store: &Store, partition: Partition) -> v1::PartitionSumma
     }
 }
 
-async fn enlist(own: &OwnNode, request: &EnlistRequest) -> Result<(), Fault> {
+async fn enlist(own: Arc<OwnNode>, request: EnlistRequest) -> Result<(), Fault> {
     let misfit = |field| Fault::from(torc_proto::WireError::Field { field });
     let cluster =
         <[u8; 16]>::try_from(&request.cluster_id[..]).map_err(|_| misfit("cluster_id"))?;
@@ -186,9 +191,11 @@ async fn enlist(own: &OwnNode, request: &EnlistRequest) -> Result<(), Fault> {
         cluster: ClusterId(cluster),
         node: NodeId(request.node),
     };
-    own.member
-        .identity
-        .enlist(&own.store, membership)
+    let this = Arc::clone(&own);
+    let enlisting = move || this.member.identity.enlist(&this.store, membership);
+    tokio::task::spawn_blocking(enlisting)
+        .await
+        .map_err(|_| enlisting_failed())?
         .map_err(|error| match error {
             IdentityError::Taken { .. } => Fault::new(Reason::Refused, error.to_string()),
             IdentityError::Store(error) => store_fault(&error),
@@ -196,4 +203,8 @@ async fn enlist(own: &OwnNode, request: &EnlistRequest) -> Result<(), Fault> {
         })?;
     own.group.start(membership.node, membership.cluster).await?;
     Ok(())
+}
+
+fn enlisting_failed() -> Fault {
+    Fault::new(Reason::Internal, "enlisting this node failed: report this")
 }

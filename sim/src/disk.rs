@@ -1,11 +1,11 @@
 //! A disk that keeps synced batches, and any prefix of the others.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use torc_record::{
-    Ballot, Digest, HybridTime, NamespaceId, Record, ReplicaBatch, ReplicaFacts, StoredVersion,
-    StoredVersions,
+    Ballot, Digest, Epoch, HybridTime, NamespaceId, Record, ReplicaBatch, ReplicaFacts,
+    StoredVersion, StoredVersions,
 };
 use torc_replication::{
     Entry, KeyId, Locator, LogPosition, Lookup, Mutation, Mutations, Scanned, Seq, Storage,
@@ -49,8 +49,8 @@ pub(crate) struct Disk {
     pub(crate) meta: ReplicaFacts,
     /// The versions that it tells after a start.
     pub(crate) stored: StoredVersions,
-    /// The time of the highest ballot ever stored.
-    pub(crate) highest: HybridTime,
+    /// The latest time, by epoch, of the ballots ever stored.
+    pub(crate) latest: BTreeMap<Epoch, HybridTime>,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
     /// Breaks the contract of scans: a page may end between two keys with the same digest.
@@ -121,7 +121,7 @@ impl Disk {
                 }
                 for record in std::mem::take(&mut batch.records) {
                     self.stored.note(StoredVersion::from(&record));
-                    self.highest = self.highest.max(record.ballot.time);
+                    self.note(record.ballot);
                     if self.keeps(&record) {
                         self.insert(Entry::Found(record));
                     }
@@ -143,7 +143,18 @@ impl Disk {
 
     /// Puts the log's records in slices, which do not tell what else was stored.
     fn flush(&mut self) {
-        self.stored = StoredVersions::after(self.highest);
+        let latest = self.latest.values().max().copied();
+        self.stored = StoredVersions::after(latest.unwrap_or_default());
+    }
+
+    fn note(&mut self, ballot: Ballot) {
+        let latest = self.latest.entry(ballot.epoch).or_default();
+        *latest = ballot.time.max(*latest);
+    }
+
+    /// The latest time of the ballots of an epoch ever stored.
+    pub(crate) fn highest_in(&self, epoch: Epoch) -> HybridTime {
+        self.latest.get(&epoch).copied().unwrap_or_default()
     }
 
     fn find(&self, wanted: Name<'_>) -> Result<usize, usize> {
@@ -247,7 +258,7 @@ impl Disk {
         self.log += 1;
         self.received.push(LogPosition(self.log));
         for record in slices {
-            self.highest = self.highest.max(record.ballot.time);
+            self.note(record.ballot);
             let held = self.find(name_of(&record)).ok();
             let is_newer = match held.map(|index| &self.entries[index].1) {
                 Some(Entry::Found(held)) => record.supersedes(held),
@@ -407,8 +418,8 @@ mod tests {
             self.meta
         }
 
-        fn highest(&self) -> HybridTime {
-            self.highest
+        fn highest_in(&self, epoch: Epoch) -> HybridTime {
+            Self::highest_in(self, epoch)
         }
 
         fn position(&self) -> LogPosition {

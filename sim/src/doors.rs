@@ -5,7 +5,7 @@
 
 use torc_record::Epoch;
 use torc_replication::{
-    Claim, Envelope, Message, Mutation, OpId, Operation, Replica, Request, Rules, Storage, Tag,
+    Claim, Envelope, Message, OpId, Operation, Replica, Request, Rules, Storage, Tag,
 };
 use torc_ring::NodeId;
 
@@ -115,11 +115,11 @@ impl World {
         let this = &self.nodes[node];
         let collecting = this.process.as_ref().map(|it| it.replica.meta().collecting);
         let collecting = collecting.unwrap_or_default().time;
-        let answer = Replica::alone(lookup, this.now(self.us), collecting, self.mutations);
-        let is_still = self.epoch_alone(node) == Some(alone.epoch)
-            || self.mutations.has(Mutation::AloneUnchecked);
+        let epochs = (alone.epoch, self.epoch_alone(node));
+        let now = this.now(self.us);
+        let answer = Replica::alone(lookup, now, collecting, epochs, self.mutations);
         let Alone { op, operation, .. } = alone;
-        match answer.filter(|_| is_still) {
+        match answer {
             Some(outcome) => {
                 self.trace.outcome(self.us, op, &outcome);
                 self.finished(op, &outcome);

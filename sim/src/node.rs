@@ -160,7 +160,7 @@ impl Node {
         };
         let recovered = Recovered {
             facts: self.disk.meta,
-            highest: self.disk.highest,
+            highest: self.disk.highest_in(self.disk.meta.epoch),
             stored,
         };
         Replica::recover(self.id, PARTITION, recovered, options, mutations)

@@ -1,7 +1,9 @@
 //! Counters behind [`StoreStats`](crate::StoreStats).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::Histogram;
 
@@ -39,8 +41,8 @@ pub(crate) struct Counters {
     pub(crate) compaction_failures: Counter,
     pub(crate) compacted_records: Counter,
     pub(crate) compaction_nanos: Counter,
-    /// Whether it was reported that keys share a digest.
-    pub(crate) shared_digests: AtomicBool,
+    /// When it was last reported that keys share a digest.
+    pub(crate) shared_digests: Mutex<Option<Instant>>,
 }
 
 /// Times of syncs.

@@ -14,6 +14,7 @@
 //! | 2 | the sum of a partition's slices: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
 //! | 3 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
 //! | 4 | ceiling of the node's clock: zero (4), hybrid time (8) |
+//! | 5 | the highest ballot of a partition that has any, after its facts: partition (4), ballot (18) |
 //!
 //! The frame's count is the number of entries. The header's number is the generation, one
 //! higher with each manifest; its seq is the last log entry that the files cover: the first
@@ -21,7 +22,7 @@
 //!
 //! An unknown kind is refused as a newer format.
 
-use torc_record::HybridTime;
+use torc_record::{Ballot, HybridTime};
 use torc_ring::{Partition, Partitions};
 
 use crate::directory::{Directory, MANIFEST};
@@ -38,6 +39,7 @@ const SEGMENT: u32 = 1;
 const SEALED: u32 = 2;
 const FACTS: u32 = 3;
 const CEILING: u32 = 4;
+const HIGHEST: u32 = 5;
 const FACTS_LEN: usize = 8 + META_LEN + BALLOT_LEN;
 
 /// A segment, and which of its slices are live.
@@ -159,6 +161,12 @@ impl Manifest {
                 body.extend_from_slice(&facts_bytes(&facts.meta));
                 body.extend_from_slice(&ballot_bytes(facts.watermark));
             });
+            if facts.highest > Ballot::default() {
+                frame.push(|body| {
+                    put_u32s(body, [HIGHEST, partition.0]);
+                    body.extend_from_slice(&ballot_bytes(facts.highest));
+                });
+            }
         }
         if self.ceiling > HybridTime(0) {
             frame.push(|body| put_u64s(body, &[u64::from(CEILING), self.ceiling.0]));
@@ -253,8 +261,16 @@ impl Manifest {
                 let facts = Facts {
                     meta: facts_at(entry, 8),
                     watermark: ballot_at(entry, 8 + META_LEN),
+                    highest: Ballot::default(),
                 };
                 self.facts.push((partition, facts));
+            }
+            HIGHEST => {
+                let entry = take_bytes(bytes, 8 + BALLOT_LEN).ok_or(CUT)?;
+                let partition = Partition(u32_at(entry, 4));
+                let facts = self.facts.last_mut().filter(|(it, _)| *it == partition);
+                let (_, facts) = facts.ok_or("a highest ballot without the facts before it")?;
+                facts.highest = ballot_at(entry, 8);
             }
             CEILING => {
                 let entry = take_bytes(bytes, 16).ok_or(CUT)?;
@@ -350,6 +366,7 @@ mod tests {
                 Facts {
                     meta: meta(),
                     watermark: meta().collected,
+                    highest: meta().collecting,
                 },
             )],
             ceiling: HybridTime(0x99),
@@ -434,6 +451,7 @@ mod tests {
              03000000 08000000 0100000000000000 0200000000000000 0300000000000000
              0400000000000000 0500000000000000 0600 0400000000000000 0500000000000000 0700
              0400000000000000 0500000000000000 0600
+             05000000 08000000 0400000000000000 0500000000000000 0700
              04000000 00000000 9900000000000000",
         );
         assert_eq!(bytes[HEADER_LEN + FRAME_LEN..], golden);

@@ -13,7 +13,8 @@
 //!
 //! The replica interprets them. The store keeps them; of these facts it reads only `collecting`, to
 //! tell which records a collection may drop soon. The *watermark* of a partition belongs to the
-//! store: the highest ballot of a purge since the last wipe.
+//! store: the highest ballot of a purge since the last wipe. So does the highest ballot of a record, which
+//! outlives wipes.
 
 use torc_record::{Ballot, Epoch, HybridTime, ReplicaFacts};
 
@@ -49,6 +50,8 @@ pub(crate) fn facts_at(bytes: &[u8], at: usize) -> ReplicaFacts {
 pub(crate) struct Facts {
     pub(crate) meta: ReplicaFacts,
     pub(crate) watermark: Ballot,
+    /// The highest ballot of a record that is or was stored.
+    pub(crate) highest: Ballot,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use torc_record::{HybridTime, MAX_CLOCK_SKEW_MS};
@@ -27,10 +27,6 @@ use crate::shared::{LogState, Shared};
 use crate::stored::Stored;
 use crate::{LogTail, Recovery, Seq, StoreError, StoreOptions};
 
-/// How much later the records may be that a damaged log has lost. Less than the clock skew that replicas
-/// tolerate, or they refuse writes for as long.
-const LOST_MS: u64 = MAX_CLOCK_SKEW_MS / 2;
-
 /// Opens the directory and recovers the store.
 pub(crate) fn recover(
     options: StoreOptions,
@@ -42,7 +38,7 @@ pub(crate) fn recover(
     dir.sync()?;
     let names = dir.names()?;
     let created = dir.check_format(options.partitions, &names)?;
-    let manifest = manifest(&dir, &options, &names)?;
+    let mut manifest = manifest(&dir, &options, &names)?;
     remove_leftovers(&dir, &manifest, &names)?;
 
     let table = PartitionTable::new(options.partitions);
@@ -60,7 +56,7 @@ pub(crate) fn recover(
         may_be_empty: manifest == Manifest::EMPTY,
         newest: log::newest::noted(&dir)?,
     };
-    let end = replay.run(|seq, entry| match entry {
+    let mut end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {
             highest_time = highest_time.max(packed.ballot().time);
             stored.note(&packed);
@@ -75,8 +71,22 @@ pub(crate) fn recover(
     })?;
     if matches!(end.tail, LogTail::Damaged { .. }) {
         stored = stored.unknown();
-        highest_time = HybridTime::from_unix_ms(highest_time.unix_ms() + LOST_MS);
+        // The lost batch is no later than this, if the clocks of the cluster are right.
+        let lost = HybridTime::from_unix_ms(unix_ms() + MAX_CLOCK_SKEW_MS);
+        highest_time = highest_time.max(lost);
+        ceiling = ceiling.max(lost);
+        table.note_lost(lost);
+        manifest = Manifest {
+            generation: manifest.generation + 1,
+            highest_time,
+            facts: table.all_facts(),
+            ceiling,
+            ..manifest
+        };
+        // Before the log is cut: the next start cannot tell that it was.
+        manifest.publish(&dir, options.partitions)?;
     }
+    end.settle()?;
     let (log, state) = start_log(&dir, &options, &manifest, &end)?;
     let recovery = Recovery {
         created,
@@ -113,6 +123,13 @@ pub(crate) fn recover(
     shared.health.set_out_of_space(!log.has_segment());
     report(&recovery);
     Ok((shared, log, recovery))
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 fn manifest(

@@ -9,8 +9,10 @@
 //! * Batches that were handed over together are in as few frames as possible.
 //! * A batch that was reported to `done` without an error is durable and applied.
 
+use std::cmp::Ordering;
+
 use torc_record::{
-    Ballot, DIGEST_LEN, Digest, HybridTime, KeyId, Locator, PageSum, Record, ReplicaBatch,
+    Ballot, DIGEST_LEN, Digest, Epoch, HybridTime, KeyId, Locator, PageSum, Record, ReplicaBatch,
     ReplicaFacts, StoredVersions,
 };
 use torc_ring::{Partition, Token};
@@ -148,10 +150,17 @@ impl Store {
         self.shared().table.facts(partition).watermark
     }
 
-    /// At least the time of every ballot of a record that is or was stored here. Never goes back.
+    /// At least the time of every ballot of an epoch under which a record is or was stored in a partition,
+    /// generations apart. Never goes back.
     #[must_use]
-    pub fn highest_time(&self) -> HybridTime {
-        self.shared().highest_time()
+    pub fn highest_in(&self, partition: Partition, epoch: Epoch) -> HybridTime {
+        let highest = self.shared().table.facts(partition).highest;
+        match highest.epoch.cmp(&epoch) {
+            Ordering::Less => HybridTime::default(),
+            Ordering::Equal => highest.time,
+            // Records of a later epoch came first, and hide what was stored in this one.
+            Ordering::Greater => self.shared().highest_time(),
+        }
     }
 
     /// The highest durable ceiling of the node's clock.

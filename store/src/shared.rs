@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use torc_record::HybridTime;
@@ -22,6 +23,9 @@ use crate::requests::Requests;
 use crate::room::Room;
 use crate::stored::Stored;
 use crate::{CompactionReport, FlushReport, Seq, StoreError, StoreOptions};
+
+/// Interval between reports that keys share a digest.
+const REPORT_SHARED: Duration = Duration::from_secs(60);
 
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
@@ -153,9 +157,14 @@ impl Shared {
         self.ingests.stop();
     }
 
-    /// Reports, once, that records of a partition share a digest with other keys.
+    /// Reports, once per minute, that records of a partition share a digest with other keys.
     pub(crate) fn note_shared_digests(&self, partition: Partition, records: usize) {
-        if records > 0 && !self.counters.shared_digests.swap(true, Ordering::Relaxed) {
+        if records == 0 {
+            return;
+        }
+        let mut last = self.counters.shared_digests.lock();
+        if last.is_none_or(|last| last.elapsed() >= REPORT_SHARED) {
+            *last = Some(Instant::now());
             tracing::error!(
                 partition = partition.0,
                 records,

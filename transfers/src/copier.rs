@@ -88,15 +88,17 @@ impl Copier {
             return Ok(());
         }
         let source = self.transfers.member.recipient(from)?;
-        let held = self.transfers.store.sealed(partition);
-        let held = held.map_err(|error| store_fault(&error))?;
-        // A slice whose digest cannot be read is not listed, so it is copied again.
-        let infos = held.slices.iter().take(MAX_HAVE);
-        let infos = infos.filter_map(|slice| slice.info().ok());
+        let store = self.transfers.store.clone();
+        let digests = move || {
+            let slices = store.sealed(partition)?.slices.into_iter().take(MAX_HAVE);
+            // A slice whose digest cannot be read is not listed, so it is copied again.
+            let infos = slices.filter_map(|slice| slice.info().ok());
+            Ok(infos.map(|it| it.digest.to_vec().into()).collect())
+        };
         let request = CopySlicesRequest {
             partition: partition.0,
             epoch: epoch.0,
-            have: infos.map(|it| it.digest.to_vec().into()).collect(),
+            have: self.transfers.ingest(digests).await?,
             generation: 0,
         };
         let Received {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use torc_member::fault::store_fault;
 use torc_member::peers::Recipient;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, Reason};
@@ -50,10 +49,11 @@ pub(crate) async fn receive(
     if infos.is_empty() {
         return Ok(received);
     }
-    let ingest = transfers.store.ingest(partition, &infos);
-    let mut ingest = ingest.map_err(|error| store_fault(&error))?;
     let key: DigestKey = transfers.member.routing()?.digest_key;
     let announced: u64 = infos.iter().map(|info| info.len).sum();
+    let store = transfers.store.clone();
+    let begin = move || store.ingest(partition, &infos);
+    let mut ingest = transfers.ingest(begin).await?;
     let mut taken = 0;
     while taken < announced {
         let mut pieces = Vec::new();

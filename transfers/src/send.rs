@@ -18,7 +18,7 @@ use torc_record::{Epoch, NamespaceId};
 use torc_ring::Partition;
 use torc_store::{SealedPartition, SealedSlice, StoreError};
 
-use crate::Transfers;
+use crate::{Transfers, failed};
 
 /// The slices, announced by the first message.
 pub type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
@@ -43,14 +43,8 @@ pub async fn start(
         return Err(Fault::new(Reason::Invalid, what));
     }
     let sealed = sealed(transfers, request).await?;
-    let through = sealed.through.0;
-    let mut slices = Vec::with_capacity(sealed.slices.len());
-    for slice in sealed.slices {
-        let info = info(&slice).map_err(|error| store_fault(&error))?;
-        if !request.have.contains(&info.digest) {
-            slices.push((slice, info));
-        }
-    }
+    let (through, have) = (sealed.through.0, request.have.clone());
+    let slices = from_disk(move || lacking(sealed.slices, &have)).await?;
     let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
     tokio::spawn(send(Arc::clone(transfers), slices, through, messages));
     Ok(Box::pin(ReceiverStream::new(receiver)))
@@ -96,13 +90,7 @@ async fn send(
         let mut at = 0;
         while at < len {
             let (chunk_of, from) = (slice.clone(), at);
-            // A blocking thread, because the file may have to be read from disk.
-            let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
-            let read = match read.await {
-                Ok(read) => read.map_err(|error| store_fault(&error)),
-                Err(_) => Err(Fault::new(Reason::Internal, "reading a slice failed")),
-            };
-            let mut bytes = match read {
+            let mut bytes = match from_disk(move || chunk_of.read(from, CHUNK_BYTES)).await {
                 Ok(bytes) => bytes,
                 Err(fault) => return drop(messages.send(Err(fault.into())).await),
             };
@@ -144,6 +132,30 @@ async fn wait_for_turn(
             }
         }
     }
+}
+
+/// Reads on a blocking thread.
+async fn from_disk<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(read).await;
+    let done = done.map_err(|_| failed("reading a slice"))?;
+    done.map_err(|error| store_fault(&error))
+}
+
+/// The slices whose digests the receiver does not have.
+fn lacking(
+    slices: Vec<SealedSlice>,
+    have: &[bytes::Bytes],
+) -> Result<Vec<(SealedSlice, SliceInfo)>, StoreError> {
+    let mut lacking = Vec::with_capacity(slices.len());
+    for slice in slices {
+        let info = info(&slice)?;
+        if !have.contains(&info.digest) {
+            lacking.push((slice, info));
+        }
+    }
+    Ok(lacking)
 }
 
 fn info(slice: &SealedSlice) -> Result<SliceInfo, StoreError> {

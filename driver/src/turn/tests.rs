@@ -3,7 +3,9 @@ use crate::Wanted;
 use crate::rig::{HERE, ME, Rig, record, until};
 use std::time::{Duration, Instant};
 use torc_record::{Ballot, Epoch, Record};
-use torc_replication::{Hint, KeyId, Locator, Mutations, Quorum};
+use torc_replication::{Claim, Hint, KeyId, Locator, Mutations, Quorum};
+use torc_ring::Partitions;
+use torc_store::fs::RealFs;
 use torc_store::testing::CrashFs;
 
 const SOURCE: NodeId = NodeId(2);
@@ -177,6 +179,70 @@ async fn a_hint_that_is_handed_over_or_not_is_no_operation_of_a_client() {
         assert!(
             !line.contains("eventual_") || line.ends_with(" 0"),
             "{line}"
+        );
+    }
+}
+
+/// What this node sends to `SOURCE` after it has received a frame of these claims.
+fn confirmed(registers: &Registers, frame: &[&[Claim]]) -> Vec<(Partition, u64, Vec<bool>)> {
+    let parcel = |(op, claims): (u64, &&[Claim])| {
+        let tag = Tag {
+            op: OpId(op),
+            ..Tag::default()
+        };
+        let claims = claims.to_vec();
+        Parcel::from(Envelope {
+            partition: claims[0].partition,
+            epoch: Epoch(2),
+            message: Message::Confirm { tag, claims },
+        })
+    };
+    let parcels = (0..).zip(frame).map(parcel).collect();
+    let sent = registers.receive_with(SOURCE, parcels, Outbox::default()).0;
+    let sent = sent.into_iter().flat_map(|(_, parcels)| parcels);
+    let mut answers: Vec<_> = sent
+        .map(|parcel| match parcel.envelope.message {
+            Message::Confirmed { tag, confirmed } => {
+                (parcel.envelope.partition, tag.op.0, confirmed)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    answers.sort_unstable_by_key(|(_, op, _)| *op);
+    answers
+}
+
+#[tokio::test]
+async fn claims_of_one_message_about_partitions_of_all_shards_are_confirmed_in_their_order() {
+    let all = [5, 1, 0, 2, 7, 3, 4, 6].map(Partition);
+    for shards in [1, 2, 4] {
+        let mut rig = Rig::divided(shards, Arc::new(RealFs), |options| {
+            options.partitions = Partitions::new(8).unwrap();
+        });
+        for partition in all {
+            let config = Config::founded(partition, Epoch(2), &[ME, SOURCE, NodeId(3)]);
+            rig.adopt(&Arc::new(config)).await;
+        }
+        let claim = |(number, partition)| Claim {
+            partition,
+            epoch: Epoch(2),
+            at: Locator::of(&record(number, Vec::new())),
+            version: Ballot::default(),
+            // The keys are absent.
+            is_absent: number != 2,
+        };
+        let claims: Vec<_> = (0..).zip(all).map(claim).collect();
+        let one_shard: Vec<_> = [0, 1].map(|at| claims[at].clone()).to_vec();
+        let other_shards = &claims[4..7];
+        let wanted: Vec<_> = (0..8).map(|number| number != 2).collect();
+        assert_eq!(
+            confirmed(&rig.registers, &[&claims, &one_shard, other_shards]),
+            [
+                (Partition(5), 0, wanted),
+                (Partition(5), 1, vec![true; 2]),
+                (Partition(7), 2, vec![true; 3])
+            ],
+            "{shards} shards"
         );
     }
 }

@@ -146,6 +146,7 @@ struct VerifiedRow {
     bytes: u64,
     packs: u64,
     pack_bytes: u64,
+    foreign: u64,
 }
 
 /// What `prune --output json` prints.
@@ -330,7 +331,17 @@ async fn look(
         bytes: verified.sums.bytes,
         packs: verified.packs,
         pack_bytes: verified.pack_bytes,
+        foreign: verified.foreign.records,
     };
+    if let Some(at) = verified.foreign.first {
+        note(format_args!(
+            "{} under the digest of another key, the first of key {} in the namespace with id {}: a restore leaves \
+             them out",
+            text::counted(row.foreign, "record"),
+            text::shortened(at.key.as_bytes(), 80),
+            at.namespace.0
+        ));
+    }
     if global.json() {
         return out.json(&row);
     }
@@ -432,6 +443,7 @@ mod tests {
             bytes: 0,
             packs: 0,
             pack_bytes: 0,
+            foreign: 0,
         });
         assert_documented(&PrunedRow {
             backups: Vec::new(),

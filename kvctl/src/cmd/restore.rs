@@ -403,11 +403,15 @@ async fn send(
     let failed = |error| ReadError::Backup(Box::new(error));
     let wanted = BTreeSet::from([namespace]);
     let mut reader = backup.read_partitions(location, backup.lines_of(&wanted));
-    let mut line = 0;
+    let (mut line, mut foreign) = (0, 0);
     while let Some(slices) = reader.next().await.map_err(failed)? {
         for record in slices.records().map_err(failed)? {
             let record = record.map_err(failed)?;
             if record.namespace != namespace {
+                continue;
+            }
+            if slices.is_foreign(&record) {
+                foreign += 1;
                 continue;
             }
             if let Some(row) = row_of(record) {
@@ -418,7 +422,18 @@ async fn send(
             }
         }
     }
+    tell_of_foreign(foreign);
     Ok(())
+}
+
+/// Says how many records under the digest of another key are left out: they belong to no key.
+fn tell_of_foreign(records: u64) {
+    if records > 0 {
+        let records = text::counted(records, "record");
+        note(format_args!(
+            "left out {records} under the digest of another key"
+        ));
+    }
 }
 
 fn row_of(record: Record) -> Option<Row> {
@@ -472,14 +487,15 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torc_backup::Generation;
+    use torc_backup::{Generation, Known, PackWriter, Writing};
     use torc_build::Shape;
+    use torc_record::{Ballot, Digest, DigestKey, Key};
+    use torc_ring::{Partition, Partitions};
 
-    #[test]
-    fn a_restore_leaves_out_what_keeps_no_keys_if_partitions_differ() {
-        let namespace = |name: &str, shape: Option<Shape>| Namespace {
+    fn namespace(name: &str, shape: Option<Shape>) -> Namespace {
+        Namespace {
             name: name.to_owned(),
-            id: 1,
+            id: NamespaceId::DEFAULT.0,
             mode: shape.map_or("linearizable", |_| "static").to_owned(),
             replicas: 3,
             generation: shape.map(|shape| Generation {
@@ -489,7 +505,47 @@ mod tests {
                 digest_key: [0; 32],
                 digest_id: 1,
             }),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_under_the_digest_of_another_key_is_not_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/backups", dir.path().display());
+        let location = Location::open(&url).unwrap();
+        let digest_key = DigestKey([7; 32]);
+        let record = |key: &'static str, hashed: &str| Record {
+            namespace: NamespaceId::DEFAULT,
+            digest: Digest::of(&digest_key, NamespaceId::DEFAULT, hashed.as_bytes()),
+            key: Key::new(key).unwrap(),
+            ballot: Ballot::default(),
+            origin: None,
+            state: State::Value {
+                value: "v".into(),
+                expires_at_ms: None,
+            },
         };
+        let here = Partition(0);
+        let cluster = ("cluster".to_owned(), digest_key);
+        let namespaces = vec![namespace("default", None)];
+        let plan = Plan::new("a".to_owned(), cluster, (1, [here]), namespaces, (1, None));
+        let mut writing = Writing::begin(&location, plan).await.unwrap();
+        let one = Partitions::new(1).unwrap();
+        let mut writer = PackWriter::new(dir.path(), one, Known::default());
+        writer.begin(here, Epoch(1));
+        let records = [record("own", "own"), record("foreign", "other")];
+        writer.push_records(here, &records).unwrap();
+        let pace = |_| std::future::ready(());
+        let part = writer.finish(&location, "a", pace).await.unwrap();
+        writing.take(&part).await.unwrap();
+        let backup = Arc::new(writing.finish().await.unwrap());
+        let mut rows = read(&location, &backup, NamespaceId::DEFAULT);
+        assert_eq!(rows.recv().await.unwrap().unwrap().row.key, "own");
+        assert!(rows.recv().await.is_none());
+    }
+
+    #[test]
+    fn a_restore_leaves_out_what_keeps_no_keys_if_partitions_differ() {
         let seen = Shape::Keyless {
             fingerprint_bits: 16,
             payload_bytes: 0,

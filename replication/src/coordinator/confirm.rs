@@ -32,8 +32,8 @@ pub(super) struct Group {
     /// Whether the replicas outside the minimal quorums were asked too.
     is_widened: bool,
     waiting: Vec<Asked>,
-    /// `None` once a get is answered, abandoned or started separately.
-    gets: Vec<Option<Get>>,
+    /// In the order of their ids. `None` once a get is answered, abandoned or started separately.
+    gets: Vec<(OpId, Option<Get>)>,
 }
 
 /// A node that has not answered yet.
@@ -46,7 +46,6 @@ struct Asked {
 
 #[derive(Debug)]
 struct Get {
-    id: OpId,
     operation: Operation,
     candidate: Candidate,
 }
@@ -66,8 +65,8 @@ struct Candidate {
 }
 
 impl Coordinator {
-    /// Starts operations that arrived together, in order. A get may come with the local replica's
-    /// record of its key, if that is in memory. Otherwise as [`start`](Self::start).
+    /// Starts operations that arrived together, in the order of their ids. A get may come with the
+    /// local replica's record of its key, if that is in memory. Otherwise as [`start`](Self::start).
     pub fn start_many(
         &mut self,
         now: Now,
@@ -110,11 +109,11 @@ impl Coordinator {
             for asked in &mut group.waiting {
                 asked.gets.push(group.gets.len());
             }
-            group.gets.push(Some(Get {
-                id,
+            let get = Get {
                 operation,
                 candidate,
-            }));
+            };
+            group.gets.push((id, Some(get)));
         }
         self.ask_to_confirm(now, &mut groups, out);
     }
@@ -152,11 +151,11 @@ impl Coordinator {
     fn ask_to_confirm(&mut self, now: Now, groups: &mut Vec<Group>, out: &mut Vec<Intent>) {
         for mut group in groups.drain(..) {
             let round = self.tick_clock(now, out);
-            let (Some(round), Some(Some(first))) = (round, group.gets.first()) else {
+            let (Some(round), Some((op, _))) = (round, group.gets.first()) else {
                 self.start_each(now, group, out);
                 continue;
             };
-            let op = first.id;
+            let op = *op;
             group.round = round;
             group.began_ms = now.elapsed_ms;
             let tag = Tag { op, round };
@@ -168,8 +167,8 @@ impl Coordinator {
 
     /// Keeps a group until the next answer or its wake-up.
     fn keep_waiting(&mut self, now: Now, op: OpId, mut group: Group, out: &mut Vec<Intent>) {
-        let open = group.gets.iter().flatten();
-        let Some(deadline_ms) = open.map(|get| get.operation.deadline_ms).min() else {
+        let deadlines = group.open().map(|get| get.operation.deadline_ms);
+        let Some(deadline_ms) = deadlines.min() else {
             return self.note_round_since(now, group.began_ms);
         };
         if group.waiting.is_empty() {
@@ -200,7 +199,8 @@ impl Coordinator {
             self.suspects.was_in_time(from, now);
         }
         for (place, _) in asked.gets.into_iter().zip(confirmed).filter(|it| *it.1) {
-            let get = group.gets[place].take_if(|Get { candidate, .. }| {
+            let (op, get) = &mut group.gets[place];
+            let get = get.take_if(|Get { candidate, .. }| {
                 let index = candidate.config.index(from);
                 candidate.holders = candidate
                     .holders
@@ -209,8 +209,8 @@ impl Coordinator {
                 let config = &candidate.config;
                 config.is_chosen(candidate.version, candidate.holders, self.mutations)
             });
-            let done = get.map(|get| (get.id, get.candidate.outcome()));
-            out.extend(done.map(|(op, outcome)| Intent::Done { op, outcome }));
+            let outcome = get.map(|get| get.candidate.outcome());
+            out.extend(outcome.map(|outcome| Intent::Done { op: *op, outcome }));
         }
         if let Some(group) = self.confirming.remove(&tag.op) {
             self.keep_waiting(now, tag.op, group, out);
@@ -251,31 +251,39 @@ impl Coordinator {
 
     /// Number of gets that wait for a confirmation.
     pub(super) fn gets_confirming(&self) -> usize {
-        let gets = self.confirming.values().flat_map(|group| &group.gets);
-        gets.flatten().count()
+        self.confirming.values().flat_map(Group::open).count()
     }
 
     /// Abandons a get that waits here. The other gets keep their indexes, because the answers refer
     /// to them.
     pub(super) fn abandon_confirming(&mut self, id: OpId) {
-        let mut gets = self.confirming.values_mut().flat_map(|it| &mut it.gets);
-        if let Some(get) = gets.find(|get| get.as_ref().is_some_and(|get| get.id == id)) {
-            *get = None;
+        // The ids of a batch may alternate between its groups. Otherwise the first one has the get.
+        for (_, Group { gets, .. }) in self.confirming.range_mut(..=id).rev() {
+            if let Ok(place) = gets.binary_search_by_key(&id, |(id, _)| *id) {
+                gets[place].1 = None;
+                return;
+            }
         }
     }
 
     fn start_each(&mut self, now: Now, group: Group, out: &mut Vec<Intent>) {
-        for get in group.gets.into_iter().flatten() {
-            self.start(now, get.id, get.operation, out);
+        for (id, get) in group.gets {
+            if let Some(get) = get {
+                self.start(now, id, get.operation, out);
+            }
         }
     }
 }
 
 impl Group {
+    fn open(&self) -> impl Iterator<Item = &Get> {
+        self.gets.iter().filter_map(|(_, get)| get.as_ref())
+    }
+
     /// Sends claims to the nodes in `waiting` from this index on.
     fn ask(&self, tag: Tag, from: usize, out: &mut Vec<Intent>) {
         for asked in &self.waiting[from..] {
-            let gets = asked.gets.iter().filter_map(|at| self.gets[*at].as_ref());
+            let gets = asked.gets.iter().filter_map(|at| self.gets[*at].1.as_ref());
             let mut gets = gets.peekable();
             let Some(first) = gets.peek() else { continue };
             let envelope = Envelope {
@@ -300,7 +308,7 @@ impl Group {
         mutations: Mutations,
     ) -> bool {
         let mut others: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-        for (at, get) in self.gets.iter_mut().enumerate() {
+        for (at, (_, get)) in self.gets.iter_mut().enumerate() {
             let Some(Get {
                 operation,
                 candidate,

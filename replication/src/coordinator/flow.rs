@@ -11,6 +11,9 @@ use super::tally::Tally;
 use super::{Coordinator, Intent, Op, Outcome, Phase, RegisterOp, Request};
 use crate::{Config, Envelope, Message, Mutation, Now, OpId, Tag, Votes};
 
+/// Operations that wait in doubt without a quorum. A quarter of the places that a node has for clients.
+const MOST_DOUBTFUL: usize = 256;
+
 impl Coordinator {
     /// Starts another attempt, or waits until that is possible.
     pub(super) fn attempt(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
@@ -27,7 +30,7 @@ impl Coordinator {
             });
             return self.wait(now, op, self.options.round_ms);
         };
-        if self.lacks_quorum(&op, &config) {
+        if self.lacks_quorum(&op, &config) && !self.may_wait_in_doubt(&op) {
             return self.give_up(&op, out);
         }
         let writes = op.own.slow || op.request.is_write();
@@ -74,17 +77,34 @@ impl Coordinator {
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
-    /// Whether no quorum is reachable. An operation that may have been accepted waits until its
-    /// deadline: a node that stalls or restarts soon returns and resolves the doubt.
+    /// Whether no quorum is reachable.
     fn lacks_quorum(&self, op: &RegisterOp, config: &Config) -> bool {
         let out = &self.out_of_reach.lost;
-        if out.is_empty() || !op.own.mine.is_empty() {
+        if out.is_empty() {
             return false;
         }
         let lost = config.members_where(|node| out.contains(&node));
         let here = config.acceptors().union(config.readers()).without(lost);
         let may_read = config.may_read(here, self.mutations);
         !may_read || op.request.is_write() && !config.may_accept(here, self.mutations)
+    }
+
+    /// Whether an operation may wait without a quorum. One that may have been accepted does, until its
+    /// deadline: a node that stalls or restarts soon returns and resolves the doubt. But only a few may,
+    /// because operations that have a quorum need the places.
+    fn may_wait_in_doubt(&mut self, op: &RegisterOp) -> bool {
+        if op.own.mine.is_empty() {
+            return false;
+        }
+        let (table, doubtful) = (&self.table, &mut self.doubtful);
+        if doubtful.len() >= MOST_DOUBTFUL {
+            doubtful.retain(|id| *id == op.id || table.get(*id).is_some());
+        }
+        let may = doubtful.len() < MOST_DOUBTFUL || doubtful.contains(&op.id);
+        if may {
+            doubtful.insert(op.id);
+        }
+        may
     }
 
     /// Waits for its turn, at most until its deadline.

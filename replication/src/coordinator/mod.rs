@@ -233,7 +233,7 @@ impl Register {
 pub struct OutOfReach {
     /// Recently silent: gets do not wait for them while others form a quorum.
     pub silent: BTreeSet<NodeId>,
-    /// Unreachable: operations without a quorum fail at once, unless they may have been accepted.
+    /// Unreachable: operations without a quorum fail at once, except for some that may have been accepted.
     pub lost: BTreeSet<NodeId>,
 }
 
@@ -261,6 +261,8 @@ pub struct Coordinator {
     round_ms_x8: u64,
     suspects: minimal::Suspects,
     out_of_reach: OutOfReach,
+    /// Operations that wait in doubt without a quorum, and some that have ended.
+    doubtful: BTreeSet<OpId>,
     full: full::Full,
     warm: LocatorTable<Warm>,
     /// Answered `eventual` writes that wait for confirmations, in the order of their ids.
@@ -294,6 +296,7 @@ impl Coordinator {
             round_ms_x8: 0,
             suspects: minimal::Suspects::default(),
             out_of_reach: OutOfReach::default(),
+            doubtful: BTreeSet::new(),
             full: full::Full::default(),
             warm: LocatorTable::default(),
             lingering: BTreeSet::new(),

@@ -184,7 +184,7 @@ pub struct Replica {
 pub struct Recovered<'a> {
     /// Its facts; all zero for a new one.
     pub facts: ReplicaFacts,
-    /// At least the time of every ballot under which it has stored a record.
+    /// At least the time of every ballot of its epoch under which it has stored a record.
     pub highest: HybridTime,
     /// The versions that it stored.
     pub stored: &'a StoredVersions,
@@ -290,14 +290,20 @@ impl Replica {
     }
 
     /// The answer of the only reader, from its disk; `None` if a get must take the
-    /// ordinary path, because an expired value must first become absent for all readers.
+    /// ordinary path, because an expired value must first become absent for all readers, or because the
+    /// replica is not the only reader any more. `before` is what [`reads_alone`](Self::reads_alone) said
+    /// before the read, and `after` what it said after it.
     #[must_use]
     pub fn alone(
         lookup: Lookup,
         now: Now,
         collecting: HybridTime,
+        (before, after): (Epoch, Option<Epoch>),
         mutations: Mutations,
     ) -> Option<Outcome> {
+        if after != Some(before) && !mutations.has(Mutation::AloneUnchecked) {
+            return None;
+        }
         let fast = true;
         let record = match lookup {
             Lookup::Absent => return Some(Outcome::Absent { fast }),

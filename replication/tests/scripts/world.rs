@@ -651,7 +651,8 @@ impl World {
         let said = match replica.reads_alone() {
             None => "others read too".to_owned(),
             Some(epoch) => {
-                let answer = Replica::alone(node.disk.get(&at), now, collecting, mutations);
+                let (lookup, epochs) = (node.disk.get(&at), (epoch, Some(epoch)));
+                let answer = Replica::alone(lookup, now, collecting, epochs, mutations);
                 let answer = answer.map_or("the ordinary way".to_owned(), |outcome| {
                     words::say_outcome(&outcome)
                 });

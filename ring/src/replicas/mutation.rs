@@ -208,7 +208,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Mutations that the simulation hunts. No seed is known that detects the others.
+    /// All mutations.
     pub const ALL: [Self; 96] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,

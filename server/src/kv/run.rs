@@ -40,7 +40,8 @@ pub(super) async fn one<I: Item>(
 }
 
 /// Runs all items; returns the answers in the same order. Writes of the same key take effect in this
-/// order. `generations` is that of the batch that the items are part of.
+/// order: one that failed is not run again after a later one of its key that may have taken effect.
+/// `generations` is that of the batch that the items are part of.
 pub(super) async fn many<I: Item>(
     node: &Arc<KvNode>,
     items: &[I],
@@ -66,6 +67,11 @@ pub(super) async fn many<I: Item>(
             }
             answers[place] = Some(answer);
         }
+        failed.retain(|place| {
+            let answered = answers.iter().enumerate();
+            let answered = answered.filter_map(|(it, answer)| Some((it, answer.as_ref()?)));
+            !is_overtaken(items, *place, answered)
+        });
         if !failed.is_empty() && attempts.wait(node).await.is_err() {
             break;
         }
@@ -157,21 +163,38 @@ async fn once<I: Item>(
         .map(|(to, (items, lengths))| send(node, to, items, lengths, call));
     let (done, sent) = tokio::join!(carry_out::<I>(node, here, call), join_all(sent));
     answered.extend(done);
+    let (undone, done): (Vec<Answered<I>>, Vec<_>) = sent
+        .into_iter()
+        .flatten()
+        .partition(|(_, answer)| answer.as_ref().is_err_and(undone::<I>));
     let mut left = Vec::new();
-    for (place, answer) in sent.into_iter().flatten() {
-        match answer {
-            Err(fault) if undone::<I>(&fault) => {
-                let target = items[place].target(&table);
-                match target.and_then(|target| task(&items[place], target)) {
-                    Ok(task) => left.push((place, task)),
-                    Err(fault) => answered.push((place, Err(fault))),
-                }
-            }
-            answer => answered.push((place, answer)),
+    for (place, answer) in undone {
+        if is_overtaken(items, place, done.iter().map(|(it, answer)| (*it, answer))) {
+            answered.push((place, answer));
+            continue;
+        }
+        let target = items[place].target(&table);
+        match target.and_then(|target| task(&items[place], target)) {
+            Ok(task) => left.push((place, task)),
+            Err(fault) => answered.push((place, Err(fault))),
         }
     }
+    answered.extend(done);
     answered.extend(carry_out::<I>(node, left, call).await);
     answered
+}
+
+/// Whether a later item has written the key, or may have. This one would win if it ran after that.
+fn is_overtaken<'a, I: Item>(
+    items: &[I],
+    place: usize,
+    answers: impl IntoIterator<Item = (usize, &'a Result<I::Answer, Fault>)>,
+) -> bool {
+    !I::HARMLESS
+        && answers.into_iter().any(|(later, answer)| {
+            let may_be_written = answer.as_ref().map_or_else(|it| it.maybe_applied, |_| true);
+            later > place && may_be_written && items[later].place() == items[place].place()
+        })
 }
 
 /// Whether the lead, or the connection to it, failed before anything was changed.
@@ -528,5 +551,33 @@ impl Attempts {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_proto::v1::{GetRequest, PutRequest, PutResponse};
+
+    #[test]
+    fn a_write_is_overtaken_by_a_later_one_that_may_have_taken_effect() {
+        let put = |key: &'static str| PutRequest {
+            key: key.into(),
+            ..PutRequest::default()
+        };
+        let puts = ["a", "b", "a", "a"].map(put);
+        let left = Err(Fault::new(Reason::NotServing, "not changed"));
+        let is_overtaken_by = |places: &[usize], answer| {
+            let answers = places.iter().map(|place| (*place, &answer));
+            is_overtaken(&puts, 2, answers)
+        };
+        assert!(is_overtaken_by(&[3], Ok(PutResponse::default())));
+        assert!(is_overtaken_by(&[3], Err(Fault::unknown("in doubt"))));
+        assert!(!is_overtaken_by(&[3], left), "both run again, in order");
+        let written = Ok(PutResponse::default());
+        assert!(!is_overtaken_by(&[0, 1], written), "earlier; another key");
+        let gets = [(); 2].map(|()| GetRequest::default());
+        let got = Ok(torc_proto::v1::GetResponse::default());
+        assert!(!is_overtaken(&gets, 0, [(1, &got)]), "reads have no order");
     }
 }

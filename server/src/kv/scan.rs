@@ -165,7 +165,7 @@ struct Scan {
     /// Limit on the length of `ahead`.
     window: usize,
     position: ScanPosition,
-    /// The same for clients: it names no record of another namespace. Its token is that of
+    /// The same for clients: it names no record that is not the scan's own. Its token is that of
     /// `position`.
     cursor: ScanPosition,
     left: u64,
@@ -330,25 +330,32 @@ impl Scan {
             let Some(entry) = entry else { continue };
             entries.push(entry);
             self.left -= 1;
-            self.pass(&Locator::of(&record));
+            self.pass(&Locator::of(&record), true);
             if self.left == 0 {
                 return Ok((entries, true, charge));
             }
         }
         self.window = (2 * self.window + 1).min(READ_AHEAD);
         match (&page.last, end) {
-            (Some(last), _) => self.pass(last),
+            (Some(last), _) => {
+                let digest = table.digest(last.namespace, last.key.as_bytes());
+                self.pass(
+                    last,
+                    last.namespace == self.namespace && last.digest == digest,
+                );
+            }
             (None, Some(end)) => self.go_to(end),
             (None, None) => {}
         }
         Ok((entries, next.is_none(), charge))
     }
 
-    /// Continues after a record. The cursor names no record of another namespace: it is the token
-    /// of such a record, unless the scan has passed an own record with that token.
-    fn pass(&mut self, last: &Locator) {
+    /// Continues after a record. The cursor names only own records, not those of another namespace or
+    /// under the digest of another key: it is the token of such a record, unless the scan has passed an
+    /// own record with that token.
+    fn pass(&mut self, last: &Locator, is_own: bool) {
         self.position = position_after(last);
-        if last.namespace == self.namespace {
+        if is_own {
             self.cursor = self.position.clone();
         } else if self.cursor.token() != self.position.token() {
             self.cursor = ScanPosition::At(self.position.token());

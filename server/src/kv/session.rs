@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
-use futures::stream::FuturesUnordered;
+use futures::future::{AbortHandle, Abortable, BoxFuture, abortable};
+use futures::stream::{FuturesUnordered, Peekable};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
@@ -43,6 +43,7 @@ use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
 use torc_proto::{Fault, Reason, TraceContext};
+use torc_replication::Outcome;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
@@ -55,7 +56,8 @@ use crate::call::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE};
 use torc_limits::connections::MAX_CONNECTION_AGE;
 use torc_telemetry::operation::Operation;
 
-/// Operations of one session under way at a time; further ones wait in the connection's window.
+/// Operations of one session under way at a time. The next one waits here, and further ones in the connection's
+/// window.
 const IN_FLIGHT: usize = 1024;
 /// Gets that one other node runs for a session at a time: thousands without a route must not delay
 /// other clients, nor a node that does not answer the gets that others run.
@@ -86,13 +88,14 @@ pub(super) fn start(
     let age = left.map_or(MAX_AGE, |left| left.min(MAX_AGE));
     let session = Session {
         caller,
-        requests: Some(requests),
+        requests: Some(requests.peekable()),
         begun: None,
         mailbox: Mailbox::new(&node.limits.budget),
         slots: Vec::new(),
         free: Vec::new(),
         waiting: VecDeque::new(),
         places: None,
+        late: Box::pin(tokio::time::sleep(Duration::ZERO)),
         told: Vec::new(),
         forwarded: FuturesUnordered::new(),
         apart: HashMap::new(),
@@ -137,7 +140,7 @@ struct Session {
     node: Arc<KvNode>,
     caller: Caller,
     /// `None` once reading has stopped.
-    requests: Option<Streaming<SessionRequest>>,
+    requests: Option<Peekable<Streaming<SessionRequest>>>,
     begun: Option<Begun>,
     mailbox: Arc<Mailbox>,
     /// By the number used in the mailbox.
@@ -145,6 +148,8 @@ struct Session {
     free: Vec<u32>,
     /// Waiting for one of the node's operation permits.
     waiting: VecDeque<(u32, Wanted)>,
+    /// Resolves at their earliest deadline.
+    late: Pin<Box<Sleep>>,
     places: Option<Places>,
     told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<Abortable<BoxFuture<'static, SessionResponse>>>,
@@ -231,11 +236,11 @@ impl Session {
     fn poll_requests(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         let mut table = None;
         for _ in 0..BURST {
-            if self.in_flight() >= IN_FLIGHT {
-                break;
+            if self.in_flight() >= IN_FLIGHT && self.poll_cancel(context).is_pending() {
+                return Ok(());
             }
             let Some(requests) = &mut self.requests else {
-                break;
+                return Ok(());
             };
             match requests.poll_next_unpin(context) {
                 Poll::Pending => return Ok(()),
@@ -250,10 +255,19 @@ impl Session {
             }
         }
         // More may have arrived: poll again once this burst is under way.
-        if self.requests.is_some() && self.in_flight() < IN_FLIGHT {
-            context.waker().wake_by_ref();
-        }
+        context.waker().wake_by_ref();
         Ok(())
+    }
+
+    /// Ready if the next message begins no operation: it cancels one, or is the last.
+    fn poll_cancel(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(requests) = &mut self.requests else {
+            return Poll::Ready(());
+        };
+        match ready!(Pin::new(requests).poll_peek(context)) {
+            Some(Ok(next)) if !matches!(next.operation, Some(Wire::Cancel(_))) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
     }
 
     fn take(&mut self, request: SessionRequest, table: Option<&RoutingTable>) {
@@ -449,10 +463,9 @@ impl Session {
         self.waiting.push_back((number, wanted));
     }
 
-    /// Starts waiting operations as far as the node has permits.
+    /// Starts waiting operations as far as the node has permits. The others end at their deadlines.
     fn poll_starting(&mut self, context: &mut Context<'_>) {
-        let waiting = self.waiting.len().min(BURST) as u32;
-        if waiting == 0 && self.places.is_none() {
+        if self.waiting.is_empty() && self.places.is_none() {
             return;
         }
         let registers = match self.node.member.registers() {
@@ -467,19 +480,43 @@ impl Session {
         let places = self
             .places
             .get_or_insert_with(|| Places::new(registers.places()));
-        let Poll::Ready(mut permit) = places.poll(context, waiting) else {
-            return;
-        };
-        // Some may have been cancelled meanwhile.
-        let count = permit.num_permits().min(self.waiting.len());
-        let mut starting: Vec<_> = self.waiting.drain(..count).collect();
-        for (number, _) in &mut starting {
-            if let Some(slot) = &mut self.slots[*number as usize] {
-                slot.place = permit.split(1);
+        // Until it is pending: only then does a permit wake the session.
+        while let Poll::Ready(mut permit) =
+            places.poll(context, self.waiting.len().min(BURST) as u32)
+        {
+            // Some may have been cancelled meanwhile.
+            let count = permit.num_permits().min(self.waiting.len());
+            let mut starting: Vec<_> = self.waiting.drain(..count).collect();
+            for (number, _) in &mut starting {
+                if let Some(slot) = &mut self.slots[*number as usize] {
+                    slot.place = permit.split(1);
+                }
+            }
+            let begun = self
+                .begun
+                .get_or_insert_with(|| Begun::new(Arc::clone(&registers)));
+            begun.start(&self.mailbox, starting);
+        }
+        self.poll_late(context);
+    }
+
+    /// Ends operations whose deadline has passed while they waited.
+    fn poll_late(&mut self, context: &mut Context<'_>) {
+        let deadline = |(_, wanted): &(u32, Wanted)| wanted.deadline;
+        while let Some(first) = self.waiting.iter().map(deadline).min() {
+            if self.late.deadline() != first.into() {
+                self.late.as_mut().reset(first.into());
+            }
+            if self.late.as_mut().poll(context).is_pending() {
+                return;
+            }
+            let waiting = std::mem::take(&mut self.waiting).into_iter();
+            let (late, waiting): (VecDeque<_>, _) = waiting.partition(|it| deadline(it) <= first);
+            self.waiting = waiting;
+            for (number, _) in late {
+                self.finish(number, Ok(Outcome::Unavailable));
             }
         }
-        let begun = self.begun.get_or_insert_with(|| Begun::new(registers));
-        begun.start(&self.mailbox, starting);
     }
 
     /// Turns outcomes into answers.
@@ -493,12 +530,13 @@ impl Session {
         }
         self.told = told;
         while let Poll::Ready(Some(response)) = self.forwarded.poll_next_unpin(context) {
-            match response {
-                Ok(response) => {
-                    self.apart.remove(&response.id);
-                    self.ready.push(Ok(response));
-                }
-                Err(Aborted) => self.node.limits.admission.leave(1),
+            if let Ok(response) = response {
+                self.apart.remove(&response.id);
+                self.ready.push(Ok(response));
+            } else {
+                self.node.limits.admission.leave(1);
+                // The next message may have waited for this.
+                context.waker().wake_by_ref();
             }
         }
     }

@@ -14,6 +14,7 @@ mod full_disk;
 mod full_memory;
 mod hostile;
 mod hot;
+mod in_flight;
 mod namespaces;
 mod ports;
 mod release;

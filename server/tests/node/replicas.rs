@@ -1,19 +1,29 @@
 //! Clusters whose partitions have three replicas, as clients in any language see them: real nodes,
 //! real sockets.
 
-use crate::common::{Servers, entries_of, until, value_of};
+use crate::common::{Servers, entries_of, settings, until, value_of};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::future::join_all;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Cancel, Condition, Consistency, CreateNamespaceRequest,
     DeleteRequest, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Route, ScanRequest,
-    SessionRequest, StatusRequest, Version, condition, get_result, put_result, session_request,
-    session_response,
+    ScanResponse, SessionRequest, StatusRequest, Version, condition, get_result, put_result,
+    session_request, session_response,
 };
 use torc_proto::{Fault, Reason};
+use torc_record::{
+    Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, ReplicaBatch, State,
+};
+use torc_ring::{Partitions, Token};
+use torc_server::Node;
 use torc_server::config::RawSettings;
+use torc_store::{Store, StoreOptions};
 
 /// Helpers of these tests.
 impl Servers {
@@ -452,7 +462,9 @@ async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
         digest: digest.clone(),
         ..DeleteRequest::default()
     };
-    refused(&Fault::from_status(&kv.delete(delete).await.unwrap_err()));
+    refused(&Fault::from_status(
+        &kv.delete(delete.clone()).await.unwrap_err(),
+    ));
     let write = PutRequest {
         digest: digest.clone(),
         ..put("k1", "v")
@@ -468,24 +480,30 @@ async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
     };
     refused(&fault.into());
     assert!(matches!(second.outcome, Some(get_result::Outcome::Ok(_))));
-    let items = vec![write];
+    let items = vec![write.clone()];
     let answer = kv.batch_put(BatchPutRequest { items }).await.unwrap();
     let Some(put_result::Outcome::Fault(fault)) = answer.into_inner().results.remove(0).outcome
     else {
         panic!("a batched put was not refused");
     };
     refused(&fault.into());
-    let message = SessionRequest {
-        id: 1,
-        operation: Some(session_request::Operation::Get(wrong)),
-        ..SessionRequest::default()
-    };
-    let mut answers = kv.session(tokio_stream::iter([message])).await.unwrap();
-    let answer = answers.get_mut().message().await.unwrap().unwrap();
-    let Some(session_response::Outcome::Fault(fault)) = answer.outcome else {
-        panic!("{answer:?}");
-    };
-    refused(&fault.into());
+    for operation in [
+        session_request::Operation::Get(wrong),
+        session_request::Operation::Put(write),
+        session_request::Operation::Delete(delete),
+    ] {
+        let message = SessionRequest {
+            id: 1,
+            operation: Some(operation),
+            ..SessionRequest::default()
+        };
+        let mut answers = kv.session(tokio_stream::iter([message])).await.unwrap();
+        let answer = answers.get_mut().message().await.unwrap().unwrap();
+        let Some(session_response::Outcome::Fault(fault)) = answer.outcome else {
+            panic!("{answer:?}");
+        };
+        refused(&fault.into());
+    }
     let cursor = [&digest[..], b"k1"].concat().into();
     let scan = ScanRequest {
         after: cursor,
@@ -496,6 +514,140 @@ async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
     assert_eq!(value_of(&mut kv, get("k1")).await, None);
     let keys: Vec<_> = entries_of(&mut kv, "default").await;
     assert_eq!(keys.len(), 1, "only k2 was ever put: {keys:?}");
+}
+
+/// A record that no client could have put.
+fn planted(key: &str, digest: [u8; 16], value_len: usize) -> Record {
+    Record {
+        namespace: NamespaceId::DEFAULT,
+        digest: Digest(digest),
+        key: Key::new(key.to_owned()).unwrap(),
+        ballot: Ballot {
+            epoch: Epoch(1),
+            time: HybridTime(1),
+            slot: NodeSlot(0),
+        },
+        origin: None,
+        state: State::Value {
+            value: vec![7; value_len].into(),
+            expires_at_ms: None,
+        },
+    }
+}
+
+/// The store of a stopped node.
+fn store_of(servers: &Servers, number: usize) -> (Store, Partitions) {
+    let mut options = StoreOptions::new(servers.dir.path().join(number.to_string()).join("store"));
+    options.partitions = Partitions::new(64).unwrap();
+    let partitions = options.partitions;
+    (Store::open(options).unwrap().0, partitions)
+}
+
+async fn plant(servers: &Servers, number: usize, records: &[Record]) {
+    let (store, partitions) = store_of(servers, number);
+    for record in records {
+        let batch = ReplicaBatch {
+            records: vec![record.clone()],
+            ..ReplicaBatch::default()
+        };
+        let partition = partitions.holding(record.namespace, Token::of(&record.digest));
+        let (done, durable) = tokio::sync::oneshot::channel();
+        store.apply_many([(partition, batch)], |_| done.send(()).unwrap());
+        durable.await.unwrap();
+    }
+    store.close().await.unwrap();
+}
+
+/// The pages of a scan with this limit; 0 is none.
+async fn pages(kv: &mut KvClient<Channel>, after: Bytes, limit: u64) -> Vec<ScanResponse> {
+    let request = ScanRequest {
+        after,
+        limit,
+        ..ScanRequest::default()
+    };
+    let pages = kv.scan(request).await.unwrap().into_inner();
+    pages.map(Result::unwrap).collect().await
+}
+
+fn keys_in(pages: &[ScanResponse]) -> Vec<Bytes> {
+    let entries = pages.iter().flat_map(|page| &page.entries);
+    entries.map(|entry| entry.key.clone()).collect()
+}
+
+/// It can only be on a disk or come from a peer, because every door checks digests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_under_the_digest_of_another_key_is_in_no_scan_and_spreads_nowhere() {
+    const KEYS: usize = 8;
+    let mut servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    let mut digests = Vec::new();
+    for number in 0..KEYS {
+        let key = format!("key-{number}");
+        kv.put(put(&key, "v")).await.unwrap();
+        digests.push(<[u8; 16]>::try_from(&servers.explain(&key).await.digest[..]).unwrap());
+    }
+    let mut addresses = Vec::new();
+    for node in servers.nodes.drain(..) {
+        addresses.push((node.grpc_addr(), node.peer_addr()));
+        node.stop().await.unwrap();
+    }
+    let next = |[digest @ .., _]: [u8; 16], last| {
+        let mut next = [last; 16];
+        next[..15].copy_from_slice(&digest);
+        next
+    };
+    let one = planted("one", next(digests[2], 255), 9);
+    let everywhere = [
+        planted("same", digests[0], 9),
+        // A page ends with each of them.
+        planted("long", next(digests[1], 254), 1 << 20),
+        planted("longer", next(digests[1], 255), 1 << 20),
+    ];
+    for number in 1..=3 {
+        plant(&servers, number, &everywhere).await;
+    }
+    plant(&servers, 1, std::slice::from_ref(&one)).await;
+    for (number, (grpc, peer)) in (1..).zip(addresses) {
+        let raw = RawSettings {
+            grpc_addr: Some(grpc),
+            peer_addr: Some(peer),
+            ..settings(servers.dir.path().join(number.to_string()))
+        };
+        let node = Node::start(raw.check().unwrap()).await.unwrap();
+        servers.nodes.push(node);
+    }
+    servers.formed().await;
+
+    let mut kv = servers.kv(0).await;
+    let whole = pages(&mut kv, Bytes::new(), 0).await;
+    let all = keys_in(&whole);
+    let mut sorted = all.clone();
+    sorted.sort_unstable();
+    let put: Vec<_> = (0..KEYS).map(|number| format!("key-{number}")).collect();
+    assert_eq!(sorted, put);
+    assert!(
+        servers
+            .metric(0, "torc_register_foreign_digests_total")
+            .await
+            >= 4
+    );
+    for (at, page) in whole.iter().enumerate() {
+        let rest = pages(&mut kv, page.cursor.clone(), 0).await;
+        assert_eq!(keys_in(&rest), keys_in(&whole[at + 1..]), "after page {at}");
+    }
+    let (mut each, mut after) = (Vec::new(), Bytes::new());
+    while each.len() < KEYS {
+        let page = pages(&mut kv, after, 1).await;
+        each.extend(keys_in(&page));
+        after = page.last().unwrap().cursor.clone();
+    }
+    assert_eq!(each, all);
+
+    for node in servers.nodes.drain(..) {
+        node.stop().await.unwrap();
+    }
+    let held = [1, 2, 3].map(|number| store_of(&servers, number).0.get(one.locator()).unwrap());
+    assert_eq!(held, [Some(one), None, None]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

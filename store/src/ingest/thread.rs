@@ -61,9 +61,6 @@ fn ingest(shared: &Shared, file: &IngestFile, ready: &[Ready]) -> Result<Outcome
     shared.health.check()?;
     let mut verified: Vec<_> = ready.iter().flat_map(|one| &one.verified).collect();
     verified.sort_by_key(|one| one.at);
-    for one in &verified {
-        shared.note_time(one.header.highest_time);
-    }
     // Drops up to this log entry do not concern slices that are ingested from now on.
     let after = shared.last_seq();
     if verified.is_empty() {
@@ -110,6 +107,10 @@ fn decide(shared: &Shared, incoming: &BTreeMap<Partition, Incoming>) -> Change {
         };
         match sum {
             Ok(sum) => {
+                for header in records().filter_map(|slice| slice.header()) {
+                    shared.note_time(header.highest_time);
+                    shared.table.note_ballot(*partition, header.highest());
+                }
                 change.sealed.insert(*partition, sum);
                 change.added.extend(slices.iter().cloned());
             }

@@ -35,15 +35,26 @@ pub(crate) struct LogEnd {
     pub(crate) bytes: u64,
     pub(crate) tail: LogTail,
     pub(crate) segments: Vec<SegmentInfo>,
+    unsettled: Option<Unsettled>,
+}
+
+/// The last segment, whose end may not be durable yet.
+#[derive(Debug)]
+struct Unsettled {
+    reader: FrameReader,
+    /// Offset of the last frame.
+    last_frame: Option<u64>,
 }
 
 impl Replay<'_> {
-    /// Passes every entry to `apply`, in order. Cuts a torn tail, writes the last batch again and
-    /// syncs it, so that everything read is durable before anything relies on it.
+    /// Passes every entry to `apply`, in order. Changes nothing; see [`LogEnd::settle`].
+    ///
+    /// A batch that was once complete may have been acknowledged, and a node that forgets it must not
+    /// continue as if nothing had happened. So such a batch is left out only on request.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] and [`StoreError::LostBatch`] with file and offset,
-    /// [`StoreError::NewerFormat`], [`StoreError::Io`], [`StoreError::Failed`].
+    /// [`StoreError::NewerFormat`], [`StoreError::Io`].
     pub(crate) fn run(&self, mut apply: impl FnMut(Seq, Entry)) -> Result<LogEnd, StoreError> {
         let mut end = LogEnd {
             last_seq: self.after.0,
@@ -94,16 +105,35 @@ impl Replay<'_> {
             ));
         }
         let stop = self.batches(&mut reader, &path, end, apply)?;
-        if is_last {
-            end.tail = settle_tail(&mut reader, &stop, self.cuts_damaged)?;
-        } else if let Some(what) = stop.bad {
-            return Err(reader.corrupt(what));
-        }
         end.segments.push(SegmentInfo {
             number,
             bytes: reader.at(),
         });
+        if let Some(what) = stop.bad {
+            if !is_last {
+                return Err(reader.corrupt(what));
+            }
+            end.tail = self.tail(&mut reader, what)?;
+        }
+        if is_last {
+            let last_frame = stop.last_frame;
+            end.unsettled = Some(Unsettled { reader, last_frame });
+        }
         Ok(())
+    }
+
+    /// What the bad bytes at the end of the log are.
+    fn tail(&self, reader: &mut FrameReader, what: &'static str) -> Result<LogTail, StoreError> {
+        let tail = reader.examine_tail()?;
+        if tail.has_later_frame {
+            return Err(reader.corrupt(what));
+        }
+        match tail.used_bytes {
+            0 => Ok(LogTail::Whole),
+            _ if tail.was_whole && !self.cuts_damaged => Err(lost_batch(reader)),
+            bytes if tail.was_whole => Ok(LogTail::Damaged { bytes }),
+            bytes => Ok(LogTail::Torn { bytes }),
+        }
     }
 
     /// Applies batches up to the end of the file or the first bad bytes.
@@ -166,6 +196,41 @@ impl Replay<'_> {
     }
 }
 
+impl LogEnd {
+    /// Cuts the last segment after its last valid frame, and makes that frame durable, so that
+    /// everything read is durable before anything relies on it.
+    ///
+    /// The writer may have stopped because a sync failed. The page cache then shows data that the disk
+    /// never got, marked as clean, so another sync would not write it. Only the last frame can be
+    /// affected: each frame was written after the one before was synced. Overwriting it with itself is
+    /// safe, even if that write is interrupted.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Failed`].
+    pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
+        let Some(Unsettled {
+            mut reader,
+            last_frame,
+        }) = self.unsettled.take()
+        else {
+            return Ok(());
+        };
+        // Must precede the cut, because the reader's window assumes the old length of the file.
+        let last = match last_frame {
+            Some(from) => Some((from, reader.bytes_since(from)?)),
+            None => None,
+        };
+        let cut = reader.file().set_len(reader.at());
+        cut.map_err(StoreError::stopped("cut", reader.path()))?;
+        if let Some((from, bytes)) = last {
+            let written = reader.file().write_all_at(&bytes, from);
+            written.map_err(StoreError::io("write", reader.path()))?;
+        }
+        let synced = reader.file().sync_data();
+        synced.map_err(StoreError::stopped("sync", reader.path()))
+    }
+}
+
 /// The end of a segment's valid frames.
 #[derive(Debug, Default)]
 struct Stop {
@@ -173,50 +238,6 @@ struct Stop {
     last_frame: Option<u64>,
     /// The problem with the bytes after it; `None` at the end of the file.
     bad: Option<&'static str>,
-}
-
-/// Cuts the last segment after its last valid frame, and makes that frame durable.
-///
-/// The writer may have stopped because a sync failed. The page cache then shows data that the disk
-/// never got, marked as clean, so another sync would not write it. Only the last frame can be
-/// affected: each frame was written after the one before was synced. Overwriting it with itself is
-/// safe, even if that write is interrupted.
-///
-/// A batch that was once complete may have been acknowledged, and a node that forgets it must not
-/// continue as if nothing had happened. So such a batch is cut only on request; otherwise the log
-/// is left unchanged.
-fn settle_tail(
-    reader: &mut FrameReader,
-    stop: &Stop,
-    cuts_damaged: bool,
-) -> Result<LogTail, StoreError> {
-    let mut found = LogTail::Whole;
-    if let Some(what) = stop.bad {
-        let tail = reader.examine_tail()?;
-        if tail.has_later_frame {
-            return Err(reader.corrupt(what));
-        }
-        found = match tail.used_bytes {
-            0 => LogTail::Whole,
-            _ if tail.was_whole && !cuts_damaged => return Err(lost_batch(reader)),
-            bytes if tail.was_whole => LogTail::Damaged { bytes },
-            bytes => LogTail::Torn { bytes },
-        };
-    }
-    // Must precede the cut, because the reader's window assumes the old length of the file.
-    let last = match stop.last_frame {
-        Some(from) => Some((from, reader.bytes_since(from)?)),
-        None => None,
-    };
-    let cut = reader.file().set_len(reader.at());
-    cut.map_err(StoreError::stopped("cut", reader.path()))?;
-    if let Some((from, bytes)) = last {
-        let written = reader.file().write_all_at(&bytes, from);
-        written.map_err(StoreError::io("write", reader.path()))?;
-    }
-    let synced = reader.file().sync_data();
-    synced.map_err(StoreError::stopped("sync", reader.path()))?;
-    Ok(found)
 }
 
 fn lost_batch(reader: &FrameReader) -> StoreError {

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, ReplicaFacts};
+use torc_record::{Ballot, Digest, Epoch, HybridTime, NodeSlot, ReplicaFacts};
 use torc_ring::Partition;
 
 use super::{Damaged, MergedSlices, PartitionTable, Shard, newest_readable};
@@ -22,6 +22,11 @@ use crate::segment::Slice;
 use crate::{PartitionSummary, Seq};
 
 impl Shard {
+    /// Notes the ballot of a record, stored or not.
+    pub(super) fn note_ballot(&mut self, ballot: Ballot) {
+        self.facts.highest = self.facts.highest.max(ballot);
+    }
+
     /// Adds a newest version to the sums.
     pub(super) fn note_come(&mut self, packed: &Packed) {
         self.summary.add(packed);
@@ -88,6 +93,25 @@ impl PartitionTable {
     pub(crate) fn set_meta(&self, partition: Partition, meta: ReplicaFacts) {
         if let Some(shard) = self.shard(partition) {
             shard.write().facts.meta = meta;
+        }
+    }
+
+    /// Notes that records may be lost that each partition had in its epoch, up to this time.
+    pub(crate) fn note_lost(&self, time: HybridTime) {
+        for (_, place) in self.partitions.iter() {
+            let mut shard = place.shard.write();
+            let epoch = shard.facts.meta.epoch;
+            if epoch > Epoch(0) {
+                let slot = NodeSlot(u16::MAX);
+                shard.note_ballot(Ballot { epoch, time, slot });
+            }
+        }
+    }
+
+    /// Notes the highest ballot of records that are about to be put in force.
+    pub(crate) fn note_ballot(&self, partition: Partition, ballot: Ballot) {
+        if let Some(shard) = self.shard(partition) {
+            shard.write().note_ballot(ballot);
         }
     }
 

@@ -163,6 +163,7 @@ impl PartitionTable {
     fn apply_at_once(&self, seq: Seq, packed: &Packed) -> Option<bool> {
         let position = packed.position();
         let mut shard = self.place(&position).shard.write();
+        shard.note_ballot(packed.ballot());
         let may_be_sealed = shard
             .slices
             .iter()
@@ -252,8 +253,8 @@ impl PartitionTable {
             sealed,
             dropped_at: seq,
             facts: Facts {
-                meta: shard.facts.meta,
                 watermark: Ballot::default(),
+                ..shard.facts
             },
             ..Shard::default()
         };
@@ -300,7 +301,9 @@ impl PartitionTable {
             return sealed;
         };
         let shard = shard.read();
-        let Facts { meta, watermark } = shard.facts;
+        let Facts {
+            meta, watermark, ..
+        } = shard.facts;
         for slot in shard.memtable.after(None) {
             sealed.through = sealed.through.min(Seq(slot.seq.0.saturating_sub(1)));
             sealed.needs_flush |= slot.packed.is_collected(watermark);

@@ -10,7 +10,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use torc_index::{Gate, KeylessSet, Mphf, MphfHead, Offsets};
-use torc_record::{Ballot, Digest, Key, Locator, MAX_KEY_LEN, NamespaceId, Record, State};
+use torc_record::{
+    Ballot, Digest, HybridTime, Key, Locator, MAX_KEY_LEN, NamespaceId, Record, State,
+};
 use torc_ring::Token;
 
 use super::header::{Alignment, Kind, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
@@ -458,6 +460,7 @@ impl<'a> SliceView<'a> {
         let partitions = self.header.partitions;
         let mut held = crate::PartitionSummary::default();
         let (mut highest, mut collectable) = (Ballot::default(), 0);
+        let mut highest_time = HybridTime::default();
         // The header's number of keys is bounded, but the length is a tighter bound.
         let most = self.rest.len() as usize / HEAD_LEN;
         let mut digests = Vec::with_capacity(self.keys().min(most));
@@ -481,13 +484,11 @@ impl<'a> SliceView<'a> {
             if self.header.kind() == Kind::Numbered && record.payload_len() != record.key().len() {
                 return Err(NUMBERED_VALUE);
             }
-            if record.ballot().time > self.header.highest_time {
-                return Err("a record that is later than its slice says");
-            }
             if record.payload_len() > self.heads.longest.bound() {
                 return Err("a record that is longer than its slice says");
             }
             highest = highest.max(record.ballot());
+            highest_time = highest_time.max(record.ballot().time);
             collectable += u32::from(record.is_collectable());
             if mphf.slot(&digest) != slot || !gate.may_contain(&digest) {
                 return Err("a key that its index does not find");
@@ -495,11 +496,13 @@ impl<'a> SliceView<'a> {
             held.add_ref(record);
             digests.push(digest);
         }
-        if (held, highest, collectable)
+        let said = &self.header;
+        if (held, highest, highest_time, collectable)
             != (
-                self.header.held(),
-                self.header.highest(),
-                self.header.collectable(),
+                said.held(),
+                said.highest(),
+                said.highest_time,
+                said.collectable(),
             )
         {
             return Err("the records do not match the totals in the slice's header");

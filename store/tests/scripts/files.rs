@@ -40,6 +40,7 @@ pub(crate) fn say(bytes: &[u8]) -> String {
             1 => (u64_at(entry, 8), 40 + u32_at(entry, 4).div_ceil(8) as usize),
             2 => (u64::from(u32_at(entry, 4)), 48),
             3 => (u64::from(u32_at(entry, 4)), 86),
+            5 => (u64::from(u32_at(entry, 4)), 26),
             _ => (u64_at(entry, 8), 16),
         };
         let _ = match u32_at(entry, 0) {
@@ -64,6 +65,12 @@ pub(crate) fn say(bytes: &[u8]) -> String {
                 said,
                 "  partition {number}: collected up to {}",
                 u64_at(entry, 76)
+            ),
+            5 => writeln!(
+                said,
+                "  partition {number}: no ballot above epoch {}, time {}",
+                u64_at(entry, 8),
+                u64_at(entry, 16)
             ),
             _ => writeln!(said, "  ceiling {number}"),
         };

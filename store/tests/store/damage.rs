@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::common::{DIR, Model, block_on, open, options, partition_of, put, tombstone};
-use torc_record::{HybridTime, StoredVersion, StoredVersions};
+use crate::common::{DIR, Model, apply, block_on, open, options, partition_of, put, tombstone};
+use torc_record::{HybridTime, ReplicaBatch, ReplicaFacts, StoredVersion, StoredVersions};
 use torc_store::testing::{CrashFs, Survives, WaitingStore};
 use torc_store::{LogTail, Store, StoreError};
 
@@ -166,7 +167,16 @@ fn with_last_batch(change: impl Fn(&mut [u8])) -> (CrashFs, PathBuf) {
         let bytes = fs.file(&path).unwrap();
         bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
     };
-    block_on(store.write(put(1, 1, vec![1; 700]))).unwrap();
+    let first = put(1, 1, vec![1; 700]);
+    let facts = ReplicaBatch {
+        meta: Some(ReplicaFacts {
+            epoch: first.ballot.epoch,
+            ..ReplicaFacts::default()
+        }),
+        ..ReplicaBatch::default()
+    };
+    apply(&store, partition_of(&first), facts).unwrap();
+    block_on(store.write(first)).unwrap();
     let start = end(&fs);
     block_on(store.write(put(2, 1, vec![2; 3000]))).unwrap();
     let fs = fs.image(Survives::Nothing);
@@ -210,21 +220,36 @@ fn a_damaged_last_batch_is_told_from_a_torn_one_where_that_can_be_known() {
 
 /// A batch that was lost may have held any version, one that was interrupted was never answered.
 #[test]
-fn after_a_lost_batch_no_stored_version_is_told() {
+fn a_store_never_forgets_that_a_batch_was_lost() {
     let told = |change: fn(&mut [u8])| {
         let (fs, _) = with_last_batch(change);
         let mut options = options(DIR);
         options.cut_damaged_log = true;
-        let (store, _) = Store::open_with(options, Arc::new(fs)).unwrap();
+        let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
         let before = put(1, 1, vec![1; 700]);
-        let versions = store.take_stored_versions(partition_of(&before));
-        (versions, StoredVersion::from(&before))
+        let (partition, epoch) = (partition_of(&before), before.ballot.epoch);
+        let versions = store.take_stored_versions(partition);
+        let (again, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+        assert_eq!(recovery.log_tail, LogTail::Whole, "it was cut");
+        let later = again.take_stored_versions(partition);
+        let bounds = [
+            store.highest_in(partition, epoch),
+            store.node_ceiling(),
+            again.highest_in(partition, epoch),
+            again.node_ceiling(),
+            later.forgotten,
+        ];
+        (versions, bounds, StoredVersion::from(&before))
     };
-    let (versions, _) = told(|batch| batch[1000] ^= 1);
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let began = HybridTime::from_unix_ms(began.as_millis() as u64);
+    let (versions, bounds, _) = told(|batch| batch[1000] ^= 1);
     assert_eq!(versions, StoredVersions::UNKNOWN);
-    let (versions, before) = told(|batch| batch[1000..2100].fill(0));
+    assert!(bounds.iter().all(|it| *it > began), "{bounds:?}, {began:?}");
+    let (versions, bounds, before) = told(|batch| batch[1000..2100].fill(0));
     assert_eq!(versions.last, [before]);
     assert_eq!(versions.forgotten, HybridTime::default());
+    assert!(bounds.iter().all(|it| *it < began), "{bounds:?}, {began:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use crate::common::{CLUSTER, DIR, block_on, get, open, partition_of, partitions, put};
 use bytes::Bytes;
 use tempfile::TempDir;
-use torc_record::{Digest, Layer, NamespaceId, Record, State};
+use torc_record::{Digest, Epoch, HybridTime, Layer, NamespaceId, Record, State};
 use torc_ring::{Partition, Token};
 use torc_store::bulk::{KeylessLayout, PackedRecord, SliceFile, SliceFileWriter, pack};
 use torc_store::testing::{CrashFs, WaitingStore};
@@ -19,9 +19,12 @@ fn generation(number: u32) -> NamespaceId {
     NamespaceId::generation(Layer::BASE, number)
 }
 
-/// A record of a generation under a key that the default namespace also has.
+/// When the records of the namespace were written.
+const WRITTEN: u64 = 7;
+
+/// A record of a generation, built later, under a key that the default namespace also has.
 fn member(of: NamespaceId, key: u64) -> Record {
-    let plain = put(key, 1, format!("generation {} of {key}", of.number()));
+    let plain = put(key, 1_000, format!("generation {} of {key}", of.number()));
     Record {
         namespace: of,
         digest: Digest::of(&CLUSTER, of, plain.key.as_bytes()),
@@ -100,7 +103,7 @@ fn filled() -> (TempDir, CrashFs, Store) {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     for key in 0..KEYS {
-        block_on(store.write(put(key, 7, "of the namespace"))).unwrap();
+        block_on(store.write(put(key, WRITTEN, "of the namespace"))).unwrap();
     }
     (dir, fs, store)
 }
@@ -151,6 +154,10 @@ fn generations_lie_beside_each_other_and_beside_what_is_written() {
         assert_eq!(scanned(store, one).len(), 30);
         assert!(scanned(store, two).is_sorted_by_key(|record| record.digest));
         assert!((0..KEYS).all(|key| get(store, key).unwrap().is_some()));
+        for (partition, epoch) in partitions().iter().flat_map(|it| [(it, 0), (it, 1)]) {
+            let highest = store.highest_in(partition, Epoch(epoch));
+            assert!(highest <= HybridTime(WRITTEN), "they fence no write");
+        }
     };
     check(&store);
     block_on(store.flush()).unwrap();

@@ -225,6 +225,35 @@ fn what_was_collected_before_a_flush_is_not_flushed() {
 }
 
 #[test]
+fn the_highest_ballot_is_that_of_a_partition_and_an_epoch_and_outlives_its_record() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let mut others = (2..).map(|key| put(key, 900, b"elsewhere"));
+    let elsewhere = others.find(|it| partition_of(it) != home()).unwrap();
+    let there = partition_of(&elsewhere);
+    apply(&store, there, batch(vec![elsewhere])).unwrap();
+    apply(&store, home(), batch(vec![put(1, 100, b"here")])).unwrap();
+    apply(&store, home(), batch(vec![put(1, 50, b"late")])).unwrap();
+    let check = |store: &Store| {
+        let highest = |epoch| store.highest_in(home(), Epoch(epoch)).0;
+        assert_eq!((highest(1), highest(2)), (100, 0));
+        assert!(highest(0) >= 100, "it may have had any of those");
+    };
+    check(&store);
+    let wipe = ReplicaBatch {
+        wipe: true,
+        ..ReplicaBatch::default()
+    };
+    apply(&store, home(), wipe).unwrap();
+    let (replayed, _) = open(&fs.image(Survives::Nothing)).unwrap();
+    check(&replayed);
+    block_on(store.flush()).unwrap();
+    let (flushed, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(recovery.log_entries_replayed, 0, "the manifest knows");
+    check(&flushed);
+}
+
+#[test]
 fn batches_are_acknowledged_in_order_and_only_when_durable() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();

@@ -232,13 +232,20 @@ impl Restoring<'_> {
         let options = options(&self.content, self.memory);
         let mut build = Build::create(dir, target, options).map_err(failure)?;
         let bar = input::spinner().with_message("building slices");
-        let mut rows = build.rows();
+        let (mut rows, mut foreign) = (build.rows(), 0);
         let wanted = BTreeSet::from([self.id]);
         let lines = self.backup.lines_of(&wanted);
         let mut reader = self.backup.read_partitions(self.location, lines);
         while let Some(slices) = reader.next().await? {
             for record in slices.records()? {
                 let record = record?;
+                if record.namespace != self.id {
+                    continue;
+                }
+                if slices.is_foreign(&record) {
+                    foreign += 1;
+                    continue;
+                }
                 let State::Value {
                     value,
                     expires_at_ms,
@@ -246,9 +253,6 @@ impl Restoring<'_> {
                 else {
                     continue;
                 };
-                if record.namespace != self.id {
-                    continue;
-                }
                 let value = match shape {
                     // The old slot of the key.
                     Shape::Ids => Bytes::new(),
@@ -266,6 +270,7 @@ impl Restoring<'_> {
         build.push_rows(&rows).map_err(failure)?;
         let built = build.finish(|_| bar.tick());
         bar.finish_and_clear();
+        super::tell_of_foreign(foreign);
         built.map_err(failure)
     }
 

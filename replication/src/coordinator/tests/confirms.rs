@@ -172,6 +172,45 @@ fn an_abandoned_get_is_not_begun_again() {
 }
 
 #[test]
+fn gets_that_are_abandoned_are_found_among_those_that_ask_other_nodes() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    let now = scene.now();
+    let config = Arc::new(Config::founded(Partition(1), EPOCH, &[A, C, NodeId(4)]));
+    scene.coordinator.on_topology(now, &config, &mut scene.said);
+    let get = |id| {
+        let operation = Operation {
+            partition: Partition(u32::from(id % 2 == 1)),
+            at: locator(),
+            rules: Rules::Linearizable,
+            request: Request::Get,
+            deadline_ms: 10_000,
+        };
+        (OpId(id), operation, Some(held(5, Some(b"value"))))
+    };
+    let gets = (10..20).map(get);
+    scene.coordinator.start_many(now, gets, &mut scene.said);
+    let claims = scene.claims();
+    let [(B, of_b, 5), (C, of_c, 5)] = claims[..] else {
+        panic!("{claims:?}");
+    };
+    let mut left = scene.coordinator.pending();
+    for id in [19, 11, 10, 14, 2, 17] {
+        scene.coordinator.abandon(now, OpId(id), &mut scene.said);
+        left -= 1;
+        assert_eq!(scene.coordinator.pending(), left, "{id}");
+    }
+    for id in [0, 9, 14, 20] {
+        scene.coordinator.abandon(now, OpId(id), &mut scene.said);
+        assert_eq!(scene.coordinator.pending(), left, "{id} does not wait");
+    }
+    scene.confirmed(B, of_b, &[true; 5]);
+    scene.confirmed(C, of_c, &[true; 5]);
+    let answers: Vec<_> = scene.answers().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(answers, [12, 16, 18, 13, 15]);
+}
+
+#[test]
 fn a_get_sees_the_write_before_it_and_not_the_one_behind() {
     let mut scene = Scene::two_gets();
     scene.claims();

@@ -54,7 +54,11 @@ fn absent() -> Held {
 }
 
 fn locator() -> Locator {
-    let key = Key::new(&b"key"[..]).unwrap();
+    locator_of("key")
+}
+
+fn locator_of(key: &str) -> Locator {
+    let key = Key::new(key.to_owned()).unwrap();
     Locator {
         namespace: NamespaceId::DEFAULT,
         digest: Digest::of(&DigestKey([0; 32]), NamespaceId::DEFAULT, key.as_bytes()),
@@ -97,9 +101,13 @@ impl Scene {
 
     /// Starts an operation on the key; clock reservations become durable at once.
     fn begin(&mut self, id: u64, request: Request) {
+        self.begin_at(locator(), id, request);
+    }
+
+    fn begin_at(&mut self, at: Locator, id: u64, request: Request) {
         let operation = Operation {
             partition: Partition(0),
-            at: locator(),
+            at,
             rules: Rules::Linearizable,
             request,
             deadline_ms: 10_000,

@@ -176,6 +176,30 @@ fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
     assert_eq!(scene.answers(), [(1, Outcome::Unknown)], "at its deadline");
 }
 
+/// All places of a node could be taken for ten seconds by writes of partitions that had just lost their quorum.
+#[test]
+fn only_a_few_operations_wait_in_doubt_without_a_quorum() {
+    let mut scene = Scene::new(Some(A));
+    for id in 0..400 {
+        scene.begin_at(locator_of(&id.to_string()), id, put(b"v"));
+    }
+    let lost = BTreeSet::from([B, C]);
+    scene.coordinator.on_peers(&OutOfReach {
+        silent: lost.clone(),
+        lost,
+    });
+    for _ in 0..200 {
+        scene.pass(10);
+    }
+    let ended = scene.answers();
+    assert_eq!(ended.len(), 400 - 256);
+    assert!(ended.iter().all(|it| it.1 == Outcome::Unknown));
+    for _ in 0..900 {
+        scene.pass(10);
+    }
+    assert_eq!(scene.answers().len(), 256, "at their deadline");
+}
+
 #[test]
 fn a_value_that_a_collection_may_have_dropped_is_not_written_over_in_one_round() {
     let conditional = |condition| Request::Put {
