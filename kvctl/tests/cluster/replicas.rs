@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use torc_client::{Client, ErrorKind, NamespaceMode, ScanOptions};
@@ -443,9 +444,11 @@ async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_a
     };
     let (served, lost): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(has_quorum);
     assert!(served.len() > KEYS / 2 && lost.len() > KEYS / 10);
+    let survivor = connections(&cluster.nodes[2]).await;
     for away in 0..2 {
         cluster.nodes[away].kill_9();
     }
+    let doubtful = puts_in_doubt(&survivor, &lost);
     for survivor in &cluster.nodes[2..] {
         let endpoint = Endpoint::from_shared(survivor.endpoint()).unwrap();
         let mut node = KvClient::connect(endpoint).await.unwrap();
@@ -453,6 +456,9 @@ async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_a
             !gets_and_puts(&mut node, lost[0]).await
         })
         .await;
+        for n in &served {
+            assert!(gets_and_puts(&mut node, *n).await, "filler-{n}");
+        }
         let begun = Instant::now();
         for n in &lost {
             assert!(!gets_and_puts(&mut node, *n).await, "filler-{n}");
@@ -463,12 +469,38 @@ async fn with_two_of_five_nodes_away_only_partitions_without_a_quorum_fail_and_a
             took < Duration::from_secs(5 * lost.len() as u64),
             "{took:?}"
         );
-        for n in &served {
-            assert!(gets_and_puts(&mut node, *n).await, "filler-{n}");
-        }
     }
+    drop(doubtful);
     let client = client.with_deadline(Duration::from_secs(10));
     the_library_gives_up_soon(&client, &lost).await;
+}
+
+/// Connections for more operations than a node has places.
+async fn connections(node: &Kvd) -> Vec<KvClient<Channel>> {
+    let mut nodes = Vec::new();
+    for _ in 0..8 {
+        let endpoint = Endpoint::from_shared(node.endpoint()).unwrap();
+        nodes.push(KvClient::connect(endpoint).await.unwrap());
+    }
+    nodes
+}
+
+/// Sends more puts than a node has places, before it knows that their keys lack a quorum. With a minute of time each,
+/// they would hold all places when others need them.
+fn puts_in_doubt(nodes: &[KvClient<Channel>], keys: &[usize]) -> JoinSet<()> {
+    const PUTS: usize = 1_600;
+    let mut puts = JoinSet::new();
+    for (n, node) in keys.iter().cycle().zip(nodes.iter().cycle()).take(PUTS) {
+        let mut request = tonic::Request::new(PutRequest {
+            key: format!("filler-{n}").into(),
+            value: vec![*n as u8; 512].into(),
+            ..PutRequest::default()
+        });
+        request.set_timeout(Duration::from_secs(60));
+        let mut node = node.clone();
+        puts.spawn(async move { drop(node.put(request).await) });
+    }
+    puts
 }
 
 /// The library asks a second node, and then gives up: in the usual time of an operation, nodes that have been away for

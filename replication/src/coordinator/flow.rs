@@ -104,6 +104,10 @@ impl Coordinator {
         if may {
             doubtful.insert(op.id);
         }
+        // Writes that wait for the key end at once: nothing was sent for them.
+        let is_write = |id: &OpId| matches!(table.get(*id), Some(Pending::Register(it)) if it.request.is_write());
+        let waiting = self.lines.waiting(&op.at).filter(is_write);
+        self.turns.extend(waiting);
         may
     }
 

@@ -42,6 +42,13 @@ impl Lines {
         self.lines.contains_key(at)
     }
 
+    /// The operations that wait for the key.
+    pub(super) fn waiting(&self, at: &Locator) -> impl Iterator<Item = OpId> {
+        let line = self.lines.get(at);
+        line.into_iter()
+            .flat_map(|line| line.waiting.iter().map(|(op, _)| *op))
+    }
+
     /// Takes the key, or waits for it. Returns whether the operation may continue.
     pub(super) fn enter(&mut self, at: &Locator, op: OpId, sharing: Sharing) -> bool {
         if let Some(line) = self.lines.get_mut(at) {

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::join_all;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
+use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Cancel, Condition, Consistency, CreateNamespaceRequest,
-    DeleteRequest, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Route, ScanRequest,
-    ScanResponse, SessionRequest, StatusRequest, Version, condition, get_result, put_result,
-    session_request, session_response,
+    DeleteRequest, ExplainRequest, GetRequest, MaintenanceRequest, NamespaceMode, PutRequest,
+    Route, ScanRequest, ScanResponse, SessionRequest, StatusRequest, Version, condition,
+    get_result, put_result, session_request, session_response,
 };
 use torc_proto::{Fault, Reason};
 use torc_record::{
@@ -652,28 +653,45 @@ async fn a_record_under_the_digest_of_another_key_is_in_no_scan_and_spreads_nowh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_join_of_unsealed_records_moves_is_what_was_planned() {
+    joins_as_planned(false).await;
+}
+
+/// Slices are moved as they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_join_of_sealed_records_moves_is_what_was_planned() {
+    joins_as_planned(true).await;
+}
+
+async fn joins_as_planned(is_sealed: bool) {
     const COUNT: u64 = 300;
     let mut servers = Servers::start().await;
     let mut kv = servers.kv(0).await;
     for number in 0..COUNT {
-        kv.put(put(&format!("key-{number}"), "value"))
-            .await
-            .unwrap();
+        let stored = kv.put(put(&format!("key-{number}"), "value")).await;
+        assert!(stored.is_ok(), "{stored:?}");
     }
     let mut cluster = servers.cluster(0).await;
+    let status = async |cluster: &mut ClusterClient<Channel>| {
+        let status = cluster.status(StatusRequest::default()).await;
+        status.map(Response::into_inner).unwrap_or_default()
+    };
     until("every replica has every record", async || {
-        let status = cluster.status(StatusRequest::default()).await.unwrap();
-        let nodes = status.into_inner().nodes;
-        nodes.iter().all(|node| node.records == COUNT)
+        let nodes = status(&mut cluster).await.nodes;
+        nodes.len() == 3 && nodes.iter().all(|node| node.records == COUNT)
     })
     .await;
+    for index in 0..3 * usize::from(is_sealed) {
+        let mut node = servers.cluster(index).await;
+        let flushed = node.flush(MaintenanceRequest::default()).await;
+        assert!(flushed.is_ok(), "{flushed:?}");
+    }
     let plan = servers.join().await;
     assert!(
         plan.records > 0 && plan.bytes > 10 * plan.records,
         "{plan:?}"
     );
-    let status = cluster.status(StatusRequest::default()).await.unwrap();
-    let last = status.into_inner().last_transition.unwrap();
+    let last = status(&mut cluster).await.last_transition;
+    let last = last.unwrap_or_default();
     let planned = (plan.records, plan.bytes);
     assert_eq!((last.records_planned, last.bytes_planned), planned);
     assert_eq!((last.records_moved, last.bytes_moved), planned);

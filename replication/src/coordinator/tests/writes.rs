@@ -161,12 +161,21 @@ fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
     let mut scene = Scene::new(Some(A));
     let both = BTreeSet::from([B, C]);
     scene.begin(1, put(b"v"));
+    scene.begin(2, put(b"w"));
     assert!(!scene.sent().is_empty());
     scene.coordinator.on_peers(&OutOfReach {
         silent: both.clone(),
         lost: both,
     });
-    for _ in 0..900 {
+    for _ in 0..200 {
+        scene.pass(10);
+    }
+    assert_eq!(
+        scene.answers(),
+        [(2, Outcome::Unavailable)],
+        "what only waits for the key is not in doubt"
+    );
+    for _ in 0..700 {
         scene.pass(10);
     }
     assert_eq!(scene.answers(), [], "they may come back");
