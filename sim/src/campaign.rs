@@ -209,7 +209,7 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::EventualOutdated, Profile::EventualLate, 12_366),
     plan(Mutation::SlicesOfAnyEpoch, Profile::StaleSlices, 11_316),
     plan(Mutation::LearnOverUnreadable, Profile::Learns, 2_160),
-    plan(Mutation::ActsBeforeDurable, Profile::Adoptions, 6_975),
+    plan(Mutation::ActsBeforeDurable, Profile::Adoptions, 8_315),
     plan(Mutation::ReadoutOfAnyEpoch, Profile::SlowReads, 1_935),
     plan(Mutation::EventualExpiryOpen, Profile::EventualExpiry, 3),
     plan(Mutation::ExpiryUnnoted, Profile::Eventual, 44),
@@ -224,6 +224,6 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::ClockForgotten, Profile::EventualCrashes, 19),
     plan(Mutation::LearnRevives, Profile::Collection, 2_347),
     plan(Mutation::SumsBeforeDurable, Profile::Collection, 2_145),
-    plan(Mutation::CollectingGoesBack, Profile::EventualExpiry, 25),
+    plan(Mutation::CollectingGoesBack, Profile::EventualExpiry, 28),
     plan(Mutation::SlicesLackTombstones, Profile::Slices, 957),
 ];
