@@ -1,10 +1,10 @@
 //! Reads many keys from this node's replicas with one visit to the store, and compares them
 //! with another node's replicas.
 //!
-//! Another node groups its claims by its own shards, of which it may have fewer. A message with
-//! claims of several shards here is answered once, when each of these shards has compared its part.
-//! Each part is compared after the message has arrived and before the answer leaves. A get that
-//! began later than a write ended therefore sees the write, as with a message for each key.
+//! A peer groups its claims by its own shards, and may have fewer of them than this node. So one message
+//! can hold claims of several shards of this node. Each of these shards compares its part, one after the
+//! other, and the last one sends the answer. Each part is compared between the arrival of the message and
+//! its answer, so a get that began after a write ended sees the write.
 
 use torc_links::Parcel;
 use torc_record::Epoch;
