@@ -118,12 +118,16 @@ fn generation_json(generation: &v1::Generation) -> Value {
     let shape = generation.shape.as_ref();
     let version = generation.version.as_ref();
     let version = version.and_then(|version| version_from_wire(version).ok());
+    let manifest = generation.manifest.iter().map(|byte| format!("{byte:02x}"));
+    let manifest: String = manifest.collect();
     json!({
         "number": generation.number,
         "namespace": generation.namespace,
         "id": generation.id,
         "version": version.map(|version| version.to_string()),
         "state": state,
+        "creates": generation.creates,
+        "manifest": manifest,
         "source": generation.source,
         "records": generation.records,
         "payload_bytes": generation.payload_bytes,

@@ -600,12 +600,19 @@ impl Registers {
 
 fn new_shards(me: Me, store: &Store, count: usize) -> Vec<Mutex<Shard>> {
     let ceiling = store.node_ceiling();
-    let options = CoordinatorOptions {
-        near: Some(me.node),
-        ..CoordinatorOptions::default()
-    };
+    let options = options_of(me, count);
     let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
     (0..count).map(shard).collect()
+}
+
+/// Limits of each of this many shards.
+fn options_of(me: Me, shards: usize) -> CoordinatorOptions {
+    CoordinatorOptions {
+        near: Some(me.node),
+        // In all, a quarter of the places that a node has for clients.
+        doubtful: WINDOW / 4 / shards,
+        ..CoordinatorOptions::default()
+    }
 }
 
 /// One lock for two threads. A batch is divided among all shards, and each part costs messages of its
@@ -619,6 +626,19 @@ fn shard_count() -> usize {
 mod tests {
     use super::*;
     use rig::Rig;
+
+    /// Each shard of a machine with seven processors let as many wait as all of them may.
+    #[test]
+    fn operations_in_doubt_take_a_quarter_of_the_places_however_many_shards_there_are() {
+        let me = Me {
+            node: rig::ME,
+            slot: NodeSlot(1),
+        };
+        for shards in 1..=MOST_SHARDS {
+            let all = options_of(me, shards).doubtful * shards;
+            assert!(all <= WINDOW / 4 && all > WINDOW / 5, "{all} of {shards}");
+        }
+    }
 
     #[tokio::test]
     async fn a_forgotten_namespace_has_rules_and_one_that_is_not_known_or_used_yet_has_none() {

@@ -217,7 +217,7 @@ impl Registers {
                 None => None,
             }
         };
-        let Some(_places) = place.await else {
+        let Some((_long, mut places)) = place.await else {
             for outcome in &mut outcomes {
                 *outcome = Ok(Outcome::Unavailable);
             }
@@ -230,6 +230,8 @@ impl Registers {
         while left > 0 {
             mailbox.take(&mut told).await;
             left -= told.len();
+            // The others may wait for long.
+            drop(places.split(places.num_permits().saturating_sub(left)));
             for (number, outcome) in told.drain(..) {
                 begun.answered(number);
                 outcomes[number as usize] = outcome;

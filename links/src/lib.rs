@@ -59,7 +59,8 @@ const SILENCE: Duration = Duration::from_millis(250);
 const LOSS: Duration = Duration::from_secs(1);
 
 /// A peer that is lost for this time is gone for now. Longer than a process, a disk or a
-/// restart usually stalls; only scans and advice depend on it.
+/// restart usually stalls; scans and advice depend on it. A peer that does not answer and has not been asked for this
+/// time is no longer lost: it is asked again.
 const GONE: Duration = Duration::from_secs(5);
 
 /// Time for peers to end their streams when this node stops, and again for this node to end its own.

@@ -15,7 +15,7 @@ use torc_proto::link::MAX_BATCH_ENVELOPES;
 use torc_replication::Message;
 
 use crate::metrics::{DropReason, LinkMetrics};
-use crate::{LinkOptions, Parcel};
+use crate::{GONE, LinkOptions, Parcel};
 
 /// Approximate size limit of a batch, bytes.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
@@ -27,14 +27,27 @@ struct Waiting {
     due: Option<Instant>,
 }
 
+/// Questions, with nothing received since the first.
+struct Unanswered {
+    first: Instant,
+    last: Instant,
+}
+
+impl Unanswered {
+    /// Whether the peer is asked no more: that it was silent then says nothing now, and only another question
+    /// shows whether it still is.
+    fn is_outdated(&self) -> bool {
+        self.last.elapsed() >= GONE
+    }
+}
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     /// Since when connecting has failed: keep no messages.
     unreachable: Option<Instant>,
-    /// Time of the oldest unanswered question, with nothing received since.
-    asked: Option<Instant>,
+    unanswered: Option<Unanswered>,
     leaving: Leaving,
 }
 
@@ -94,7 +107,10 @@ impl Queue {
                 continue;
             }
             if wants_answer(message) {
-                state.asked.get_or_insert_with(Instant::now);
+                let last = Instant::now();
+                let before = state.unanswered.take().filter(|it| !it.is_outdated());
+                let first = before.map_or(last, |it| it.first);
+                state.unanswered = Some(Unanswered { first, last });
             }
             kept += 1;
             state.bytes += bytes;
@@ -146,13 +162,14 @@ impl Queue {
 
     /// Records that something came from the peer.
     pub(crate) fn heard(&self) {
-        self.state.lock().asked = None;
+        self.state.lock().unanswered = None;
     }
 
     /// Whether the peer's answer is overdue by this time, with nothing received meanwhile.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
-        let asked = self.state.lock().asked;
-        asked.is_some_and(|asked| asked.elapsed() >= time)
+        let state = self.state.lock();
+        let unanswered = state.unanswered.as_ref().filter(|it| !it.is_outdated());
+        unanswered.is_some_and(|it| it.first.elapsed() >= time)
     }
 
     /// Waits for messages and takes at most a batch. One caller at a time.
@@ -224,7 +241,8 @@ impl Queue {
         let mut state = self.state.lock();
         let before = std::mem::take(&mut *state);
         // A peer that was silent before has been out of reach since then.
-        let since = before.unreachable.or(before.asked);
+        let silent = before.unanswered.filter(|it| !it.is_outdated());
+        let since = before.unreachable.or(silent.map(|it| it.first));
         state.unreachable = since.or_else(|| Some(Instant::now()));
         state.leaving = before.leaving;
         let dropped = before.waiting;
@@ -275,11 +293,33 @@ mod tests {
 
     use super::*;
 
+    fn silent_for(time: Duration) -> Option<Unanswered> {
+        let last = Instant::now();
+        let first = last.checked_sub(time)?;
+        Some(Unanswered { first, last })
+    }
+
+    /// Nothing was sent to it any more, because it was out of reach, and so it could not answer.
+    #[test]
+    fn a_silent_peer_that_is_asked_no_more_is_out_of_reach_only_for_a_while() {
+        let queue = Queue::new(&LinkOptions::new(Partitions::DEFAULT));
+        let first = silent_for(2 * GONE);
+        assert!(first.is_some(), "the machine runs for long enough");
+        queue.state.lock().unanswered = first;
+        assert!(queue.is_out_for(GONE), "it is still asked");
+        let mut first = silent_for(2 * GONE);
+        if let Some(it) = &mut first {
+            it.last = it.first + GONE;
+        }
+        queue.state.lock().unanswered = first;
+        assert!(!queue.is_out_for(Duration::ZERO));
+    }
+
     #[test]
     fn a_silent_peer_to_which_connecting_fails_as_well_stays_out_of_reach() {
         const LONG: Duration = Duration::from_secs(1);
         let queue = Queue::new(&LinkOptions::new(Partitions::DEFAULT));
-        queue.state.lock().asked = Instant::now().checked_sub(LONG);
+        queue.state.lock().unanswered = silent_for(LONG);
         assert!(queue.is_out_for(LONG));
         queue.unreachable(&LinkMetrics::register(&mut Registry::default()));
         assert!(queue.is_out_for(LONG), "it was silent before");

@@ -29,6 +29,7 @@ use crate::cluster::{ClusterNode, ClusterService};
 use crate::error::NodeError;
 use crate::kv::KvService;
 use crate::limits::HANG_UP;
+use crate::memory;
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use torc_limits::connections::{Connection, MAX_CONNECTION_AGE, Place, Places};
@@ -147,7 +148,7 @@ fn start_worker(
     routes: Routes,
     connections: Connections,
 ) -> Result<(Handle, oneshot::Receiver<()>), NodeError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = memory::frugal(&mut tokio::runtime::Builder::new_current_thread())
         .enable_all()
         .build()
         .map_err(NodeError::Thread)?;

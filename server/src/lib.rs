@@ -66,7 +66,7 @@ mod sweep;
 pub use data_dir::DataDirError;
 pub use error::NodeError;
 pub use first_use::FirstUse;
-pub use memory::return_pages_at_once;
+pub use memory::{frugal, return_pages_at_once};
 pub use node::Node;
 pub use torc_access::enrolment::EnrolError;
 pub use torc_access::tls_dir::TlsDirError;

@@ -136,7 +136,7 @@ fn raise_file_limit() {
 
 fn run(command: Command) -> anyhow::Result<()> {
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = torc_server::frugal(&mut tokio::runtime::Builder::new_multi_thread())
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {

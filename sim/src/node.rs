@@ -102,6 +102,7 @@ impl Node {
             near: self.slot.0.is_multiple_of(2).then_some(self.id),
             pause_ms: 1,
             warm_keys: 2,
+            doubtful: 2,
             eventual: EventualOptions {
                 resend_ms: 6,
                 reconcile_ms: 20,

@@ -49,6 +49,17 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
     );
 }
 
+/// A node that had lost its questions to a peer sent it none any more, and never noticed that the peer was back.
+#[test]
+fn nodes_that_lose_messages_of_the_only_replica_of_a_key_reach_it_again() {
+    let faults = ["--only", "cut", "--replicas", "1", "--clients", "6"];
+    let args = [&["--seed", "501", "--minutes", "0.15"], &faults[..]].concat();
+    let (is_good, report, told) = run("kvd", &args);
+    assert!(is_good, "{told}");
+    assert_eq!(report["violations"], 0, "{told}");
+    assert_ne!(report["faults"]["cut"], 0, "nothing was tested: {told}");
+}
+
 /// Packets of nodes in network namespaces are cut and slowed, including those of the topology
 /// group.
 #[test]

@@ -353,7 +353,7 @@ mod tests {
         let text = fs.file(Path::new("/d/FORMAT")).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "torc-store\nformat 4\npartitions 64\ncrc32c 5c603fba\n"
+            "torc-store\nformat 5\npartitions 64\ncrc32c ae6c3244\n"
         );
     }
 
@@ -364,7 +364,7 @@ mod tests {
         fs.put_file(Path::new("/d/FORMAT"), old);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 2, but this release reads 4; nothing was changed: dump the data \
+            "/d/FORMAT has format 2, but this release reads 5; nothing was changed: dump the data \
              with the release that wrote it, or let the node join again with an empty directory"
         );
         assert_eq!(fs.file(Path::new("/d/FORMAT")).unwrap(), old);
@@ -373,11 +373,11 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let fs = CrashFs::new();
-        let newer = b"torc-store\nformat 5\nslices on the moon\n";
+        let newer = b"torc-store\nformat 6\nslices on the moon\n";
         fs.put_file(Path::new("/d/FORMAT"), newer);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 5, but this release reads 4: use a newer release"
+            "/d/FORMAT has format 6, but this release reads 5: use a newer release"
         );
     }
 

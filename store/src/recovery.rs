@@ -71,8 +71,10 @@ pub(crate) fn recover(
     })?;
     if matches!(end.tail, LogTail::Damaged { .. }) {
         stored = stored.unknown();
-        // The lost batch is no later than this, if the clocks of the cluster are right.
-        let lost = HybridTime::from_unix_ms(unix_ms() + MAX_CLOCK_SKEW_MS);
+        // The lost batch is no later than this, if the clocks of the cluster are right and it came soon after the
+        // batch before it, should this clock be behind.
+        let now_ms = unix_ms().max(highest_time.unix_ms());
+        let lost = HybridTime::from_unix_ms(now_ms + MAX_CLOCK_SKEW_MS);
         highest_time = highest_time.max(lost);
         ceiling = ceiling.max(lost);
         table.note_lost(lost);

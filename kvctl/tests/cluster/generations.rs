@@ -16,7 +16,7 @@ use torc_client::{Client, Generation};
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{BatchGetRequest, GetRequest, get_result};
 
-use crate::processes::{Cluster, TIMEOUT, until, until_or};
+use crate::processes::{Cluster, TIMEOUT, http_get, until, until_or};
 
 const NAME: &str = "pages";
 const KEYS: u64 = 400;
@@ -415,6 +415,13 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         (&2.into(), &"current".into())
     );
     assert_eq!(current["unconfirmed"], serde_json::json!([victim + 1]));
+    let other = cluster.nodes[(victim + 1) % cluster.nodes.len()].http;
+    let seen: serde_json::Value =
+        serde_json::from_str(&http_get(other, "/status").await.1).unwrap();
+    let names = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(names(&seen["generations"][1]), names(current));
     let told = ok(&cluster.kvctl(&["status"]));
     let line = format!("node {} may answer from an older one", victim + 1);
     assert!(

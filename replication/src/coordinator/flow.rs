@@ -1,5 +1,6 @@
 //! The flow of operations: attempts, rounds, pauses, turns and ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use torc_record::{Ballot, Epoch, HybridTime};
@@ -10,9 +11,6 @@ use super::table::Pending;
 use super::tally::Tally;
 use super::{Coordinator, Intent, Op, Outcome, Phase, RegisterOp, Request};
 use crate::{Config, Envelope, Message, Mutation, Now, OpId, Tag, Votes};
-
-/// Operations that wait in doubt without a quorum. A quarter of the places that a node has for clients.
-const MOST_DOUBTFUL: usize = 256;
 
 impl Coordinator {
     /// Starts another attempt, or waits until that is possible.
@@ -30,7 +28,7 @@ impl Coordinator {
             });
             return self.wait(now, op, self.options.round_ms);
         };
-        if self.lacks_quorum(&op, &config) && !self.may_wait_in_doubt(&op) {
+        if self.lacks_quorum(&op, &config) && !self.waits_in_doubt(&op) {
             return self.give_up(&op, out);
         }
         let writes = op.own.slow || op.request.is_write();
@@ -89,25 +87,40 @@ impl Coordinator {
         !may_read || op.request.is_write() && !config.may_accept(here, self.mutations)
     }
 
-    /// Whether an operation may wait without a quorum. One that may have been accepted does, until its
-    /// deadline: a node that stalls or restarts soon returns and resolves the doubt. But only a few may,
-    /// because operations that have a quorum need the places.
-    fn may_wait_in_doubt(&mut self, op: &RegisterOp) -> bool {
-        if op.own.mine.is_empty() {
+    /// Whether an operation may wait without a quorum: only one that may have been accepted.
+    fn waits_in_doubt(&mut self, op: &RegisterOp) -> bool {
+        let sharers = op.own.sharers.iter().map(|(id, _)| *id);
+        if op.own.mine.is_empty() || !self.may_wait_in_doubt(op.id, sharers) {
             return false;
         }
-        let (table, doubtful) = (&self.table, &mut self.doubtful);
-        if doubtful.len() >= MOST_DOUBTFUL {
-            doubtful.retain(|id| *id == op.id || table.get(*id).is_some());
-        }
-        let may = doubtful.len() < MOST_DOUBTFUL || doubtful.contains(&op.id);
-        if may {
-            doubtful.insert(op.id);
-        }
         // Writes that wait for the key end at once: nothing was sent for them.
+        let table = &self.table;
         let is_write = |id: &OpId| matches!(table.get(*id), Some(Pending::Register(it)) if it.request.is_write());
         let waiting = self.lines.waiting(&op.at).filter(is_write);
         self.turns.extend(waiting);
+        true
+    }
+
+    /// Whether an operation that may take effect, and those that share its round, may wait without a quorum until
+    /// their deadlines: a node that stalls or restarts soon returns and resolves the doubt. But only a few may,
+    /// because operations that have a quorum need the places.
+    pub(super) fn may_wait_in_doubt(
+        &mut self,
+        id: OpId,
+        sharers: impl IntoIterator<Item = OpId>,
+    ) -> bool {
+        let mut ids: BTreeSet<_> = sharers.into_iter().collect();
+        ids.insert(id);
+        let (table, doubtful) = (&self.table, &mut self.doubtful);
+        ids.retain(|id| !doubtful.contains(id));
+        let most = self.options.doubtful;
+        if doubtful.len() + ids.len() > most {
+            doubtful.retain(|it| *it == id || table.get(*it).is_some());
+        }
+        let may = doubtful.len() + ids.len() <= most;
+        if may {
+            doubtful.append(&mut ids);
+        }
         may
     }
 

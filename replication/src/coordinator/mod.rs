@@ -82,6 +82,8 @@ pub struct CoordinatorOptions {
     pub pause_ms: u64,
     /// Limit on the keys kept warm, about 150 bytes each in addition to the key.
     pub warm_keys: usize,
+    /// Limit on the operations that wait in doubt without a quorum.
+    pub doubtful: usize,
     /// Limits of operations in `eventual` namespaces.
     pub eventual: EventualOptions,
 }
@@ -94,6 +96,7 @@ impl Default for CoordinatorOptions {
             near: None,
             pause_ms: 2,
             warm_keys: 1_024,
+            doubtful: 256,
             eventual: EventualOptions::DEFAULT,
         }
     }

@@ -9,7 +9,7 @@ use crate::StoreError;
 /// Bytes of a header.
 pub(crate) const HEADER_LEN: usize = 64;
 /// The layout that this release writes, and the only one it reads.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+pub(crate) const FORMAT_VERSION: u32 = 5;
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +132,7 @@ mod tests {
     /// `crc32c`: `crc32c(header[:12] + header[16:])`.
     #[test]
     fn the_header_does_not_change() {
-        let golden = "544f52434c4f4700 04000000 CHECKSUM 0700000000000000 0807060504030201
+        let golden = "544f52434c4f4700 05000000 CHECKSUM 0700000000000000 0807060504030201
              efbeadde 00100000"
             .replace("CHECKSUM", HEADER_CHECKSUM);
         let mut golden = unhex(&golden);
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(HEADER.encode()[..], golden);
     }
 
-    const HEADER_CHECKSUM: &str = "2b06a45b";
+    const HEADER_CHECKSUM: &str = "81f2caff";
 
     #[test]
     fn every_flipped_bit_of_a_header_is_refused() {
@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut newer = HEADER.encode();
-        newer[8] = 5;
+        newer[8] = 6;
         let refused = Header::decode(FileKind::Log, &newer, Path::new("log-7")).unwrap_err();
         assert!(
             refused
                 .to_string()
-                .starts_with("log-7 has format 5, but this release reads 4"),
+                .starts_with("log-7 has format 6, but this release reads 5"),
             "{refused}"
         );
     }

@@ -364,7 +364,7 @@ fn a_newer_format_and_another_number_of_partitions_are_refused() {
         refused,
         StoreError::NewerFormat {
             found: 9,
-            supported: 4,
+            supported: 5,
             ..
         }
     ));

@@ -1,6 +1,6 @@
 //! A store written earlier in the present format, which must stay readable.
 //!
-//! `tests/fixtures/v4` was written by `remake` below. When the format changes, raise `FORMAT`
+//! `tests/fixtures/v5` was written by `remake` below. When the format changes, raise `FORMAT`
 //! here, remove the old fixture, and run
 //! `cargo test -p torc-store --test store fixtures -- --ignored`.
 
@@ -16,7 +16,7 @@ use torc_ring::Partition;
 use torc_store::testing::{CrashFs, WaitingStore};
 use torc_store::{LogTail, Recovery, Store};
 
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 fn fixture() -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

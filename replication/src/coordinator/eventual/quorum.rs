@@ -223,6 +223,15 @@ impl EventualRead {
         });
     }
 
+    /// Whether enough replicas have answered, or can without these members.
+    pub(super) fn can_spare(&self, votes: Votes) -> bool {
+        let left = self.wanted.without(votes).union(self.answered);
+        let Config { excluded, .. } = *self.config;
+        let readers = self.config.readers();
+        let met = self.quorum.is_met(left, readers, excluded, self.mutations);
+        met && (self.quorum != Quorum::All || left.covers(self.wanted))
+    }
+
     /// Whether this quorum has answered.
     pub(super) fn is_met_by(&self, quorum: Quorum) -> bool {
         let Config { excluded, .. } = *self.config;

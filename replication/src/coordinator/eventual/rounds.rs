@@ -34,9 +34,34 @@ impl Coordinator {
         op.round = round;
         op.own.step = self.first_step(&mut op, &config);
         op.config = Some(config);
+        self.ask_or_end(now, op, out);
+    }
+
+    /// Asks replicas, unless those within reach are too few.
+    fn ask_or_end(&mut self, now: Now, mut op: Box<EventualOp>, out: &mut Vec<Intent>) {
+        if self.lacks_replicas(&op)
+            && !(op.own.may_be_stored() && self.may_wait_in_doubt(op.id, []))
+        {
+            return self.end_unanswered(&op, out);
+        }
         self.ask(&mut op, out);
         let pause = self.resend_ms(&op);
         self.rest(now, op, pause);
+    }
+
+    fn lacks_replicas(&self, op: &EventualOp) -> bool {
+        let lost = &self.out_of_reach.lost;
+        let Some(config) = op.config.as_ref().filter(|_| !lost.is_empty()) else {
+            return false;
+        };
+        let lost = config.members_where(|node| lost.contains(&node));
+        match &op.own.step {
+            // It waits for a while, and then does with a majority.
+            Step::Reading { .. } if is_reconcile(op) => false,
+            Step::Reading { read, .. } => !read.can_spare(lost),
+            Step::Writing { write, .. } => !write.can_spare(lost),
+            Step::Waiting | Step::HandingOver => false,
+        }
     }
 
     pub(super) fn first_step(&self, op: &mut EventualOp, config: &Arc<Config>) -> Step {
@@ -170,9 +195,7 @@ impl Coordinator {
             return self.bring_together(&mut op, out);
         }
         op.own.resends += 1;
-        self.ask(&mut op, out);
-        let pause = self.resend_ms(&op);
-        self.rest(now, op, pause);
+        self.ask_or_end(now, op, out);
     }
 
     fn resend_ms(&self, op: &EventualOp) -> u64 {

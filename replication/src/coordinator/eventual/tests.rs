@@ -1,12 +1,13 @@
 //! Scripts for operations of `eventual` namespaces.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_record::{Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot};
 use torc_ring::Partition;
 
-use super::super::{CoordinatorOptions, Rules};
+use super::super::{CoordinatorOptions, OutOfReach, Rules};
 use super::*;
 use crate::{Config, Envelope, Held, Hint, Locator, Mutations, Tag};
 use torc_record::Condition;
@@ -404,6 +405,63 @@ fn a_write_that_too_few_replicas_have_space_for_ends_at_once_unless_it_may_be_st
         }
         assert_eq!(said[0], done(outcome));
     }
+}
+
+/// Each kept its place until its deadline, and partitions with a quorum waited.
+#[test]
+fn what_lacks_a_quorum_ends_at_once_unless_it_may_be_stored() {
+    let out_of_reach = || {
+        let lost = [NODES[0], NODES[2]].into();
+        OutOfReach {
+            silent: BTreeSet::clone(&lost),
+            lost,
+        }
+    };
+    let again = || Operation {
+        partition: Partition(0),
+        at: Locator {
+            namespace: NamespaceId(2),
+            digest: Digest([2; 16]),
+            key: Key::new(&b"k2"[..]).unwrap(),
+        },
+        rules: Rules::Eventual(Quorum::Majority),
+        request: Request::Get,
+        deadline_ms: 60_000,
+    };
+    let mut bench = Bench::start(Request::Get, Quorum::Majority);
+    bench.take();
+    bench.coordinator.on_peers(&out_of_reach());
+    assert_eq!(bench.pass(50), [done(Outcome::Unavailable)]);
+    let now = bench.now();
+    let mut out = Vec::new();
+    bench.coordinator.start(now, OpId(8), again(), &mut out);
+    let (op, outcome) = (OpId(8), Outcome::Unavailable);
+    assert_eq!(out, [Intent::Done { op, outcome }], "nobody was asked");
+
+    let mut bench = Bench::start(Request::Get, Quorum::One);
+    assert_eq!(bench.sent().0, [NODES[1]]);
+    bench.coordinator.on_peers(&out_of_reach());
+    let again = bench.pass(50);
+    assert_eq!(again.len(), 3, "one is within reach: {again:?}");
+
+    let mut bench = write(Quorum::Majority);
+    let (tag, _) = stored(&bench.sent().1);
+    bench.coordinator.on_peers(&out_of_reach());
+    assert_eq!(
+        bench.pass(50).len(),
+        3,
+        "it may be stored: all are asked again"
+    );
+    bench.coordinator.on_peers(&OutOfReach::default());
+    bench.hear(NODES[0], 1, Message::Accepted { tag });
+    let answer = bench.hear(NODES[1], 1, Message::Accepted { tag });
+    assert!(matches!(
+        answer[..],
+        [Intent::Done {
+            outcome: Outcome::Written { .. },
+            ..
+        }]
+    ));
 }
 
 #[test]

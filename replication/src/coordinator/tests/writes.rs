@@ -190,7 +190,10 @@ fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
 fn only_a_few_operations_wait_in_doubt_without_a_quorum() {
     let mut scene = Scene::new(Some(A));
     for id in 0..400 {
-        scene.begin_at(locator_of(&id.to_string()), id, put(b"v"));
+        let at = || locator_of(&id.to_string());
+        scene.begin_at(at(), id, put(b"v"));
+        scene.begin_at(at(), 400 + 2 * id, put(b"waits"));
+        scene.begin_at(at(), 401 + 2 * id, put(b"waits"));
     }
     let lost = BTreeSet::from([B, C]);
     scene.coordinator.on_peers(&OutOfReach {
@@ -200,9 +203,14 @@ fn only_a_few_operations_wait_in_doubt_without_a_quorum() {
     for _ in 0..200 {
         scene.pass(10);
     }
-    let ended = scene.answers();
+    let (waited, ended): (Vec<_>, Vec<_>) = scene.answers().into_iter().partition(|it| it.0 >= 400);
     assert_eq!(ended.len(), 400 - 256);
     assert!(ended.iter().all(|it| it.1 == Outcome::Unknown));
+    assert_eq!(waited.len(), 800);
+    assert!(
+        waited.iter().all(|it| it.1 == Outcome::Unavailable),
+        "nothing was sent for them"
+    );
     for _ in 0..900 {
         scene.pass(10);
     }
