@@ -1,4 +1,4 @@
-//! The requests of clients. Each client has one operation in progress at a time.
+//! The requests of clients. Each client has one operation, or one batch, in progress at a time.
 //!
 //! Half of the requests go to a few keys, which many clients write concurrently; requests for other
 //! keys are so rare that their histories span several faults.
@@ -20,6 +20,8 @@ use super::{Error, Mode, Options};
 
 const HOT: u64 = 4;
 const COLD: u64 = 192;
+/// Most operations of a batch.
+const LARGEST_BATCH: u64 = 8;
 /// Keys whose versions a client remembers.
 const REMEMBERED: usize = 1_024;
 
@@ -69,12 +71,61 @@ struct OneClient {
 impl OneClient {
     async fn run(mut self, over: Arc<AtomicBool>) {
         while !over.load(Ordering::Relaxed) {
-            self.one_operation().await;
+            self.one_request().await;
             tokio::time::sleep(Duration::from_micros(self.rng.below(6_000))).await;
         }
     }
 
-    async fn one_operation(&mut self) {
+    async fn one_request(&mut self) {
+        let contacts = self.straight_to.as_ref().map(Contacts::present);
+        let node = contacts.and_then(|contacts| self.rng.pick(&contacts));
+        let by = Asker {
+            client: Some(self.number),
+            node: node.map(|node| node.number),
+        };
+        let is_batch = self.rng.chance(100);
+        let asks: Vec<_> = if is_batch {
+            let is_of_gets = self.rng.chance(400);
+            let count = 2 + self.rng.below(LARGEST_BATCH - 1);
+            (0..count).map(|_| self.item(by, is_of_gets)).collect()
+        } else {
+            let kind = self.rng.below(100);
+            vec![self.ask(by, kind)]
+        };
+        let (wire, node) = (self.wire.clone(), node.map(|node| node.address));
+        let asking = async {
+            match (&asks[..], node) {
+                ([ask], Some(node)) => vec![wire.ask_node(node, ask).await],
+                ([ask], None) => vec![wire.ask(ask).await],
+                (asks, Some(node)) => wire.ask_node_for_batch(node, asks).await,
+                (asks, None) => wire.ask_batch(asks).await,
+            }
+        };
+        let answers = if self.drops_calls.load(Ordering::Relaxed) && self.rng.chance(300) {
+            let time = Duration::from_micros(self.rng.below(4_000));
+            let answers = tokio::time::timeout(time, asking).await;
+            answers.unwrap_or_else(|_| vec![Answer::Unknown; asks.len()])
+        } else {
+            asking.await
+        };
+        for (ask, answer) in asks.iter().zip(&answers) {
+            self.recorder.end(ask.begun.ticket, *answer);
+            self.remember(ask.begun.ticket.key, ask.begun.kind, *answer);
+        }
+        if answers.contains(&Answer::Failed) {
+            // Refused connections return at once: without a pause they would fill the histories.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Begins an item of a batch.
+    fn item(&mut self, by: Asker, is_get: bool) -> Ask {
+        let kind = if is_get { 0 } else { self.rng.between(55, 99) };
+        self.ask(by, kind)
+    }
+
+    /// Begins an operation on any key. `kind` is as of [`choose`].
+    fn ask(&mut self, by: Asker, kind: u64) -> Ask {
         let is_hot = self.rng.chance(400);
         let slot = if is_hot {
             self.rng.below(HOT)
@@ -82,39 +133,14 @@ impl OneClient {
             HOT + self.rng.below(COLD)
         };
         let key = self.recorder.key_of(slot);
-        let contacts = self.straight_to.as_ref().map(Contacts::present);
-        let node = contacts.and_then(|contacts| self.rng.pick(&contacts));
-        let by = Asker {
-            client: Some(self.number),
-            node: node.map(|node| node.number),
-        };
         let known = self.known.get(&key).copied();
-        let dice = (self.rng.below(100), self.rng.chance(500));
+        let dice = (kind, self.rng.chance(500));
+        let mode = self.mode;
         let begun = self
             .recorder
-            .begin(key, by, |value| choose(dice, known, value, self.mode));
-        let (ticket, kind) = (begun.ticket, begun.kind);
+            .begin(key, by, |value| choose(dice, known, value, mode));
         let version = known.map(|(version, _)| version);
-        let ask = Ask { begun, version };
-        let asking = async {
-            match node {
-                Some(node) => self.wire.ask_node(node.address, &ask).await,
-                None => self.wire.ask(&ask).await,
-            }
-        };
-        let answer = if self.drops_calls.load(Ordering::Relaxed) && self.rng.chance(300) {
-            let time = Duration::from_micros(self.rng.below(4_000));
-            let answer = tokio::time::timeout(time, asking).await;
-            answer.unwrap_or(Answer::Unknown)
-        } else {
-            asking.await
-        };
-        self.recorder.end(ticket, answer);
-        self.remember(key, kind, answer);
-        if answer == Answer::Failed {
-            // Refused connections return at once: without a pause they would fill the histories.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        Ask { begun, version }
     }
 
     fn remember(&mut self, key: usize, kind: Kind, answer: Answer) {

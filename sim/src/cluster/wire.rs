@@ -1,11 +1,13 @@
-//! Sends operations to the cluster: through the library, which asks the lead, or directly to
-//! any node, so several nodes coordinate writes of one key.
+//! Sends operations, one by one or in batches, to the cluster: through the library, which asks the lead,
+//! or directly to any node, so several nodes coordinate writes of one key.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use torc_client::{Client, Condition, ErrorKind, PutOptions, Version};
@@ -36,6 +38,16 @@ impl Ask {
             Kind::Cas(..) | Kind::DeleteIf(_) => self.version.map(Condition::IfVersion),
             _ => None,
         }
+    }
+
+    /// As an item of a batch of the library.
+    fn record(&self, value: Value) -> (String, Vec<u8>, PutOptions) {
+        let options = PutOptions {
+            condition: self.condition(),
+            ttl: ttl_of(value),
+            ..PutOptions::default()
+        };
+        (self.begun.name.clone(), bytes(value), options)
     }
 }
 
@@ -77,10 +89,7 @@ impl Wire {
     pub(super) async fn ask(&self, ask: &Ask) -> Answer {
         let name = ask.begun.name.clone();
         let answer = match ask.begun.kind {
-            Kind::Get | Kind::Reserve(_) => self.library.get(name).await.map(|found| match found {
-                Some(found) => Answer::Found(number(&found.value), found.version),
-                None => Answer::Absent,
-            }),
+            Kind::Get | Kind::Reserve(_) => self.library.get(name).await.map(finding),
             Kind::Erase => self.library.erase(name).await.map(Answer::Written),
             Kind::Delete | Kind::DeleteIf(_) => self
                 .library
@@ -91,32 +100,51 @@ impl Wire {
             | Kind::PutIfAbsent(value)
             | Kind::Cas(_, value)
             | Kind::Merge(_, value) => {
-                let options = PutOptions {
-                    condition: ask.condition(),
-                    ttl: ttl_of(value),
-                    ..PutOptions::default()
-                };
-                let put = self.library.put_with(name, bytes(value), options);
+                let (name, bytes, options) = ask.record(value);
+                let put = self.library.put_with(name, bytes, options);
                 put.await.map(Answer::Written)
             }
         };
-        answer.unwrap_or_else(|error| match error.kind() {
-            ErrorKind::ConditionNotMet => Answer::Unmet,
-            _ if error.maybe_applied() => Answer::Unknown,
-            _ => Answer::Failed,
-        })
+        answer.unwrap_or_else(|error| of_error(&error))
+    }
+
+    /// Sends operations, all of them gets or all of them puts, through the library as one batch.
+    pub(super) async fn ask_batch(&self, asks: &[Ask]) -> Vec<Answer> {
+        if let Some(records) = records_of(asks) {
+            let puts = self.library.batch_put_with(records).await;
+            each(puts, asks.len(), Answer::Written)
+        } else {
+            let names = asks.iter().map(|ask| ask.begun.name.clone());
+            let gets = self.library.batch_get(names).await;
+            each(gets, asks.len(), finding)
+        }
     }
 
     /// Sends to one node, which must coordinate the operation itself.
     pub(super) async fn ask_node(&self, node: SocketAddr, ask: &Ask) -> Answer {
-        let asking = self.straight_to(node, ask);
-        // A stopped node does not notice its own timeout.
-        let answer = tokio::time::timeout(TIME + TIME / 2, asking).await;
-        let fault = match answer {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(fault)) => fault,
-            Err(_) => return Answer::Unknown,
-        };
+        match in_time(self.straight_to(node, ask)).await {
+            Ok(answer) => answer,
+            Err(fault) => self.of_fault(&fault).await,
+        }
+    }
+
+    /// Sends operations, all of them gets or all of them puts, to one node as one batch.
+    pub(super) async fn ask_node_for_batch(&self, node: SocketAddr, asks: &[Ask]) -> Vec<Answer> {
+        let results = in_time(self.batch_straight_to(node, asks)).await;
+        let results = results.unwrap_or_else(|fault| vec![Err(fault); asks.len()]);
+        let mut answers = Vec::with_capacity(asks.len());
+        for result in results {
+            answers.push(match result {
+                Ok(answer) => answer,
+                Err(fault) => self.of_fault(&fault).await,
+            });
+        }
+        // An item without an answer may have been stored.
+        answers.resize(asks.len(), Answer::Unknown);
+        answers
+    }
+
+    async fn of_fault(&self, fault: &Fault) -> Answer {
         if fault.reason == Reason::StaleEpoch {
             // The next operation is routed by the refreshed topology.
             let _ = self.library.topology().await;
@@ -132,37 +160,21 @@ impl Wire {
         let Some(mut kv) = self.straight(node) else {
             return Ok(Answer::Failed);
         };
-        let key = ask.begun.name.clone().into_bytes();
-        let Some((digest, route)) = self.route(&key) else {
+        let Some(place) = self.place(ask) else {
             return Ok(Answer::Failed);
         };
-        let (digest, route) = (digest.0.to_vec().into(), Some(route));
-        let (namespace, key) = (self.namespace.0.clone(), key.into());
         match ask.begun.kind {
             Kind::Get | Kind::Reserve(_) => {
-                let consistency = 0;
-                let request = v1::GetRequest {
-                    namespace,
-                    key,
-                    digest,
-                    route,
-                    consistency,
-                    ..v1::GetRequest::default()
-                };
-                let answer = told(kv.get(timed(request)).await)?;
-                Ok(match (answer.found, version(answer.version.as_ref())) {
-                    (true, Some(version)) => Answer::Found(number(&answer.value), version),
-                    _ => Answer::Absent,
-                })
+                let answer = told(kv.get(timed(place.get())).await)?;
+                Ok(found(&answer))
             }
             Kind::Delete | Kind::Erase | Kind::DeleteIf(_) => {
-                let want_existed = ask.begun.kind != Kind::Erase;
                 let request = v1::DeleteRequest {
-                    want_existed,
-                    namespace,
-                    key,
-                    digest,
-                    route,
+                    want_existed: ask.begun.kind != Kind::Erase,
+                    namespace: place.namespace,
+                    key: place.key,
+                    digest: place.digest,
+                    route: place.route,
                     condition: ask.condition().map(condition_to_wire),
                     ..v1::DeleteRequest::default()
                 };
@@ -173,21 +185,64 @@ impl Wire {
             | Kind::PutIfAbsent(value)
             | Kind::Cas(_, value)
             | Kind::Merge(_, value) => {
-                let request = v1::PutRequest {
-                    namespace,
-                    key,
-                    value: bytes(value).into(),
-                    digest,
-                    route,
-                    condition: ask.condition().map(condition_to_wire),
-                    ttl_ms: ttl_of(value).map_or(0, |ttl| ttl.as_millis() as u64),
-                    ..v1::PutRequest::default()
-                };
-                let answer = told(kv.put(timed(request)).await)?;
-                let version = version(answer.version.as_ref());
-                Ok(version.map_or(Answer::Unknown, Answer::Written))
+                let answer = told(kv.put(timed(place.put(ask, value))).await)?;
+                Ok(written(&answer))
             }
         }
+    }
+
+    async fn batch_straight_to(
+        &self,
+        node: SocketAddr,
+        asks: &[Ask],
+    ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
+        let failed = || Ok(vec![Ok(Answer::Failed); asks.len()]);
+        let Some(mut kv) = self.straight(node) else {
+            return failed();
+        };
+        let places: Option<Vec<_>> = asks.iter().map(|ask| self.place(ask)).collect();
+        let Some(places) = places else {
+            return failed();
+        };
+        if let Some(values) = values_of(asks) {
+            let items = places.into_iter().zip(asks).zip(values);
+            let items = items.map(|((place, ask), value)| place.put(ask, value));
+            let items = items.collect();
+            let answer = told(kv.batch_put(timed(v1::BatchPutRequest { items })).await)?;
+            let results = answer
+                .results
+                .into_iter()
+                .map(|result| match result.outcome {
+                    Some(v1::put_result::Outcome::Ok(put)) => Ok(written(&put)),
+                    Some(v1::put_result::Outcome::Fault(fault)) => Err(fault.into()),
+                    None => Ok(Answer::Unknown),
+                });
+            Ok(results.collect())
+        } else {
+            let items = places.into_iter().map(Place::get).collect();
+            let answer = told(kv.batch_get(timed(v1::BatchGetRequest { items })).await)?;
+            let results = answer
+                .results
+                .into_iter()
+                .map(|result| match result.outcome {
+                    Some(v1::get_result::Outcome::Ok(get)) => Ok(found(&get)),
+                    Some(v1::get_result::Outcome::Fault(fault)) => Err(fault.into()),
+                    None => Ok(Answer::Unknown),
+                });
+            Ok(results.collect())
+        }
+    }
+
+    /// The place of the operation's key, as if the node led its partition.
+    fn place(&self, ask: &Ask) -> Option<Place> {
+        let key = ask.begun.name.clone().into_bytes();
+        let (digest, route) = self.route(&key)?;
+        Some(Place {
+            namespace: self.namespace.0.clone(),
+            key: key.into(),
+            digest: digest.0.to_vec().into(),
+            route: Some(route),
+        })
     }
 
     /// A route as if the node led the key's partition.
@@ -202,6 +257,102 @@ impl Wire {
         };
         Some((digest, route))
     }
+}
+
+/// What requests for a key have in common.
+struct Place {
+    namespace: String,
+    key: Bytes,
+    digest: Bytes,
+    route: Option<v1::Route>,
+}
+
+impl Place {
+    fn get(self) -> v1::GetRequest {
+        v1::GetRequest {
+            namespace: self.namespace,
+            key: self.key,
+            digest: self.digest,
+            route: self.route,
+            ..v1::GetRequest::default()
+        }
+    }
+
+    fn put(self, ask: &Ask, value: Value) -> v1::PutRequest {
+        v1::PutRequest {
+            namespace: self.namespace,
+            key: self.key,
+            value: bytes(value).into(),
+            digest: self.digest,
+            route: self.route,
+            condition: ask.condition().map(condition_to_wire),
+            ttl_ms: ttl_of(value).map_or(0, |ttl| ttl.as_millis() as u64),
+            ..v1::PutRequest::default()
+        }
+    }
+}
+
+/// The values of puts; `None` for gets.
+fn values_of(asks: &[Ask]) -> Option<Vec<Value>> {
+    let values = asks.iter().map(|ask| match ask.begun.kind {
+        Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => Some(value),
+        _ => None,
+    });
+    values.collect()
+}
+
+/// The records of puts; `None` for gets.
+fn records_of(asks: &[Ask]) -> Option<Vec<(String, Vec<u8>, PutOptions)>> {
+    let values = values_of(asks)?;
+    let records = asks.iter().zip(values);
+    Some(records.map(|(ask, value)| ask.record(value)).collect())
+}
+
+/// The answers to the items of a batch, of which there are `count`.
+fn each<T>(
+    results: Result<Vec<Result<T, torc_client::Error>>, torc_client::Error>,
+    count: usize,
+    answer: impl Fn(T) -> Answer,
+) -> Vec<Answer> {
+    let of_one = |result: Result<T, _>| match result {
+        Ok(done) => answer(done),
+        Err(error) => of_error(&error),
+    };
+    match results {
+        Ok(results) => results.into_iter().map(of_one).collect(),
+        Err(error) => vec![of_error(&error); count],
+    }
+}
+
+fn of_error(error: &torc_client::Error) -> Answer {
+    match error.kind() {
+        ErrorKind::ConditionNotMet => Answer::Unmet,
+        _ if error.maybe_applied() => Answer::Unknown,
+        _ => Answer::Failed,
+    }
+}
+
+/// What a node answered. A stopped one does not notice its own timeout.
+async fn in_time<T>(asking: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let answer = tokio::time::timeout(TIME + TIME / 2, asking).await;
+    answer.unwrap_or_else(|_| Err(Fault::unknown("no answer")))
+}
+
+fn finding(found: Option<torc_client::Value>) -> Answer {
+    found.map_or(Answer::Absent, |found| {
+        Answer::Found(number(&found.value), found.version)
+    })
+}
+
+fn found(answer: &v1::GetResponse) -> Answer {
+    match (answer.found, version(answer.version.as_ref())) {
+        (true, Some(version)) => Answer::Found(number(&answer.value), version),
+        _ => Answer::Absent,
+    }
+}
+
+fn written(answer: &v1::PutResponse) -> Answer {
+    version(answer.version.as_ref()).map_or(Answer::Unknown, Answer::Written)
 }
 
 /// A value's number, from its bytes; a number that was never written if they are malformed.
