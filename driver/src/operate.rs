@@ -249,3 +249,48 @@ const fn unanswered(request: &Request) -> Outcome {
         Outcome::Unavailable
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use torc_record::Epoch;
+    use torc_replication::{Config, Quorum};
+    use torc_ring::NodeId;
+
+    use super::*;
+    use crate::rig::{HERE, ME, Rig, record, until};
+
+    /// One write in doubt kept the places of the thousand around it.
+    #[tokio::test]
+    async fn a_batch_returns_the_place_of_each_operation_that_ends() {
+        let mut rig = Rig::start(|_| {});
+        let founded = Config::founded(HERE, Epoch(2), &[ME, NodeId(2), NodeId(3)]);
+        rig.adopt(&Arc::new(founded)).await;
+        let registers = Arc::clone(&rig.registers);
+        let put = |number, quorum| Wanted {
+            partition: HERE,
+            at: Locator::of(&record(number, Vec::new())),
+            rules: Rules::Eventual(quorum),
+            request: Request::Put {
+                value: "v".into(),
+                expires_at_ms: None,
+                condition: None,
+            },
+            deadline: Instant::now() + Duration::from_secs(120),
+            trace: None,
+        };
+        let wanted = vec![put(1, Quorum::One), put(2, Quorum::All)];
+        let batch = tokio::spawn({
+            let registers = Arc::clone(&registers);
+            async move { registers.operate_many(wanted).await }
+        });
+        let one_left = || registers.batches.available_permits() == WINDOW - 1;
+        rig.during(until("one of two has ended", one_left)).await;
+        assert!(!batch.is_finished());
+        batch.abort();
+        let none_left = || registers.batches.available_permits() == WINDOW;
+        rig.during(until("the batch was abandoned", none_left))
+            .await;
+    }
+}
