@@ -308,7 +308,7 @@ fn records_of(asks: &[Ask]) -> Option<Vec<(String, Vec<u8>, PutOptions)>> {
     Some(records.map(|(ask, value)| ask.record(value)).collect())
 }
 
-/// The answers to the items of a batch, of which there are `count`.
+/// One answer for each of the `count` items of a batch. If the whole batch failed, all fail as it did.
 fn each<T>(
     results: Result<Vec<Result<T, torc_client::Error>>, torc_client::Error>,
     count: usize,
